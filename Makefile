@@ -1,0 +1,55 @@
+# Everything that a developer does, by name. `make demo` and `make test` are all the set-up there is.
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation).
+CONSTRAINED := -c constraints.txt
+
+.PHONY: demo test test-long lint types imports unit bench constraints clean help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: .venv/installed ## a simulated community in the terminal: no token, no key, no network
+	@$(BIN)/intern try --play
+
+test: .venv/installed-dev lint types imports unit ## format, lint, types, import contract, tests
+
+lint: .venv/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: .venv/installed-dev
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+imports: .venv/installed-dev
+	$(BIN)/lint-imports
+
+unit: .venv/installed-dev
+	$(BIN)/pytest -m "not long"
+
+test-long: .venv/installed-dev ## the tests that take their time
+	$(BIN)/pytest -m long
+
+bench: .venv/installed-dev ## what it costs: CPU, memory, characters
+	$(BIN)/python -m benchmarks
+
+constraints: .venv/installed-dev ## pin what is installed now
+	$(PIP) freeze --all --exclude-editable | grep -v '^intern' > constraints.txt
+
+clean: ## forget the virtual environment and caches
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "intern needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	$(PIP) install $(CONSTRAINED) pip hatchling editables
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install $(CONSTRAINED) --no-build-isolation -e .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(PIP) install $(CONSTRAINED) --group dev
+	@touch $@

@@ -1,0 +1,67 @@
+"""The indexer keeps the indices true to files and topics: in bursts, and never in anybody's way."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from anyio import EndOfStream, current_time, move_on_after, move_on_at
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from intern.actors.guard import surviving
+from intern.actors.pauses import Pauses, growing_pauses
+from intern.actors.witness import Witness
+from intern.domain import SourceChanged
+from intern.indexing.refresh import Refreshed
+
+LONGEST_BURST = 30.0  # seconds: under a steady stream of changes the index is never older than this
+
+
+_retry_pauses = partial(growing_pauses, first=10.0)
+
+
+class Indices(Protocol):
+    """Compares what is indexed with what there is, and mends the difference."""
+
+    async def refresh(self) -> Refreshed:
+        """What was done. What could not be described is `pending`. Raises the KnowledgeError family."""
+        ...
+
+
+async def indexer(
+    inbox: MemoryObjectReceiveStream[SourceChanged],
+    *,
+    indices: Indices,
+    settle_seconds: float,
+    witness: Witness,
+    pauses: Pauses = _retry_pauses,
+) -> None:
+    """Refresh once each burst of changes has settled; what is left pending is tried again, with growing pauses."""
+    retries = pauses()
+    retry_in: float | None = None
+    async with inbox:
+        while True:
+            try:
+                with move_on_after(retry_in):
+                    await inbox.receive()
+                    await _settled(inbox, settle_seconds)
+            except EndOfStream:
+                return
+            retry_in = next(retries)
+            with surviving("indexer"):
+                refreshed = await indices.refresh()
+                witness.indexed(refreshed)
+                if not refreshed.pending:
+                    retries, retry_in = pauses(), None
+
+
+async def _settled(inbox: MemoryObjectReceiveStream[SourceChanged], quiet: float) -> None:
+    latest = current_time() + LONGEST_BURST
+    while current_time() < latest:
+        with move_on_at(min(current_time() + quiet, latest)) as waiting:
+            try:
+                await inbox.receive()
+            except EndOfStream:
+                return  # what changed before the end is still indexed
+        if waiting.cancelled_caught:
+            return

@@ -1,0 +1,19 @@
+"""How long to wait before asking again, where giving up would lose something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 300.0
+
+Pauses = Callable[[], Iterator[float]]
+"""Starts afresh for each piece of work: the seconds to wait before each next try, without end."""
+
+
+def growing_pauses(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> Iterator[float]:
+    """Seconds: doubling from `first`, then `longest` for ever."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(pause * 2, longest)

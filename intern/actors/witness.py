@@ -1,0 +1,44 @@
+"""What the actors tell of their work, for the log and for whoever looks on: `intern try` shows it in the margin."""
+
+from __future__ import annotations
+
+from intern.domain import AIResult, AnswerRequest, Batch, CapturedPair, Decision, Filing, Reply
+from intern.indexing.refresh import Refreshed
+from intern.observe.log import get_logger
+
+_log = get_logger("intern.actors")
+
+
+class Witness:
+    """Logs what the verbs behind an actor do not log themselves, with ids rather than text.
+
+    A subclass may look on too; it must neither wait nor raise.
+    """
+
+    def ignored(self, batch: Batch) -> None:
+        """Nobody needed to act on a batch."""
+        _log.debug("batch_ignored", channel_id=batch.channel_id, message_id=batch.last.id)
+
+    def answered(self, request: AnswerRequest, result: AIResult) -> None:
+        """A question got its answer, or silence with a reason."""
+
+    def shed(self, request: AnswerRequest) -> None:
+        """A question was dropped because too many wait already."""
+        _log.warning("question_shed", channel_id=request.batch.channel_id, message_id=request.batch.last.id)
+
+    def posted(self, reply: Reply, outcome: str) -> None:
+        """A reply stands on Discord, or was withheld, with the reason."""
+        _log.info("reply_posted", message_id=reply.question.id, channel_id=reply.question.channel_id, outcome=outcome)
+
+    def captured(self, pair: CapturedPair) -> None:
+        """A team answer is safe in the archive."""
+        _log.info("qa_pair_captured", qa_id=pair.qa_id, conversation_id=pair.conversation_id, turns=len(pair.turns))
+
+    def classified(self, filing: Filing) -> None:
+        """A pair has a topic, or is skipped, or nobody could decide."""
+
+    def decided(self, decision: Decision) -> None:
+        """What was done with a pair is on disk."""
+
+    def indexed(self, refreshed: Refreshed) -> None:
+        """The indices are up to date again."""

@@ -1,0 +1,148 @@
+"""What an answer stands on: its citations and its links, held against the sources that were shown. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from intern.answering.loading import is_team
+from intern.answering.prompts import Draft, ShownSource
+from intern.domain import SilenceReason, SourceId
+
+_NOTHING = frozenset({"", "null", "none"})
+
+# Any scheme, as people and chat programs link it; what may not stand in a URL ends it. Schemes are short: without a
+# bound, each letter of a long word would be tried as the first of one.
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`]+", re.IGNORECASE)
+_CLOSING = {")": "(", "]": "[", "}": "{"}
+# Ends a sentence or emphasis rather than an address.
+_TRAILING = ".,;:!?'’”*_~|"
+_BLOCK = "--- QA ---"
+_ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """A draft, held against what was shown. With a `reason` it must not be posted."""
+
+    reason: SilenceReason
+    text: str
+    source_ids: tuple[SourceId, ...]
+    dropped_citations: int
+    strange_urls: tuple[str, ...] = ()
+
+
+def checked(
+    draft: Draft,
+    sources: Sequence[ShownSource],
+    own_urls: Mapping[str, str | None],
+    *,
+    max_answer_chars: int,
+    require_citations: bool,
+) -> Checked:
+    """Everything about a draft that code can tell. `own_urls` holds the page of each source that is one."""
+    text = answer_text(draft.answer)
+    holding = cited(draft.citations, sources)
+    own = [own_urls.get(source_of(source_id)) for source_id in holding.source_ids]
+    strange = strange_urls(text, holding.source_ids, sources, filter(None, own))
+    reason: SilenceReason = ""
+    if not text:
+        reason = "no_answer"
+    elif len(text) > max_answer_chars:
+        reason = "too_long"
+    elif require_citations and not holding.source_ids:
+        reason = "no_citations"
+    elif strange:
+        reason = "ungrounded"
+    return Checked(
+        reason=reason,
+        text=text,
+        source_ids=holding.source_ids,
+        dropped_citations=holding.dropped,
+        strange_urls=tuple(strange),
+    )
+
+
+class Cited(Struct, frozen=True, kw_only=True):
+    """The citations that hold."""
+
+    source_ids: tuple[SourceId, ...]
+    dropped: int
+    """Citations of what was not shown."""
+
+
+def answer_text(answer: str | None) -> str:
+    """The answer without white space around it; empty for the ways in which models say that they have none."""
+    text = (answer or "").strip()
+    return "" if text.strip("\"'`*. \n").casefold() in _NOTHING else text
+
+
+def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> Cited:
+    """Each citation once, if its source was shown; `team:<topic>.txt#<qa id>` if that block was.
+
+    A whole topic is not cited beside one of its answers.
+    """
+    known: set[str] = set()
+    for source in sources:
+        known.add(source.source_id)
+        if is_team(source.source_id):
+            known.update(f"{source.source_id}#{qa_id}" for qa_id in block_ids(source.text))
+    kept: dict[str, None] = {}
+    dropped = 0
+    for citation in map(str.strip, citations):
+        if citation in known:
+            kept[citation] = None
+        else:
+            dropped += 1
+    precise = {source_of(citation) for citation in kept if citation != source_of(citation)}
+    return Cited(source_ids=tuple(SourceId(citation) for citation in kept if citation not in precise), dropped=dropped)
+
+
+def source_of(citation: str) -> SourceId:
+    """The source that a citation is of: a team answer's topic, anything else itself."""
+    return SourceId(citation.partition("#")[0] if is_team(citation) else citation)
+
+
+def block_ids(text: str) -> Iterator[str]:
+    """The ids in the headers of a topic's QA blocks; what a turn says is never a header.
+
+    A turn may hold any text, the other kinds of line ends included, but after each line feed it is indented.
+    """
+    before = ""
+    for line in text.split("\n"):
+        if before.rstrip() == _BLOCK and (match := _ID.match(line)):
+            yield match[1]
+        before = line
+
+
+def urls(text: str) -> Iterator[str]:
+    """The addresses in a text, without the Markdown and the punctuation around them."""
+    at = 0
+    while match := _URL.search(text, at):
+        url = _balanced(match.group())
+        at = match.start() + len(url)
+        yield url.rstrip(_TRAILING)
+
+
+def strange_urls(
+    answer: str, citations: Iterable[str], sources: Sequence[ShownSource], own: Iterable[str]
+) -> list[str]:
+    """The addresses of an answer that stand in no cited source, byte for byte, and are none of the sources' `own`."""
+    allowed = set(own)
+    of = {source_of(citation) for citation in citations}
+    for source in sources:
+        if source.source_id in of:
+            allowed.update(urls(source.text))
+    return sorted({url for url in urls(answer) if url not in allowed})
+
+
+def _balanced(url: str) -> str:
+    """Up to the first bracket that closes what the address did not open: `[label](address)`, `(see address)`."""
+    opened: list[str] = []
+    for n, char in enumerate(url):
+        if char in _CLOSING.values():
+            opened.append(char)
+        elif char in _CLOSING and (not opened or opened.pop() != _CLOSING[char]):
+            return url[:n]
+    return url

@@ -1,0 +1,42 @@
+"""Loaded sources, cut to what fits the question and the prompt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intern.answering.prompts import ShownSource
+from intern.domain import SourceText
+from intern.text.passages import best_passages
+
+
+def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> tuple[ShownSource, ...]:
+    """The sources that say anything, team knowledge first, in at most `max_chars` characters in total.
+
+    Each gets an equal share; what a short one leaves, the longer ones share.
+    """
+    telling = [source for source in sources if source.text.strip()]
+    shares = _shares([len(source.text) for source in telling], max_chars)
+    shown = [
+        ShownSource(
+            source_id=source.source_id,
+            title=" ".join(source.title.split()),
+            text=best_passages(source.text, query, share),
+        )
+        for source, share in zip(telling, shares, strict=True)
+    ]
+    # A stable sort: within a kind, the model's order stays.
+    return tuple(sorted((source for source in shown if source.text.strip()), key=lambda s: not is_team(s.source_id)))
+
+
+def is_team(source_id: str) -> bool:
+    """What the team answered, as opposed to documentation."""
+    return source_id.startswith("team:")
+
+
+def _shares(sizes: Sequence[int], room: int) -> list[int]:
+    shares = [0] * len(sizes)
+    waiting = sorted(range(len(sizes)), key=lambda n: sizes[n])
+    for at, n in enumerate(waiting):
+        shares[n] = min(sizes[n], room // (len(waiting) - at))
+        room -= shares[n]
+    return shares

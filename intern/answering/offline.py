@@ -1,0 +1,212 @@
+"""Answers without a model: word statistics pick the sources, and what they say is quoted as it stands.
+
+It understands nothing, so it is strict: it speaks where a passage holds most of what is telling in a question, and is
+silent otherwise. Deterministic. Thresholds were set on the questions in `tests/answering/test_offline.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from intern.answering.loading import is_team
+from intern.answering.prompts import (
+    ANSWER,
+    GATE,
+    SELECT,
+    VERIFY,
+    AnswerIn,
+    Draft,
+    GateDecision,
+    GateIn,
+    SelectIn,
+    Selection,
+    ShownSource,
+    Verification,
+    VerifyIn,
+)
+from intern.answering.selecting import entry_words
+from intern.text.passages import passages
+from intern.text.words import Rarity, words
+
+NOTE = "(offline mode: quoted from the sources)"
+"""Stands below each answer."""
+
+# The least share of what is telling in a question that must stand in a description (a summary lacks much of its
+# source), and in the passage that is quoted.
+_DESCRIBED = 0.25
+_ANSWERED = 0.42
+# What the team said is worth a little more than what fits as well.
+_TEAM = 1.15
+_UNSEEN = 10
+# What any question about software may say.
+_BLAND = frozenset(
+    words(
+        "add allow ask best change check correct create different enable error example explain find fine fix good idea "
+        "issue log look make mean new possible problem question right run set show start stop support system "
+        "turn work wrong"
+    )
+)
+_BLAND_WEIGHT = 0.4
+# A source is as good as none beside one that fits twice as well.
+_NEAR_BEST = 0.5
+# Short enough to be read in a chat, long enough for a paragraph with its code.
+_QUOTE_CHARS = 400
+
+_ASKING = re.compile(
+    r"""[?？؟]
+    | (^|[.!,;:]\s)\W{0,5}(how|what|why|where|when|which|who|whose)\b
+    | \b(how|what|why|where|when|which|who)\ (to|do|does|did|can|could|should|would|is|are|many|much|long|often)\b
+    | ^\W{0,5}(is|are|was|were|do|does|did|can|could|would|should|will|has|have|may|any(one|body)?)\b
+    | \b((can|could|does|do|did|is|are|was|wo|would|has)(n['’]?t|\ not|not)|unable\ to|fail(s|ed|ing)?)\b
+    | \b(errors?|exception|traceback|crash(es|ed|ing)?|stuck|broken|refuse[sd]?|no\ idea|help|problems?|issues?)\b
+    | \b(need|want|looking|trying|tried)\ (to|for)\b
+    """,
+    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
+)
+_THANKS = re.compile(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|never ?mind|solved)\b", re.IGNORECASE)
+
+
+def gate(given: GateIn) -> GateDecision:
+    """A question by its mark, its words, or because somebody tells the bot something telling."""
+    telling = words(given.question)
+    thanks = _THANKS.match(given.question) and "?" not in given.question
+    asks = bool(_ASKING.search(given.question)) or (given.addressed and len(telling) > 1)
+    is_question = asks and bool(telling) and not thanks
+    return GateDecision(
+        is_question=is_question,
+        is_answerable=is_question,
+        reason="it reads like a question" if is_question else "it does not read like a question",
+    )
+
+
+def select(given: SelectIn) -> Selection:
+    """The entries whose descriptions hold most of what is telling in the question."""
+    entries = given.entries
+    fits = _fits(
+        given.query or given.question,
+        [entry_words(entry) for entry in entries],
+        [is_team(entry.source_id) for entry in entries],
+    )
+    best = max((fit.rank for fit in fits if fit.covered >= _DESCRIBED), default=0.0)
+    kept = [n for n, fit in enumerate(fits) if fit.covered >= _DESCRIBED and fit.rank >= best * _NEAR_BEST]
+    kept.sort(key=lambda n: (-fits[n].rank, not is_team(entries[n].source_id), n))
+    return Selection(selected_source_ids=tuple(entries[n].source_id for n in kept[: given.max_sources]))
+
+
+def answer(given: AnswerIn) -> Draft:
+    """The passage or the team answer that holds most of what is telling in the question, word for word."""
+    room = given.max_answer_chars - len(NOTE) - 2
+    quotes = [quote for source in given.sources for quote in _quotes(source, min(room, _QUOTE_CHARS))]
+    fits = _fits(
+        given.query or given.question,
+        [words(quote.about) for quote in quotes],
+        [is_team(quote.citation) for quote in quotes],
+    )
+    fitting = [n for n, fit in enumerate(fits) if fit.covered >= _ANSWERED and 0 < len(quotes[n].text) <= room]
+    if not fitting:
+        return Draft(answer=None)
+    # Of equals the later one: in a topic, it is the newer.
+    best = quotes[max(fitting, key=lambda n: (fits[n].rank, is_team(quotes[n].citation), n))]
+    return Draft(answer=f"{best.text}\n\n{NOTE}", citations=(best.citation,))
+
+
+def verify(given: VerifyIn) -> Verification:
+    """Each paragraph of the answer must stand in a source, but for white space."""
+    quoted = given.answer.removesuffix(NOTE).strip()
+    texts = [_flat(source.text) for source in given.sources]
+    strange = [part for part in quoted.split("\n\n") if part.strip() and not any(_flat(part) in text for text in texts)]
+    return Verification(
+        is_good_enough=bool(quoted) and not strange,
+        issues=tuple(f"this stands in no source: {_flat(part)[:200]}" for part in strange),
+    )
+
+
+RULES: dict[str, Callable[[Any], Any]] = {
+    GATE.name: gate,
+    SELECT.name: select,
+    ANSWER.name: answer,
+    VERIFY.name: verify,
+}
+"""For `OfflineModel`."""
+
+
+class _Quote(Struct, frozen=True):
+    text: str
+    about: str
+    """What it is matched by: the quote, and what stands above it."""
+    citation: str
+
+
+class _Fit(Struct, frozen=True):
+    covered: float
+    """How much (0 to 1) of what is telling in the question the text holds: decides whether it is good enough."""
+    rank: float
+    """Among those that are, the most is best: a short text, and one that says a word again, fit better."""
+
+
+def _fits(query: str, texts: Sequence[Sequence[str]], team: Sequence[bool]) -> list[_Fit]:
+    wanted = set(words(query))
+    held = [Counter(text) for text in texts]
+    # The question is a text too, so a word that is nowhere weighs little more than one that is somewhere; and the
+    # empty ones keep a handful of texts from looking like all that could be said.
+    rarity = Rarity([*held, wanted, *[()] * _UNSEEN])
+    weights = {word: rarity.weight(word) * (_BLAND_WEIGHT if word in _BLAND else 1) for word in sorted(wanted)}
+    # The product's name stands everywhere and tells nothing, unless it is all that was asked for.
+    common = {word for word in wanted if len(held) > 3 and sum(word in text for text in held) > len(held) / 2}
+    if wanted - common:
+        weights = {word: weight for word, weight in weights.items() if word not in common}
+    total = sum(weights.values()) or 1.0
+    usual = sum(map(len, texts)) / (len(texts) or 1) or 1.0
+    fits: list[_Fit] = []
+    for text, counts, of_team in zip(texts, held, team, strict=True):
+        length = 0.25 + 0.75 * len(text) / usual
+        found = {word: weight for word, weight in weights.items() if word in counts}
+        # Okapi BM25 with its usual constants.
+        rank = sum(weight * counts[word] * 2.2 / (counts[word] + 1.2 * length) for word, weight in found.items())
+        fits.append(_Fit(sum(found.values()) / total, rank * (_TEAM if of_team else 1)))
+    return fits
+
+
+def _quotes(source: ShownSource, max_chars: int) -> Iterable[_Quote]:
+    if max_chars < 1:
+        return
+    if is_team(source.source_id):
+        for qa_id, turns in _blocks(source.text):
+            said = "\n\n".join(text for speaker, text in turns if speaker == "Team")
+            yield _Quote(said, "\n".join(text for _, text in turns), f"{source.source_id}#{qa_id}")
+        return
+    for piece in passages(source.text, max_chars):
+        yield _Quote(_without_heading(piece.text), f"{source.title}\n{piece.heading}\n{piece.text}", source.source_id)
+
+
+def _blocks(text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
+    """Id and turns of each QA block of a shown topic, which may lack what was cut from it."""
+    for block in re.split(r"^--- QA ---$", text, flags=re.MULTILINE)[1:]:
+        qa_id = ""
+        turns: list[tuple[str, str]] = []
+        for line in block.strip("\n").split("\n"):
+            speaker, colon, said = line.partition(": ")
+            if colon and speaker in {"User", "Team"}:
+                turns.append((speaker, said))
+            elif turns and line.startswith("  "):
+                turns[-1] = (turns[-1][0], f"{turns[-1][1]}\n{line[2:]}")
+            elif not turns and speaker == "id":
+                qa_id = said.strip()
+        if qa_id:
+            yield qa_id, turns
+
+
+def _without_heading(text: str) -> str:
+    lines = text.split("\n")
+    while lines and (not lines[0].strip() or re.match(r"#{1,6}\s", lines[0])):
+        lines.pop(0)
+    return "\n".join(lines).strip("\n")
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,25 @@
+"""What an operator can set about answers: the `[ai]` section."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds that hold exactly, and the words that prompts put in where they ask for them."""
+
+    request_timeout_seconds: Annotated[float, Meta(gt=0)] = 60.0
+    """For one question, from the first model call to the last."""
+    max_sources: Annotated[int, Meta(ge=1)] = 5
+    max_answer_chars: Annotated[int, Meta(ge=1)] = 3000
+    """A longer answer is not posted at all: half an answer misleads."""
+    require_citations: bool = True
+    max_index_chars: Annotated[int, Meta(ge=1)] = 20_000
+    """The index goes to the model whole while it fits; beyond that, its best entries do."""
+    max_source_chars: Annotated[int, Meta(ge=1)] = 12_000
+    """For all loaded sources of one question together."""
+    project_introduction: str = ""
+    answer_scope: str = ""
+    refusal_policy: str = ""

@@ -1,0 +1,116 @@
+"""The four model calls of an answer: what each is given and what it must give back.
+
+Fields of the inputs are the variables of `prompts/<name>.md.j2`. Bounds of the outputs are wide: they stop a reply
+that has run wild, while the workflow enforces what the operator has set.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from intern.domain import IndexEntry
+from intern.llm.prompt import Prompt
+
+_Remark = Annotated[str, Meta(max_length=4000)]
+_Id = Annotated[str, Meta(max_length=2500)]
+
+
+class GateIn(Struct, frozen=True, kw_only=True):
+    """A message that may be a question."""
+
+    question: str
+    history: str
+    """What was said before, oldest first, each message led by who spoke; may be empty."""
+    addressed: bool
+    """It is meant for the bot: a mention, a reply to it, a message in its thread, or a new forum post."""
+
+
+class GateDecision(Struct, frozen=True, kw_only=True):
+    """Whether a message is worth looking for an answer."""
+
+    is_question: Annotated[bool, Meta(description="The message asks for information or help.")]
+    is_answerable: Annotated[bool, Meta(description="It is in scope, and clear enough to look for an answer.")]
+    rewrite_query: Annotated[
+        _Remark | None, Meta(description="The question by itself, with what the history adds; null if it is clear.")
+    ] = None
+    reason: Annotated[_Remark, Meta(description="One short sentence, for the log only.")] = ""
+
+
+class SelectIn(Struct, frozen=True, kw_only=True):
+    """A question, and the sources that may answer it."""
+
+    entries: tuple[IndexEntry, ...]
+    """The index, or its entries that fit best; ids and descriptions without line breaks."""
+    max_sources: int
+    history: str
+    question: str
+    query: str
+    """The question by itself, where the gate has rewritten it already; else empty."""
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """The sources to load, best first."""
+
+    selected_source_ids: Annotated[
+        tuple[_Id, ...],
+        Meta(max_length=200, description="Ids exactly as listed, best first; empty if nothing fits."),
+    ]
+
+
+class ShownSource(Struct, frozen=True, kw_only=True):
+    """A loaded source as a prompt shows it: cut to what fits the question."""
+
+    source_id: str
+    title: str
+    text: str
+
+
+class AnswerIn(Struct, frozen=True, kw_only=True):
+    """A question, and the sources to answer it from."""
+
+    max_answer_chars: int
+    sources: tuple[ShownSource, ...]
+    """Team knowledge first; within a kind, best first."""
+    history: str
+    question: str
+    query: str
+    """The question by itself, where the gate has rewritten it; else empty."""
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """An answer that nobody has checked yet."""
+
+    answer: Annotated[
+        Annotated[str, Meta(max_length=100_000)] | None,
+        Meta(description="The answer in Markdown; null if the sources do not answer the question."),
+    ]
+    citations: Annotated[
+        tuple[_Id, ...],
+        Meta(max_length=200, description="Ids of the sources that the answer stands on, exactly as shown."),
+    ] = ()
+
+
+class VerifyIn(Struct, frozen=True, kw_only=True):
+    """An answer beside the sources that it was made from."""
+
+    sources: tuple[ShownSource, ...]
+    history: str
+    question: str
+    answer: str
+    citations: tuple[str, ...]
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """Whether an answer may be posted."""
+
+    is_good_enough: Annotated[bool, Meta(description="The answer is right by the sources, clear, and safe to post.")]
+    issues: Annotated[tuple[_Remark, ...], Meta(max_length=100, description="What is wrong; empty if nothing is.")] = ()
+    suggested_fix: Annotated[_Remark | None, Meta(description="What would mend it, for the log only.")] = None
+
+
+GATE = Prompt("gate", takes=GateIn, gives=GateDecision)
+SELECT = Prompt("select", takes=SelectIn, gives=Selection)
+ANSWER = Prompt("answer", takes=AnswerIn, gives=Draft)
+VERIFY = Prompt("verify", takes=VerifyIn, gives=Verification)

@@ -1,0 +1,62 @@
+"""What each step of an answer decided and how long it took: for the log, for `debug`, for whoever asks why."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+
+from intern.errors import InternError
+from intern.llm.usage import metered
+from intern.observe.log import Logger
+
+
+class Trace:
+    """Filled while a question is worked on; what stands in it is true whenever it is read."""
+
+    def __init__(self, log: Logger) -> None:
+        self.steps: dict[str, dict[str, Any]] = {}
+        self._log = log
+        self._began = anyio.current_time()
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return _since(self._began)
+
+    @contextmanager
+    def step(self, name: str) -> Generator[dict[str, Any]]:
+        """Takes the step's fields; adds `seconds`, and `tokens` where a model counted them.
+
+        Adds `error` where it failed, and `unfinished` where it was given up.
+        """
+        began = anyio.current_time()
+        fields = self.steps[name] = {"unfinished": True}
+        with metered() as meter:
+            try:
+                yield fields
+                del fields["unfinished"]
+            except InternError as error:
+                del fields["unfinished"]
+                fields["error"] = str(error)
+                raise
+            finally:
+                fields["seconds"] = _since(began)
+                if meter.calls:
+                    fields["tokens"] = meter.tokens
+                self._log.debug("ai_step", step=name, **flat(name, fields))
+
+    def fields(self) -> dict[str, Any]:
+        """All steps' fields for one log line: `gate.is_question` and so on."""
+        return {key: value for name, fields in self.steps.items() for key, value in flat(name, fields).items()}
+
+
+def flat(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """A step's fields with its name before theirs."""
+    return {f"{name}.{key}": value for key, value in fields.items()}
+
+
+def _since(began: float) -> float:
+    return round(anyio.current_time() - began, 6)

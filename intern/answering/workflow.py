@@ -1,0 +1,348 @@
+"""From a question to an answer worth posting: gate, select, load, generate, verify.
+
+A model decides at four of the five steps, with typed results; code holds the bounds. Whatever goes wrong on the way,
+the caller gets silence with its reason: never half an answer, never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+import anyio
+from msgspec import Struct
+
+from intern.answering.citing import Checked, checked, source_of
+from intern.answering.loading import shown_sources
+from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import (
+    ANSWER,
+    GATE,
+    SELECT,
+    VERIFY,
+    AnswerIn,
+    GateDecision,
+    GateIn,
+    SelectIn,
+    ShownSource,
+    Verification,
+    VerifyIn,
+)
+from intern.answering.question import Asked, asked
+from intern.answering.selecting import Chosen, chosen, shown_entries
+from intern.answering.trace import Trace
+from intern.domain import (
+    COULD_NOT_LOOK,
+    AIResult,
+    Citation,
+    Conversation,
+    IndexEntry,
+    RequestContext,
+    SilenceReason,
+    SourceId,
+    SourceText,
+)
+from intern.errors import InternError, KnowledgeError, ModelUnavailableError
+from intern.llm.prompt import Model
+from intern.observe.log import get_logger
+
+_log = get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Knowledge(Protocol):
+    """What can be looked up. Each raises the `KnowledgeError` family."""
+
+    async def entries(self) -> Sequence[IndexEntry]:
+        """The index, in its own order."""
+        ...
+
+    async def load(self, source_id: SourceId, /) -> SourceText:
+        """A source of the index, whole."""
+        ...
+
+    async def citation_link(self, source_id: SourceId, /) -> str | None:
+        """The jump link of a team answer (`team:<topic>.txt#<qa id>`); None where there is none."""
+        ...
+
+
+class Loaded(Struct, frozen=True, kw_only=True):
+    """The sources that could be read, and what is shown of them."""
+
+    sources: dict[SourceId, SourceText]
+    shown: tuple[ShownSource, ...]
+    failed: tuple[SourceId, ...]
+
+
+class Answerer:
+    """Answers questions from what is known. Holds no conversation: each call is told all it needs."""
+
+    def __init__(self, model: Model, knowledge: Knowledge, options: AnsweringOptions) -> None:
+        self._model = model
+        self._knowledge = knowledge
+        self._options = options
+
+    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+        """A verified answer with its citations, or silence with its reason, within `request_timeout_seconds`.
+
+        `addressed` says that the question is meant for the bot, so source selection starts before the gate is done.
+        Raises no `InternError`.
+        """
+        log = _log.bind(
+            platform=context.platform,
+            channel_id=context.channel_id,
+            thread_id=context.thread_id,
+            message_id=context.message_id,
+        )
+        trace = Trace(log)
+        result = AIResult(should_reply=False, reason="timeout")
+        failure: dict[str, Any] = {}
+        try:
+            with anyio.move_on_after(self._options.request_timeout_seconds):
+                result = await _worked_out(
+                    Work(
+                        model=self._model,
+                        knowledge=self._knowledge,
+                        options=self._options,
+                        asked=asked(conversation, addressed=addressed),
+                        trace=trace,
+                    )
+                )
+        except InternError as error:
+            failure = {"error": str(error)}
+            result = AIResult(should_reply=False, reason=_failure_reason(error))
+        could_not_look = result.reason in COULD_NOT_LOOK
+        (log.warning if could_not_look else log.info)(
+            "ai_request",
+            result="answered" if result.should_reply else "error" if could_not_look else "skipped",
+            reason=result.reason,
+            seconds=trace.seconds,
+            **trace.fields(),
+            **failure,
+        )
+        return AIResult(
+            should_reply=result.should_reply,
+            reply_text=result.reply_text,
+            citations=result.citations,
+            reason=result.reason,
+            debug={**trace.steps, **failure, "seconds": trace.seconds},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One question, and all that its steps need."""
+
+    model: Model
+    knowledge: Knowledge
+    options: AnsweringOptions
+    asked: Asked
+    trace: Trace
+
+
+async def gate(work: Work) -> GateDecision:
+    """Is this a question, and one to look for an answer to?"""
+    with work.trace.step("gate") as fields:
+        given = GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
+        decision = await work.model.ask(GATE, given, images=work.asked.images)
+        fields.update(
+            is_question=decision.is_question, is_answerable=decision.is_answerable, reason=decision.reason[:300]
+        )
+        return decision
+
+
+async def select(work: Work, query: str) -> Chosen:
+    """Which sources may hold the answer? An empty index is not worth a call. `query` may be empty."""
+    with work.trace.step("selection") as fields:
+        entries = await work.knowledge.entries()
+        shown = shown_entries(entries, query or work.asked.question, work.options.max_index_chars)
+        ids: tuple[str, ...] = ()
+        if shown:
+            given = SelectIn(
+                entries=shown,
+                max_sources=work.options.max_sources,
+                history=work.asked.history,
+                question=work.asked.question,
+                query=query,
+            )
+            ids = (await work.model.ask(SELECT, given, images=work.asked.images)).selected_source_ids
+        selection = chosen(ids, shown, work.options.max_sources)
+        fields.update(
+            selected_sources_count=len(selection.source_ids),
+            source_ids=selection.source_ids,
+            entries_count=len(entries),
+            shown_entries_count=selection.shown,
+            unknown_ids_count=selection.unknown,
+        )
+        return selection
+
+
+async def load(work: Work, selection: Chosen, query: str) -> Loaded:
+    """Read the chosen sources, side by side; one that cannot be read is logged and left out."""
+    with work.trace.step("loading") as fields:
+        reads = {source_id: _Held[SourceText]() for source_id in selection.source_ids}
+        async with anyio.create_task_group() as tg:
+            for source_id, read in reads.items():
+                tg.start_soon(read.hold, partial(work.knowledge.load, source_id))
+        sources: dict[SourceId, SourceText] = {}
+        failed: list[SourceId] = []
+        for source_id, read in reads.items():
+            try:
+                sources[source_id] = read.take()
+            except KnowledgeError as error:
+                failed.append(source_id)
+                _log.warning("source_unreadable", source_id=source_id, error=str(error))
+        shown = shown_sources(tuple(sources.values()), query or work.asked.question, work.options.max_source_chars)
+        fields.update(
+            loaded_sources_count=len(sources),
+            unreadable_sources_count=len(failed),
+            shown_chars=sum(len(source.text) for source in shown),
+        )
+        return Loaded(sources=sources, shown=shown, failed=tuple(failed))
+
+
+async def generate(work: Work, query: str, loaded: Loaded) -> Checked:
+    """Write the answer, and hold it against its sources as far as code can."""
+    with work.trace.step("generation") as fields:
+        given = AnswerIn(
+            max_answer_chars=work.options.max_answer_chars,
+            sources=loaded.shown,
+            history=work.asked.history,
+            question=work.asked.question,
+            query=query,
+        )
+        draft = checked(
+            await work.model.ask(ANSWER, given, images=work.asked.images),
+            loaded.shown,
+            {source_id: source.url for source_id, source in loaded.sources.items()},
+            max_answer_chars=work.options.max_answer_chars,
+            require_citations=work.options.require_citations,
+        )
+        fields.update(
+            answer_chars=len(draft.text),
+            citations=draft.source_ids,
+            dropped_citations_count=draft.dropped_citations,
+            strange_urls_count=len(draft.strange_urls),
+        )
+        return draft
+
+
+async def verify(work: Work, draft: Checked, loaded: Loaded) -> Verification:
+    """A second look, always: is the answer right by its sources, clear, and safe to post?"""
+    with work.trace.step("verification") as fields:
+        given = VerifyIn(
+            sources=loaded.shown,
+            history=work.asked.history,
+            question=work.asked.question,
+            answer=draft.text,
+            citations=draft.source_ids,
+        )
+        verdict = await work.model.ask(VERIFY, given)
+        fields.update(
+            is_good_enough=verdict.is_good_enough, issues_count=len(verdict.issues), issues=verdict.issues[:5]
+        )
+        return verdict
+
+
+async def _worked_out(work: Work) -> AIResult:
+    if not work.asked.question:
+        return _silence("not_a_question")
+    way = _side_by_side if work.asked.looks_like_a_question else _one_after_the_other
+    decision, selection = await way(work)
+    if reason := refusal(decision):
+        return _silence(reason)
+    if selection is None or not selection.source_ids:
+        return _silence("no_sources")
+    query = (decision.rewrite_query or "").strip()
+    loaded = await load(work, selection, query)
+    if not loaded.shown:
+        return _silence("sources_unreadable" if loaded.failed else "no_sources")
+    return await _written(work, query, loaded)
+
+
+async def _written(work: Work, query: str, loaded: Loaded) -> AIResult:
+    draft = await generate(work, query, loaded)
+    if draft.reason:
+        return _silence(draft.reason)
+    verdict = await verify(work, draft, loaded)
+    if not verdict.is_good_enough:
+        return _silence("rejected")
+    citations = [await _citation(work.knowledge, source_id, loaded) for source_id in draft.source_ids]
+    return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
+
+
+async def _citation(knowledge: Knowledge, source_id: SourceId, loaded: Loaded) -> Citation:
+    source = loaded.sources[source_of(source_id)]
+    url = source.url
+    if source_id != source.source_id:
+        try:
+            url = await knowledge.citation_link(source_id)
+        except KnowledgeError as error:
+            # The answer stands without its link.
+            _log.warning("citation_link_failed", source_id=source_id, error=str(error))
+    return Citation(source_id=source_id, title=source.title, url=url)
+
+
+def refusal(decision: GateDecision) -> SilenceReason:
+    """Why the gate lets a message go unanswered; empty where it does not."""
+    if not decision.is_question:
+        return "not_a_question"
+    return "" if decision.is_answerable else "not_answerable"
+
+
+async def _one_after_the_other(work: Work) -> tuple[GateDecision, Chosen | None]:
+    """Most of what people say in a channel is no question: then one call is enough."""
+    decision = await gate(work)
+    if refusal(decision):
+        return decision, None
+    return decision, await select(work, (decision.rewrite_query or "").strip())
+
+
+async def _side_by_side(work: Work) -> tuple[GateDecision, Chosen | None]:
+    """Saves a wait where the gate will likely say yes. Where it says no, or fails, nobody waits for the selection."""
+    decision, selection = _Held[GateDecision](), _Held[Chosen]()
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(selection.hold, partial(select, work, ""))
+        await decision.hold(partial(gate, work))
+        if decision.failed or refusal(decision.take()):
+            tg.cancel_scope.cancel()
+    if refusal(decision.take()):
+        return decision.take(), None
+    return decision.take(), selection.take()
+
+
+class _Held(Generic[T]):
+    """A call's value or error, kept until it is taken: an error leaves a task group as itself, not in a group."""
+
+    _value: T
+    _error: Exception | None = None
+
+    async def hold(self, call: Callable[[], Awaitable[T]]) -> None:
+        try:
+            self._value = await call()
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, a bug too: `take` raises it.
+            self._error = error
+
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
+    def take(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def _silence(reason: SilenceReason) -> AIResult:
+    return AIResult(should_reply=False, reason=reason)
+
+
+def _failure_reason(error: InternError) -> SilenceReason:
+    if isinstance(error, ModelUnavailableError):
+        return "model_unavailable"
+    # What is neither the model's nor the stores' (a broken template, say) kept the model from being asked.
+    return "knowledge_failed" if isinstance(error, KnowledgeError) else "model_failed"

@@ -1,0 +1,62 @@
+"""The command line: one file per command, each imported only when it is called, so that `--help` costs next to nothing.
+
+Data goes to stdout, talk to stderr. Exit codes: 0 done or answered; 1 no answer, and the reason; 2 wrong use or
+configuration; 3 could not look (endpoint, disk, network); 70 a bug.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+import click
+
+from intern import __version__
+
+# The first line of each command's help stands here, so that listing them imports none of them; a test compares.
+COMMANDS = {
+    "run": "Run the bot on Discord.",
+    "try": "Try the whole bot in the terminal, without Discord.",
+    "index": "Bring the index of the knowledge base up to date.",
+    "ask": "Ask a question, as a community member would.",
+    "regenerate": "Rebuild the topic files from the archive.",
+    "init": "Write a commented intern.toml and the data folders.",
+}
+
+
+class _Commands(click.Group):
+    """Commands by name, imported at first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"intern.cli.{cmd_name}_").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="intern")
+@click.option("--config", metavar="FILE", help="The settings to use; else INTERN_CONFIG, else ./intern.toml.")
+@click.pass_context
+def cli(ctx: click.Context, config: str | None) -> None:
+    """Answers a Discord community's questions, and learns from the team's replies."""
+    ctx.obj = config
+
+
+def main() -> None:
+    """Run the command line; the process ends with the command's exit code."""
+    from intern.cli.ending import ending_well
+
+    # click knows whether a stream is a terminal, but not https://no-color.org.
+    color = False if os.environ.get("NO_COLOR") else None
+    ending_well(lambda: cli(prog_name="intern", color=color))

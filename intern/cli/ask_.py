@@ -1,0 +1,48 @@
+"""`intern ask`."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+import click
+import msgspec
+
+from intern.cli.options import say, settings_of
+
+
+@click.command("ask")
+@click.argument("question")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--trace", is_flag=True, help="Also say, step by step, how the answer came about.")
+@click.pass_context
+def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) -> None:
+    """Ask a question, as a community member would.
+
+    Exit code 0: answered. 1: nothing known, with the reason. 3: could not look.
+    """
+    if not question.strip():
+        raise click.UsageError("the question is empty")
+    settings = settings_of(ctx)
+    from intern.app import open_intern
+    from intern.domain import COULD_NOT_LOOK, Conversation, Message
+
+    async def work() -> int:
+        async with open_intern(settings) as intern:
+            result = await intern.answer(Conversation((Message(role="user", text=question),)))
+        if as_json:
+            print(msgspec.json.encode(result).decode())
+        elif result.should_reply:
+            print(result.reply_text)
+            print()
+            for citation in result.citations:
+                print(f"Source: {citation.source_id}" + (f" <{citation.url}>" if citation.url else ""))
+        else:
+            say(f"no answer: {result.reason}")
+        if trace and not as_json:
+            say(msgspec.json.format(msgspec.json.encode(result.debug), indent=2).decode())
+        if result.should_reply:
+            return 0
+        return 3 if result.reason in COULD_NOT_LOOK else 1
+
+    sys.exit(anyio.run(work))

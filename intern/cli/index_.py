@@ -1,0 +1,41 @@
+"""`intern index`."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+import click
+import msgspec
+
+from intern.cli.options import say, settings_of
+
+
+@click.command("index")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.pass_context
+def command(ctx: click.Context, *, as_json: bool) -> None:
+    """Bring the index of the knowledge base up to date.
+
+    Reads the sources folder, describes what is new or changed, and forgets what is gone. What did not change costs
+    nothing. While `intern run` works on the same data folder, it does the work, and this command waits for it.
+    """
+    settings = settings_of(ctx)
+    from intern.app import open_intern
+
+    async def work() -> int:
+        async with open_intern(settings) as intern:
+            refreshed = await intern.index()
+        if as_json:
+            print(msgspec.json.encode(refreshed).decode())
+        else:
+            for path, reason in refreshed.skipped:
+                say(f"left out {path}: {reason}")
+            say(f"{len(refreshed.changed)} described, {len(refreshed.removed)} removed")
+        if refreshed.pending:
+            reason = refreshed.pending[0].reason
+            say(f"intern: {len(refreshed.pending)} sources are not described yet; mend this and run it again: {reason}")
+            return 3
+        return 0
+
+    sys.exit(anyio.run(work))

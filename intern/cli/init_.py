@@ -1,0 +1,47 @@
+"""`intern init`."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from intern.cli.options import say
+from intern.errors import ConfigError, KnowledgeError
+
+_FOLDERS = ("knowledge-base/sources", "team-knowledge/raw", "team-knowledge/topics")
+
+
+@click.command("init")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+def command(folder: Path) -> None:
+    """Write a commented intern.toml and the data folders.
+
+    Overwrites nothing: what is there already stays as it is.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in _FOLDERS:
+            (folder / "data" / name).mkdir(parents=True, exist_ok=True)
+        config = folder / "intern.toml"
+        if config.exists():
+            say(f"{config} is there already; left as it is")
+        else:
+            # Readable by its owner only: people put tokens into it.
+            config.touch(mode=0o600)
+            config.write_text(_example(), encoding="utf-8")
+            say(f"wrote {config}")
+    except OSError as error:
+        raise KnowledgeError(f"{error.filename or folder}: cannot be written ({error.strerror})") from None
+    say(f"put documents into {folder / 'data' / 'knowledge-base' / 'sources'}, then: intern index")
+
+
+def _example() -> str:
+    packaged = files("intern") / "_example.toml"
+    if packaged.is_file():
+        return packaged.read_text(encoding="utf-8")
+    in_tree = Path(__file__).parents[2] / "intern.toml.example"
+    if in_tree.is_file():
+        return in_tree.read_text(encoding="utf-8")
+    raise ConfigError("the example configuration is missing from this installation; install intern again")

@@ -1,0 +1,22 @@
+"""`intern run`."""
+
+from __future__ import annotations
+
+import click
+
+from intern.cli.options import settings_of
+
+
+@click.command("run")
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Run the bot on Discord.
+
+    Needs discord.token, discord.guild_ids and a model endpoint (or llm.provider = "offline"). Ends calmly on SIGINT
+    or SIGTERM.
+    """
+    settings = settings_of(ctx)
+    settings.require_for_run()
+    from intern.app.bot import run
+
+    run(settings)

@@ -1,0 +1,125 @@
+"""From a team member's batch to what the archive keeps: the conversation, message by message, exactly as written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from intern.conversations.context import Gathered, in_order, split_by_reply
+from intern.conversations.routing import answers_somebody
+from intern.domain import (
+    Attachment,
+    Batch,
+    Capture,
+    CaptureRequest,
+    Channel,
+    ChatMessage,
+    ConversationId,
+    MessageId,
+    Turn,
+    reply_conversation,
+    thread_conversation,
+)
+
+
+def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tuple[CaptureRequest, ...]:
+    """The conversations that a team member's batch answers.
+
+    In a thread that is the whole thread. In a channel each reply belongs to the conversation that it points to, with
+    the lines that follow it; lines before the first reply go with it. Parts that lead to one conversation are one.
+    Bots' messages are left out: a correction leads through the bot's answer to the question. A conversation is kept
+    only if both a user and the team say something in it.
+    """
+    if channel.is_thread:
+        whole = in_order(gathered.messages, batch.messages)
+        requests = [_request(batch, thread_conversation(channel.id), whole)]
+    else:
+        requests = [_request(batch, None, messages) for messages in _conversations(batch, gathered)]
+    return tuple(request for request in requests if request is not None)
+
+
+def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence[str]] | None = None) -> Capture:
+    """What goes into the archive: one turn a message.
+
+    `image_texts` are what a model saw in a message's images, in their order; they follow the message's text.
+    """
+    texts = image_texts or {}
+    return Capture(
+        conversation_id=request.conversation_id,
+        turns=tuple(
+            Turn(
+                "Team" if message.author.type == "team_member" else "User",
+                text_of(message, texts.get(message.id, ())),
+            )
+            for message in request.messages
+        ),
+        message_ids=tuple(message.id for message in request.messages),
+        answered_at=max(message.at for message in request.messages),
+        guild_id=request.guild_id,
+        channel_id=request.channel_id,
+    )
+
+
+def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
+    """The message's text as written; its attachments in words, where it has no text or a model described them."""
+    images = [attachment for attachment in message.attachments if _is_image(attachment)]
+    seen = {image.id: text for image, text in zip(images, image_texts, strict=False)}
+    lines = [message.text] if message.text else []
+    lines += [
+        f"[{'image' if _is_image(attachment) else 'file'}: {_one_line(attachment.filename)}]"
+        + (f" {seen[attachment.id]}" if attachment.id in seen else "")
+        for attachment in message.attachments
+        if not message.text.strip() or attachment.id in seen
+    ]
+    return "\n".join(lines)
+
+
+def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, ...]]:
+    """The batch's parts, each with the chains of its replies; parts that share a message are joined."""
+    chains = {chain.reply: chain.messages for chain in gathered.chains}
+    joined: list[tuple[tuple[ChatMessage, ...], bool]] = []
+    for part in _parts(batch):
+        messages = in_order(*(chains.get(message.id, ()) for message in part), part)
+        teaches = any(
+            answers_somebody(gathered.reply_authors.get(message.reply_to)) for message in part if message.reply_to
+        )
+        ids = {message.id for message in messages}
+        same = [other for other in joined if not ids.isdisjoint(message.id for message in other[0])]
+        joined = [other for other in joined if other not in same]
+        joined.append(
+            (
+                in_order(*(earlier for earlier, _ in same), messages),
+                teaches or any(taught for _, taught in same),
+            )
+        )
+    return [messages for messages, teaches in joined if teaches]
+
+
+def _parts(batch: Batch) -> list[list[ChatMessage]]:
+    first, *others = split_by_reply(batch.messages)
+    if others and not any(message.reply_to for message in first):
+        others[0] = [*first, *others[0]]
+        return others
+    return [first, *others]
+
+
+def _request(
+    batch: Batch, conversation: ConversationId | None, messages: Sequence[ChatMessage]
+) -> CaptureRequest | None:
+    kept = tuple(message for message in messages if message.author.type != "bot" and text_of(message).strip())
+    if {message.author.type for message in kept} != {"community_user", "team_member"}:
+        return None
+    return CaptureRequest(
+        # The oldest message is the root, however the chain branches and whoever replied to which of its lines.
+        conversation_id=conversation or reply_conversation(kept[0].id),
+        guild_id=batch.last.guild_id,
+        channel_id=batch.channel_id,
+        messages=kept,
+    )
+
+
+def _is_image(attachment: Attachment) -> bool:
+    return (attachment.content_type or "").startswith("image/")
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split())

@@ -1,0 +1,286 @@
+"""What a batch belongs to: the thread it stands in, and the chains that its replies point to.
+
+Bounded in depth, messages and REST calls. One request reads through one memory: a page of history serves every hop
+that falls into it, so a long chain costs few calls.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Protocol
+
+from msgspec import Struct
+
+from intern.conversations.options import ContextBounds
+from intern.domain import Author, Batch, Channel, ChannelId, ChatMessage, MessageId, by_age
+from intern.errors import DiscordRefusedError
+from intern.observe.log import get_logger
+
+_log = get_logger(__name__)
+
+_PAGE = 100  # what Discord gives at most
+
+
+class History(Protocol):
+    """Discord's own memory, over REST. All methods raise the DiscordError family."""
+
+    async def channel(self, channel_id: ChannelId, /) -> Channel:
+        """A channel or thread."""
+        ...
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
+        """A message; None where it is deleted or may not be read."""
+        ...
+
+    async def before(self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id` (any snowflake will do; None: of all), oldest first."""
+        ...
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, /, limit: int) -> Sequence[ChatMessage]:
+        """The oldest messages newer than `message_id`, oldest first."""
+        ...
+
+
+class Chain(Struct, frozen=True):
+    """What a reply points to, upwards: each hop with its author's neighbours. Oldest first; maybe empty."""
+
+    reply: MessageId
+    """The message that replies. The chain holds it only if it is a neighbour of what it replies to."""
+    messages: tuple[ChatMessage, ...]
+
+
+class Gathered(Struct, frozen=True, kw_only=True):
+    """The surroundings of a batch, bots' messages included."""
+
+    thread: tuple[ChatMessage, ...] = ()
+    """In a thread: what it hangs on, and its messages up to the batch's last; oldest first. Else empty."""
+    chains: tuple[Chain, ...] = ()
+    """Of the batch's replies; in a thread also of its other messages' replies that point out of it."""
+    reply_authors: Mapping[MessageId, Author | None] = {}
+    """Who wrote what the batch replies to; None where that cannot be resolved."""
+    cut: bool = False
+    """A bound was reached, so there is more."""
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """Everything once, oldest first."""
+        return in_order(self.thread, *(chain.messages for chain in self.chains))
+
+
+def in_order(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """The union of the groups by message id, oldest first; of two versions the one that comes later here wins."""
+    known = {message.id: message for group in groups for message in group}
+    return tuple(sorted(known.values(), key=lambda message: by_age(message.id)))
+
+
+def split_by_reply(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
+    """One author's consecutive messages, parted before each reply that goes to something else than the one before it.
+
+    A reply to a message of the same part opens no new one.
+    """
+    parts: list[list[ChatMessage]] = []
+    target: MessageId | None = None
+    for message in messages:
+        inward = bool(parts) and any(message.reply_to == earlier.id for earlier in parts[-1])
+        outward = message.reply_to is not None and not inward
+        if not parts or (outward and message.reply_to != target):
+            parts.append([])
+        if outward:
+            target = message.reply_to
+        parts[-1].append(message)
+    return parts
+
+
+async def gather(batch: Batch, channel: Channel, history: History, bounds: ContextBounds) -> Gathered:
+    """The surroundings of a batch, within bounds.
+
+    A reference that cannot be resolved (deleted, unreadable, in a foreign channel) is no error and leads nowhere.
+    Raises DiscordUnavailableError where Discord could not be asked: that is not the same as finding nothing.
+    """
+    reader = _Reader(history, bounds, batch, channel)
+    said = await reader.thread() if channel.is_thread else ()
+    # The batch's own replies come first: routing depends on them, so they must not run out of budget.
+    chains = [await reader.chain(message) for message in batch.messages if message.reply_to]
+    thread = in_order(await reader.opening(), said) if channel.is_thread else ()
+    inside = {message.id for message in thread}
+    chains += [
+        await reader.chain(message)
+        for message in reversed(thread)
+        if message.reply_to and message.reply_to not in inside and message not in batch.messages
+    ]
+    if reader.cut:
+        _log.info("context_cut", channel_id=channel.id, message_id=batch.last.id, rest_calls=reader.calls)
+    return Gathered(
+        thread=thread,
+        chains=tuple(chains),
+        reply_authors={
+            message.reply_to: target.author if (target := reader.known(message, message.reply_to)) else None
+            for message in batch.messages
+            if message.reply_to
+        },
+        cut=reader.cut,
+    )
+
+
+class _Shelf:
+    """What is known of one channel: messages by number, and the ranges of ids within which nothing is missing."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, ChatMessage] = {}
+        self._ranges: list[tuple[int, int]] = []  # [from, to), sorted, apart from each other
+
+    def put(self, messages: Iterable[ChatMessage], start: int, end: int) -> None:
+        for message in messages:
+            self.messages.setdefault(int(message.id), message)
+        apart = [(a, b) for a, b in self._ranges if b < start or end < a]
+        joined = [(a, b) for a, b in self._ranges if not (b < start or end < a)]
+        start, end = min([start, *(a for a, _ in joined)]), max([end, *(b for _, b in joined)])
+        self._ranges = sorted([*apart, (start, end)])
+
+    def gap_below(self, start: int, end: int) -> int | None:
+        """The upper end of the highest unknown range within [start, end); None where all of it is known."""
+        for a, b in self._ranges:
+            if a < end <= b:
+                end = a
+                break
+        return end if end > start else None
+
+
+class _Reader:
+    """One request's view of Discord: its memory, and its budget of REST calls."""
+
+    def __init__(self, history: History, bounds: ContextBounds, batch: Batch, channel: Channel) -> None:
+        self._history = history
+        self._bounds = bounds
+        self._batch = batch
+        self._channel = channel
+        self._shelves: dict[ChannelId, _Shelf] = {}
+        # A window as a distance between snowflakes, which count milliseconds above their lowest 22 bits.
+        self._window = (ceil(bounds.window_seconds * 1000) + 1) << 22
+        # What came after the batch was not what it answers; so the result does not depend on when we read.
+        self._horizon = int(batch.last.id) + 1
+        self.calls = 0
+        self.cut = False
+        if channel.is_thread and (born := _number(channel.id)) is not None:
+            self._shelf(channel.id).put((), 0, born)  # nothing in a thread is older than the thread
+        for message in batch.messages:
+            self._shelf(batch.channel_id).messages[int(message.id)] = message
+
+    async def thread(self) -> tuple[ChatMessage, ...]:
+        """The thread up to the batch's last message; of a long one, the newest."""
+        said: list[ChatMessage] = []
+        cursor = self._horizon
+        while len(said) < self._bounds.max_messages:
+            page = await self._page(self._channel.id, cursor)
+            said = [*(page or ()), *said]
+            # System messages are left out of a page, so one that is nearly full need not be the last.
+            if not page or len(page) < _PAGE // 2:
+                break
+            cursor = int(page[0].id)
+        everything = in_order(said, self._batch.messages)
+        self.cut = self.cut or len(everything) > self._bounds.max_messages
+        return everything[-self._bounds.max_messages :]
+
+    async def opening(self) -> tuple[ChatMessage, ...]:
+        """What the thread hangs on: it has the thread's id, in the parent channel or, in a forum, in the post."""
+        place = self._channel.id if self._channel.kind == "post" else self._channel.parent_id
+        opening = await self._find(place, MessageId(self._channel.id)) if place else None
+        return tuple(await self._neighbours(opening)) if opening else ()
+
+    async def chain(self, reply: ChatMessage) -> Chain:
+        """The chain that a reply points to, hop by hop."""
+        found: dict[MessageId, ChatMessage] = {}
+        hop = [reply]
+        for _ in range(self._bounds.max_hops):
+            above: list[ChatMessage] = []
+            for message in hop:
+                if message.reply_to in found or (place := self._place_of(message)) is None:
+                    continue
+                target = await self._find(place, message.reply_to) if message.reply_to else None
+                for neighbour in await self._neighbours(target) if target else ():
+                    if neighbour.id not in found:
+                        found[neighbour.id] = neighbour
+                        above.append(neighbour)
+            hop = [message for message in above if message.reply_to]
+            if not hop or len(found) >= self._bounds.max_messages:
+                break
+        self.cut = self.cut or bool(hop)
+        return Chain(reply.id, in_order(found.values()))
+
+    def known(self, reply: ChatMessage, target: MessageId) -> ChatMessage | None:
+        """A reply's target, if it was found."""
+        place = self._place_of(reply)
+        number = _number(target)
+        return self._shelf(place).messages.get(number) if place and number is not None else None
+
+    def _place_of(self, reply: ChatMessage) -> ChannelId | None:
+        """Where a reply's target stands, if we follow it there."""
+        # A reference to a foreign channel (a forwarded message) may lead to where our audience may not read.
+        place = reply.reply_to_channel or reply.channel_id
+        return place if place in {reply.channel_id, self._channel.id, self._channel.parent_id} else None
+
+    async def _find(self, place: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        number = _number(message_id)
+        if number is None or number >= self._horizon:
+            return None
+        shelf = self._shelf(place)
+        # The page that ends a window after the target also holds its neighbours and, mostly, the hops above it. Where
+        # a hundred others wrote meanwhile, it does not reach the target, and a second page begins right there.
+        for cursor in (min(number + 1 + self._window, self._horizon), number + 1):
+            if number not in shelf.messages and shelf.gap_below(number, number + 1) is not None:
+                await self._page(place, cursor)
+        return shelf.messages.get(number)
+
+    async def _neighbours(self, message: ChatMessage) -> list[ChatMessage]:
+        """The message with those of its author's around it that belong to it. A bot's message stands alone."""
+        if message.author.type == "bot":
+            return [message]
+        run = [message]
+        while earlier := await self._neighbour(run[0], -1):
+            run.insert(0, earlier)
+        while later := await self._neighbour(run[-1], +1):
+            run.append(later)
+        return next(group for group in split_by_reply(run) if message in group)
+
+    async def _neighbour(self, message: ChatMessage, step: int) -> ChatMessage | None:
+        """The author's next message within the window, in one direction of time."""
+        number = int(message.id)
+        start, end = number - self._window, number
+        if step > 0:
+            start, end = number + 1, min(number + 1 + self._window, self._horizon)
+        shelf = self._shelf(message.channel_id)
+        gap = shelf.gap_below(start, end)
+        if gap is not None:
+            await self._page(message.channel_id, gap)
+        numbers = sorted(shelf.messages)
+        at = bisect_left(numbers, number)
+        for other in reversed(numbers[:at]) if step < 0 else numbers[at + 1 :]:
+            candidate = shelf.messages[other]
+            if abs((candidate.at - message.at).total_seconds()) > self._bounds.window_seconds:
+                return None
+            if candidate.author.id == message.author.id:
+                return candidate
+        return None
+
+    async def _page(self, place: ChannelId, cursor: int) -> Sequence[ChatMessage] | None:
+        """Read the page that ends before `cursor`; None where the budget does not allow it."""
+        if self.calls >= self._bounds.max_calls:
+            self.cut = True
+            return None
+        self.calls += 1
+        try:
+            page = await self._history.before(place, MessageId(str(cursor)), limit=_PAGE)
+        except DiscordRefusedError as error:
+            _log.info("context_unreadable", channel_id=place, reason=str(error))
+            page = ()
+        self._shelf(place).put(page, int(page[0].id) if page else 0, cursor)
+        return page
+
+    def _shelf(self, place: ChannelId) -> _Shelf:
+        return self._shelves.setdefault(place, _Shelf())
+
+
+def _number(snowflake: str) -> int | None:
+    return int(snowflake) if snowflake.isascii() and snowflake.isdigit() else None

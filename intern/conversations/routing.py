@@ -1,0 +1,112 @@
+"""Whom a batch concerns: the table of the design, on the whole batch and not on its last message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, assert_never
+
+from msgspec import Struct
+
+from intern.conversations.context import Gathered
+from intern.domain import Author, Batch, Channel, MessageId
+
+Route = Literal["answer", "capture", "nobody"]
+
+
+class RoutingFacts(Struct, frozen=True, kw_only=True):
+    """What Discord and the ledger told about a batch's surroundings."""
+
+    reply_authors: Mapping[MessageId, Author | None] = {}
+    """Who wrote what the batch replies to, by the replied message's id; None where that is deleted or unreadable."""
+    asked_in_thread: bool = False
+    """A community user wrote in this thread before, or the message that it hangs on."""
+    answered_in_thread: bool = False
+    """The bot posted an answer in this thread."""
+
+
+def facts_of(batch: Batch, gathered: Gathered, *, answered_in_thread: bool) -> RoutingFacts:
+    """The facts, from what was read on Discord and what the ledger says."""
+    own = {message.id for message in batch.messages}
+    return RoutingFacts(
+        reply_authors=gathered.reply_authors,
+        asked_in_thread=any(
+            message.author.type == "community_user" and message.id not in own for message in gathered.thread
+        ),
+        answered_in_thread=answered_in_thread,
+    )
+
+
+def worth_gathering(batch: Batch, place: Channel, *, answered_in_thread: bool) -> bool:
+    """False where no reading could make the batch concern anybody: most of a busy server costs no REST call."""
+    if batch.last.guild_id is None or batch.author.type == "bot":
+        return False
+    replies = any(message.reply_to for message in batch.messages)
+    if batch.author.type == "team_member":
+        return replies or place.is_thread
+    return replies or _mentions(batch) or not place.is_thread or answered_in_thread or _opens_post(batch, place)
+
+
+def route(batch: Batch, place: Channel, facts: RoutingFacts) -> Route:
+    """Where a batch goes. If any of its messages is a reply, the batch is that reply.
+
+    A reply to a message that is gone or unreadable is addressed to we know not whom, so the bot keeps out of it.
+    Private messages and bots concern nobody.
+    """
+    if batch.last.guild_id is None:
+        return "nobody"
+    match batch.author.type:
+        case "bot":
+            return "nobody"
+        case "team_member":
+            return "capture" if _teaches(batch, place, facts) else "nobody"
+        case "community_user":
+            return "answer" if _asks(batch, place, facts) else "nobody"
+        case _:
+            assert_never(batch.author.type)
+
+
+def addressed(batch: Batch, place: Channel, facts: RoutingFacts) -> bool:
+    """The asker mentions the bot, replies to it, or writes in its thread or a new forum post."""
+    return (
+        _mentions(batch)
+        or any(author is not None and author.is_self for author in _targets(batch, facts))
+        or (place.is_thread and facts.answered_in_thread)
+        or _opens_post(batch, place)
+    )
+
+
+def answers_somebody(author: Author | None) -> bool:
+    """Whether a team member's reply to this author teaches: it answers a user, or corrects the bot."""
+    return author is not None and (author.type == "community_user" or author.is_self)
+
+
+def _teaches(batch: Batch, place: Channel, facts: RoutingFacts) -> bool:
+    if place.is_thread and facts.asked_in_thread:
+        return True
+    return any(answers_somebody(author) for author in _targets(batch, facts))
+
+
+def _asks(batch: Batch, place: Channel, facts: RoutingFacts) -> bool:
+    if addressed(batch, place, facts):
+        return True
+    if place.is_thread:
+        return False
+    return all(author is not None and author.id == batch.author.id for author in _targets(batch, facts))
+
+
+def _targets(batch: Batch, facts: RoutingFacts) -> list[Author | None]:
+    """The author of each message that the batch replies to; a reply within the batch is no reply to anybody."""
+    own = {message.id for message in batch.messages}
+    return [
+        facts.reply_authors.get(message.reply_to)
+        for message in batch.messages
+        if message.reply_to and message.reply_to not in own
+    ]
+
+
+def _mentions(batch: Batch) -> bool:
+    return any(message.mentions_bot for message in batch.messages)
+
+
+def _opens_post(batch: Batch, place: Channel) -> bool:
+    return place.kind == "post" and any(str(message.id) == place.id for message in batch.messages)

@@ -1,0 +1,1 @@
+"""Discord: its wire format, the gateway, REST, and a Discord in memory."""

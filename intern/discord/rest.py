@@ -1,0 +1,308 @@
+"""Reading and writing on Discord over REST, through hikari's rate limits and retries. asyncio only.
+
+No call is ever cancelled: hikari 2.7 breaks a route for good when a call that waits in its rate-limit queue is. Each
+runs in a task of its own; whoever waits for it may give up. Replies are read as raw JSON by `wire`, which insists on
+less than hikari's own types do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import aiohttp
+import hikari
+import msgspec
+from anyio import CancelScope
+from hikari.applications import get_token_id
+from hikari.impl import RESTApp, RESTClientImpl
+from hikari.internal import data_binding, routes
+
+from intern.discord.options import DiscordOptions
+from intern.discord.wire import ChannelsSeen, Memory, RawChannel, RawMember, RawMessage, RawSent, Team, message_of
+from intern.domain import Channel, ChannelId, ChatMessage, GuildId, MessageId, RoleId, UserId, by_age
+from intern.errors import (
+    ConfigError,
+    DiscordError,
+    DiscordRefusedError,
+    DiscordUnavailableError,
+    DiscordUnknownOutcomeError,
+)
+from intern.observe.log import get_logger
+
+_log = get_logger(__name__)
+
+_PAGE = 100  # messages that Discord gives at most
+_LAST_CALLS_SECONDS = 3.0  # for calls that nobody waits for any more, when the program ends
+_ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
+_SUPPRESS_EMBEDS = 1 << 2  # message flag: no link previews
+_THREAD_EXISTS = 160004  # Discord's JSON error codes
+_UNAUTHORIZED: Final = 401
+_TIMED_OUT, _TOO_MANY_REQUESTS = 408, 429
+
+LOGIN_REFUSED = (
+    "discord.token: Discord does not accept this token. Make a new one in the developer portal (your application, Bot, "
+    "Reset Token) and set discord.token or INTERN__DISCORD__TOKEN"
+)
+
+
+_Kind = TypeVar("_Kind")
+
+
+def team_of(options: DiscordOptions) -> Team:
+    """Who is who, the bot's id being read from its token. Raises ConfigError for what is no bot token."""
+    if not options.token:
+        raise ConfigError("discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml")
+    try:
+        bot_id = get_token_id(options.token.reveal().strip())
+    except ValueError:
+        # Its message may hold a part of the token.
+        raise ConfigError(
+            "discord.token is no bot token: copy the whole of it from the developer portal (your application, Bot, "
+            "Reset Token), without the word Bot before it"
+        ) from None
+    return Team(
+        bot_id=UserId(str(bot_id)),
+        member_ids=frozenset(options.team_member_ids),
+        role_ids=frozenset(options.team_role_ids),
+    )
+
+
+class HikariRest:
+    """Discord's history, and the way to write there; open it with `async with`.
+
+    Every method raises DiscordRefusedError where asking again will not help, else DiscordUnavailableError.
+    """
+
+    def __init__(self, options: DiscordOptions, memory: Memory | None = None, *, max_retries: int = 3) -> None:
+        self.team = team_of(options)
+        """Who is who; the gateway corrects the bot's id, should its token tell another one."""
+        self._memory = memory or Memory()
+        self._token = options.token
+        self._app = RESTApp(url=options.rest_url.rstrip("/"), max_retries=max_retries)
+        self._client: RESTClientImpl | None = None
+        self._calls: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._app.start()
+        self._client = self._app.acquire(self._token.reveal(), hikari.TokenType.BOT)
+        self._client.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with CancelScope(shield=True):
+            await self._close()
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=_LAST_CALLS_SECONDS)
+        for call in self._calls:
+            call.cancel()  # nobody will use the routes any more
+        if self._calls:
+            await asyncio.wait(self._calls)
+        if client:
+            await client.close()
+            await self._app.close()
+
+    # What History of conversations/context.py asks for
+
+    async def channel(self, channel_id: ChannelId) -> Channel:
+        """A channel or thread, from the gateway's word where it was heard, else asked for and remembered."""
+        known = self._memory.channel(channel_id)
+        if known is None:
+            raw = await self._channel(channel_id)
+            parent = [await self._channel(raw.parent_id)] if raw.is_thread and raw.parent_id else []
+            self._memory.take(ChannelsSeen((*parent, raw)))
+            known = self._memory.channel(channel_id)
+        if known is None:
+            raise DiscordRefusedError(f"thread {channel_id} has no channel that it hangs in")
+        return known
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None where it is deleted, may not be read, or is one of Discord's own."""
+        what = f"read message {message_id} in channel {channel_id}"
+        try:
+            raw = await self._ask(
+                what, routes.GET_CHANNEL_MESSAGE.compile(**_ids(channel=channel_id, message=message_id))
+            )
+            messages = await self._messages(channel_id, [raw])
+        except DiscordRefusedError as refusal:
+            _log.info("message_unreadable", channel_id=channel_id, message_id=message_id, reason=str(refusal))
+            return None
+        return messages[0] if messages else None
+
+    async def before(self, channel_id: ChannelId, message_id: MessageId | None, limit: int) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id`, or of all; oldest first. One request, so at most 100.
+
+        Discord's own messages are left out after counting: a short page need not be the last.
+        """
+        return await self._page(channel_id, "before", message_id, limit)
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        """The oldest messages newer than `message_id`, oldest first; as `before`."""
+        return await self._page(channel_id, "after", message_id, limit)
+
+    # What Outlet of conversations/posting.py asks for
+
+    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
+        """Open the message's thread and give its id; a thread that is there already is as good."""
+        route = routes.POST_MESSAGE_THREADS.compile(**_ids(channel=channel_id, message=message_id))
+        body = {"name": name, "auto_archive_duration": _ONE_DAY}
+        try:
+            await self._ask(f"start a thread at message {message_id} in channel {channel_id}", route, body=body)
+        except DiscordRefusedError as refusal:
+            cause = refusal.__cause__
+            if not (isinstance(cause, hikari.HTTPResponseError) and cause.code == _THREAD_EXISTS):
+                raise
+        # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
+        return ChannelId(message_id)
+
+    async def send(self, channel_id: ChannelId, text: str, nonce: str) -> MessageId:
+        """Write a message that pings nobody and previews no links.
+
+        Within Discord's few minutes of memory the same nonce gives the same message. Raises DiscordUnknownOutcomeError
+        where the message may be there though nobody confirmed it.
+        """
+        what = f"send a message to channel {channel_id}"
+        body: dict[str, Any] = {
+            "content": text,
+            "nonce": nonce,
+            "enforce_nonce": True,
+            "flags": _SUPPRESS_EMBEDS,
+            "allowed_mentions": {"parse": []},
+        }
+        route = routes.POST_CHANNEL_MESSAGES.compile(**_ids(channel=channel_id))
+        sent = await self._ask(what, route, body=body, otherwise=DiscordUnknownOutcomeError)
+        return _read(what, sent, RawSent, otherwise=DiscordUnknownOutcomeError).id
+
+    # How it is done
+
+    async def _page(
+        self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int
+    ) -> Sequence[ChatMessage]:
+        query = data_binding.StringMapBuilder()
+        query.put("limit", max(1, min(limit, _PAGE)))
+        if message_id is not None:
+            query.put(side, _ids(message=message_id)["message"])
+        route = routes.GET_CHANNEL_MESSAGES.compile(**_ids(channel=channel_id))
+        what = f"read messages of channel {channel_id}"
+        return await self._messages(channel_id, _read(what, await self._ask(what, route, query=query), list[Any]))
+
+    async def _messages(self, channel_id: ChannelId, page: Sequence[Any]) -> list[ChatMessage]:
+        """The readable ones, oldest first, with what REST leaves out: the server, and who is of the team."""
+        guild_id = (await self.channel(channel_id)).guild_id
+        messages: list[ChatMessage] = []
+        for item in page:
+            try:
+                raw = msgspec.structs.replace(msgspec.convert(item, RawMessage), guild_id=guild_id)
+                message = message_of(raw, self.team, await self._roles(raw))
+            except msgspec.ValidationError as error:
+                _log.warning("discord_message_unreadable", channel_id=channel_id, problem=str(error))
+                continue
+            if message:
+                messages.append(message)
+        return sorted(messages, key=lambda message: by_age(message.id))
+
+    async def _roles(self, raw: RawMessage) -> Collection[RoleId]:
+        """The author's roles, looked up only where they decide something."""
+        author, team = raw.author.id, self.team
+        if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
+            return ()
+        if author in team.member_ids or author == team.bot_id:
+            return ()
+        known = self._memory.roles(raw.guild_id, author)
+        if known is None:
+            known = tuple(await self._member_roles(raw.guild_id, author))
+            self._memory.note_roles(raw.guild_id, author, known)
+        return known
+
+    async def _member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
+        route = routes.GET_GUILD_MEMBER.compile(**_ids(guild=guild_id, user=user_id))
+        what = f"look up member {user_id} of server {guild_id}"
+        try:
+            member = await self._ask(what, route)
+        except DiscordRefusedError as refusal:
+            if isinstance(refusal.__cause__, hikari.NotFoundError):
+                return ()  # they have left, and their roles with them
+            raise
+        return _read(what, member, RawMember).roles or ()
+
+    async def _channel(self, channel_id: ChannelId) -> RawChannel:
+        what = f"look up channel {channel_id}"
+        return _read(what, await self._ask(what, routes.GET_CHANNEL.compile(**_ids(channel=channel_id))), RawChannel)
+
+    async def _ask(
+        self,
+        what: str,
+        route: routes.CompiledRoute,
+        *,
+        query: data_binding.StringMapBuilder | None = None,
+        body: Mapping[str, Any] | None = None,
+        otherwise: type[DiscordError] = DiscordUnavailableError,
+    ) -> object:
+        """The reply's JSON. `otherwise` is raised where nobody can say what became of the request."""
+        if self._client is None:
+            raise DiscordUnavailableError(f"could not {what}: the connection is closed")
+        json = data_binding.JSONObjectBuilder()
+        json.update(body or {})
+        # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
+        request = self._client._request(route, query=query, json=json if body else None)  # noqa: SLF001
+        call = asyncio.create_task(request, name=f"discord: {what}")
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            waiter = asyncio.current_task()
+            if call.cancelled() and not (waiter and waiter.cancelling()):
+                # hikari's rate limits were closed under it, or we closed it: the waiter itself was not cancelled.
+                raise otherwise(f"could not {what}: the connection was closed meanwhile") from None
+            call.add_done_callback(partial(_log_late, what))
+            raise
+        except (hikari.HikariError, aiohttp.ClientError, TimeoutError, ValueError, RuntimeError) as error:
+            raise _failure(what, error, otherwise) from error
+
+
+def _ids(**ids: str) -> dict[str, str]:
+    """Ids for a route. They stand in its path, so they are digits or the call is not made."""
+    for name, snowflake in ids.items():
+        if not (snowflake.isascii() and snowflake.isdigit()):
+            raise DiscordRefusedError(f"{snowflake[:40]!r} is no {name} id of Discord's")
+    return ids
+
+
+def _read(
+    what: str, reply: object, kind: type[_Kind], otherwise: type[DiscordError] = DiscordUnavailableError
+) -> _Kind:
+    try:
+        return msgspec.convert(reply, kind)
+    except msgspec.ValidationError as error:
+        raise otherwise(f"could not {what}: the reply is not what Discord documents: {error}") from error
+
+
+def _failure(what: str, error: Exception, otherwise: type[DiscordError]) -> DiscordError:
+    """What a failed call means to us: a refusal is for good; a rate limit means that nothing was done."""
+    if isinstance(error, hikari.RateLimitTooLongError):
+        return DiscordUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
+    if not isinstance(error, hikari.HTTPResponseError):
+        return otherwise(f"could not {what}: {type(error).__name__}: {error}")
+    said = f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code})".rstrip()
+    if error.status == _UNAUTHORIZED:
+        return DiscordRefusedError(f"could not {what}: {LOGIN_REFUSED}")
+    if error.status == _TOO_MANY_REQUESTS:
+        return DiscordUnavailableError(said)
+    if isinstance(error, hikari.ClientHTTPResponseError) and error.status != _TIMED_OUT:
+        return DiscordRefusedError(said)
+    return otherwise(said)
+
+
+def _log_late(what: str, call: asyncio.Task[Any]) -> None:
+    """The end of a call whose waiter gave up."""
+    failed = "cancelled" if call.cancelled() else type(call.exception()).__name__ if call.exception() else None
+    _log.info("discord_call_ended_unwatched", call=what, failed=failed)

@@ -1,0 +1,419 @@
+"""Discord's JSON into the domain, field by field as far as we need it. Pure, but for what `Memory` is told.
+
+Only the ids and the author are insisted on; whatever else is missing or null has a meaning of its own. A payload that
+cannot be read raises `msgspec.ValidationError`, which names the field and never its value.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from intern.domain import (
+    Attachment,
+    Author,
+    AuthorType,
+    Channel,
+    ChannelId,
+    ChannelKind,
+    ChatMessage,
+    GuildId,
+    MessageCreated,
+    MessageEdited,
+    MessageEvent,
+    MessageId,
+    MessagesDeleted,
+    RoleId,
+    UserId,
+    snowflake_time,
+)
+
+# Message types that people and bots write; all others are Discord's own words (its reference, "Message Types").
+_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
+_WRITTEN: Final = frozenset({_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND})
+_FORWARD = 1  # a message reference of this type is no reply
+_HAS_THREAD = 1 << 5  # message flag; the thread's id is the message's
+_THREADS: Final = frozenset({10, 11, 12})
+_FORUMS: Final = frozenset({15, 16})  # forums and media channels
+
+_Snowflake = Meta(pattern=r"\A[0-9]{1,20}\Z")
+_Guild = Annotated[GuildId, _Snowflake]
+_Channel = Annotated[ChannelId, _Snowflake]
+_Message = Annotated[MessageId, _Snowflake]
+_User = Annotated[UserId, _Snowflake]
+
+
+class Team(Struct, frozen=True):
+    """Who is who: intern's own id, and whose answers are the team's."""
+
+    bot_id: UserId
+    member_ids: frozenset[UserId] = frozenset()
+    role_ids: frozenset[RoleId] = frozenset()
+
+
+class RawUser(Struct, frozen=True):
+    """An account."""
+
+    id: _User
+    username: str | None = None
+    global_name: str | None = None
+    bot: bool | None = None
+    system: bool | None = None
+
+
+class RawMember(Struct, frozen=True):
+    """An account within one server."""
+
+    roles: list[RoleId] | None = None
+    nick: str | None = None
+
+
+class RawReference(Struct, frozen=True):
+    """What a message answers or forwards."""
+
+    message_id: _Message | None = None
+    channel_id: _Channel | None = None
+    type: int | None = None
+
+
+class RawAttachment(Struct, frozen=True):
+    """A file beside a message."""
+
+    id: Annotated[str, _Snowflake]
+    filename: str | None = None
+    url: str | None = None
+    size: int | None = None
+    content_type: str | None = None
+    width: int | None = None
+    height: int | None = None
+
+
+class RawThread(Struct, frozen=True):
+    """The thread that hangs on a message."""
+
+    id: _Channel
+
+
+class RawSent(Struct, frozen=True):
+    """Discord's confirmation of a message of ours."""
+
+    id: _Message
+
+
+class RawMessage(Struct, frozen=True):
+    """A message as the gateway or REST gives it; REST leaves out `guild_id` and `member`."""
+
+    id: _Message
+    channel_id: _Channel
+    author: RawUser
+    guild_id: _Guild | None = None
+    member: RawMember | None = None
+    webhook_id: str | None = None
+    type: int | None = None
+    flags: int | None = None
+    content: str | None = None
+    timestamp: datetime | None = None
+    edited_timestamp: datetime | None = None
+    message_reference: RawReference | None = None
+    # Read one by one: a strange one must not cost the message.
+    mentions: list[Any] | None = None
+    attachments: list[Any] | None = None
+    thread: RawThread | None = None
+
+    @property
+    def is_written(self) -> bool:
+        """People or bots wrote it; it is no notice of Discord's."""
+        return (self.type or _DEFAULT) in _WRITTEN
+
+    @property
+    def is_bots(self) -> bool:
+        """A bot, a webhook or Discord itself wrote it."""
+        return bool(self.author.bot or self.author.system or self.webhook_id)
+
+
+class RawChannel(Struct, frozen=True):
+    """A channel or thread."""
+
+    id: _Channel
+    type: int
+    guild_id: _Guild | None = None
+    parent_id: _Channel | None = None
+    name: str | None = None
+
+    @property
+    def is_thread(self) -> bool:
+        """A thread or forum post; which of the two, its parent's type tells."""
+        return self.type in _THREADS
+
+
+class ChannelsSeen(Struct, frozen=True):
+    """Channels and threads are there, or look different now."""
+
+    channels: tuple[RawChannel, ...]
+
+
+class ChannelGone(Struct, frozen=True):
+    """A channel or thread was deleted."""
+
+    channel_id: ChannelId
+
+
+ChannelEvent = ChannelsSeen | ChannelGone
+
+
+class _Deleted(Struct, frozen=True):
+    channel_id: _Channel
+    id: _Message | None = None
+    ids: list[_Message] | None = None
+    guild_id: _Guild | None = None
+
+
+class _Guilds(Struct, frozen=True):
+    """GUILD_CREATE calls its id `id`, THREAD_LIST_SYNC `guild_id`."""
+
+    id: _Guild | None = None
+    guild_id: _Guild | None = None
+    channels: list[Any] | None = None
+    threads: list[Any] | None = None
+
+
+class _Edit(Struct, frozen=True):
+    id: _Message
+    edited_timestamp: datetime | None = None
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+class _Latest(Generic[_Key, _Value]):
+    """The entries that were written last, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[_Key, _Value] = OrderedDict()
+
+    def get(self, key: _Key) -> _Value | None:
+        return self._entries.get(key)
+
+    def put(self, key: _Key, value: _Value) -> None:
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._limit:
+            self._entries.popitem(last=False)
+
+    def drop(self, key: _Key) -> None:
+        self._entries.pop(key, None)
+
+
+class Memory:
+    """What the gateway told, so that REST need not be asked: channels, roles, edits. Bounded; the oldest goes first."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._channels: _Latest[ChannelId, RawChannel] = _Latest(limit)
+        self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
+        self._edits: _Latest[MessageId, datetime] = _Latest(limit)
+
+    def take(self, event: ChannelEvent) -> None:
+        """Learn of channels."""
+        match event:
+            case ChannelsSeen(channels):
+                for channel in channels:
+                    self._channels.put(channel.id, channel)
+            case ChannelGone(channel_id):
+                self._channels.drop(channel_id)
+
+    def channel(self, channel_id: ChannelId) -> Channel | None:
+        """The channel, if it and the parent that tells its kind are known."""
+        raw = self._channels.get(channel_id)
+        if raw is None or not raw.is_thread:
+            return channel_of(raw, {}) if raw else None
+        parent = self._channels.get(raw.parent_id) if raw.parent_id else None
+        return channel_of(raw, {parent.id: parent.type}) if parent else None
+
+    def roles(self, guild_id: GuildId, user_id: UserId) -> tuple[RoleId, ...] | None:
+        """A member's roles as last seen; None where nobody told us."""
+        return self._roles.get((guild_id, user_id))
+
+    def note_roles(self, guild_id: GuildId, user_id: UserId, roles: Collection[RoleId]) -> None:
+        """Learn a member's roles."""
+        self._roles.put((guild_id, user_id), tuple(roles))
+
+    def is_new_edit(self, message_id: MessageId, edited_at: datetime) -> bool:
+        """False where this very edit was told before: then only an embed or a thread came to the message."""
+        if self._edits.get(message_id) == edited_at:
+            return False
+        self._edits.put(message_id, edited_at)
+        return True
+
+
+def event_of(
+    name: str, payload: Mapping[str, Any], team: Team, memory: Memory | None = None
+) -> MessageEvent | ChannelEvent | None:
+    """What a gateway dispatch tells; None for what is no concern of ours, system messages included.
+
+    `memory` learns authors' roles, stands in for a `member` that is missing, and tells edits from mere updates.
+    Raises msgspec.ValidationError for a payload that cannot be read.
+    """
+    memory = memory or Memory()
+    match name:
+        case "MESSAGE_CREATE":
+            message = _told(payload, team, memory)
+            return MessageCreated(message=message) if message else None
+        case "MESSAGE_UPDATE":
+            return _edited(payload, team, memory)
+        case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
+            return _deleted(payload)
+        case _:
+            return _channel_event(name, payload)
+
+
+def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = None) -> ChatMessage | None:
+    """The message, or None for one of Discord's own; `roles` are the author's where the payload has no `member`."""
+    if not raw.is_written:
+        return None
+    held = raw.member.roles if raw.member and raw.member.roles is not None else roles
+    text = raw.content or ""
+    reference = raw.message_reference if raw.type == _REPLY else None
+    if reference and reference.type == _FORWARD:
+        reference = None
+    return ChatMessage(
+        id=raw.id,
+        guild_id=raw.guild_id,
+        channel_id=raw.channel_id,
+        author=Author(
+            id=raw.author.id,
+            name=_name_of(raw),
+            type=_author_type(raw, team, held or ()),
+            is_self=raw.author.id == team.bot_id and bool(team.bot_id),
+        ),
+        text=text,
+        at=_utc(raw.timestamp) if raw.timestamp else snowflake_time(raw.id),
+        edited_at=_utc(raw.edited_timestamp) if raw.edited_timestamp else None,
+        reply_to=reference.message_id if reference else None,
+        reply_to_channel=reference.channel_id if reference and reference.message_id else None,
+        attachments=tuple(_attachment(file) for file in _readable(raw.attachments, RawAttachment)),
+        mentions_bot=_mentions(raw, text, team.bot_id),
+        thread_id=_thread_of(raw),
+    )
+
+
+def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
+    """The channel; `kinds` holds Discord's types of known channels and tells posts from other threads."""
+    kind: ChannelKind = "channel"
+    if raw.is_thread:
+        kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in _FORUMS else "thread"
+    return Channel(
+        id=raw.id,
+        guild_id=raw.guild_id,
+        kind=kind,
+        name=raw.name or "",
+        parent_id=raw.parent_id if raw.is_thread else None,
+    )
+
+
+def _told(payload: Mapping[str, Any], team: Team, memory: Memory) -> ChatMessage | None:
+    raw = msgspec.convert(payload, RawMessage)
+    if raw.guild_id is None:
+        return message_of(raw, team)
+    if raw.member and raw.member.roles is not None and not raw.is_bots:
+        memory.note_roles(raw.guild_id, raw.author.id, raw.member.roles)
+    return message_of(raw, team, memory.roles(raw.guild_id, raw.author.id))
+
+
+def _edited(payload: Mapping[str, Any], team: Team, memory: Memory) -> MessageEdited | None:
+    # Discord sends MESSAGE_UPDATE also for an embed that was unfurled, a pin, a thread that was begun.
+    edit = msgspec.convert(payload, _Edit)
+    if edit.edited_timestamp is None:
+        return None
+    message = _told(payload, team, memory)
+    if message is None or not memory.is_new_edit(edit.id, edit.edited_timestamp):
+        return None
+    return MessageEdited(message=message)
+
+
+def _deleted(payload: Mapping[str, Any]) -> MessagesDeleted | None:
+    raw = msgspec.convert(payload, _Deleted)
+    ids = raw.ids if raw.ids is not None else [raw.id] if raw.id else []
+    if not ids:
+        return None
+    return MessagesDeleted(guild_id=raw.guild_id, channel_id=raw.channel_id, message_ids=tuple(ids))
+
+
+def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None:
+    match name:
+        case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
+            return ChannelsSeen((msgspec.convert(payload, RawChannel),))
+        case "CHANNEL_DELETE" | "THREAD_DELETE":
+            return ChannelGone(msgspec.convert(payload, RawThread).id)
+        case "GUILD_CREATE" | "THREAD_LIST_SYNC":
+            return _channels(msgspec.convert(payload, _Guilds))
+        case _:
+            return None
+
+
+def _channels(raw: _Guilds) -> ChannelsSeen:
+    guild_id = raw.guild_id or raw.id
+    told = (*_readable(raw.channels, RawChannel), *_readable(raw.threads, RawChannel))
+    return ChannelsSeen(tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told))
+
+
+_Kind = TypeVar("_Kind", bound=Struct)
+
+
+def _readable(items: list[Any] | None, kind: type[_Kind]) -> Iterator[_Kind]:
+    for item in items or ():
+        try:
+            yield msgspec.convert(item, kind)
+        except msgspec.ValidationError:
+            continue
+
+
+def _author_type(raw: RawMessage, team: Team, roles: Collection[RoleId]) -> AuthorType:
+    if raw.is_bots or raw.author.id == team.bot_id:
+        return "bot"
+    if raw.author.id in team.member_ids or not team.role_ids.isdisjoint(roles):
+        return "team_member"
+    return "community_user"
+
+
+def _name_of(raw: RawMessage) -> str:
+    return (raw.member and raw.member.nick) or raw.author.global_name or raw.author.username or raw.author.id
+
+
+def _mentions(raw: RawMessage, text: str, bot_id: UserId) -> bool:
+    # The list holds a reply's automatic ping too, the text also what stands in code: both must name us.
+    if not bot_id or (f"<@{bot_id}>" not in text and f"<@!{bot_id}>" not in text):
+        return False
+    return raw.mentions is None or any(user.id == bot_id for user in _readable(raw.mentions, RawUser))
+
+
+def _thread_of(raw: RawMessage) -> ChannelId | None:
+    if raw.thread:
+        return raw.thread.id
+    return ChannelId(raw.id) if (raw.flags or 0) & _HAS_THREAD else None
+
+
+def _attachment(raw: RawAttachment) -> Attachment:
+    return Attachment(
+        id=raw.id,
+        filename=raw.filename or "",
+        url=raw.url or "",
+        size=raw.size or 0,
+        content_type=raw.content_type,
+        width=raw.width,
+        height=raw.height,
+    )
+
+
+def _utc(moment: datetime) -> datetime:
+    """Discord's times carry their offset. At the ends of the calendar UTC may not exist."""
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise msgspec.ValidationError("the time is out of range") from None

@@ -1,0 +1,78 @@
+"""Messages and channels as Discord holds them, reduced to what intern needs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct
+
+from intern.domain.ids import ChannelId, GuildId, MessageId, UserId
+
+AuthorType = Literal["bot", "team_member", "community_user"]
+"""`bot`: any bot or webhook, intern itself included."""
+
+ChannelKind = Literal["channel", "thread", "post"]
+"""`post`: a thread in a forum or media channel, whose first message has the thread's own id."""
+
+
+class Author(Struct, frozen=True, kw_only=True):
+    """Who wrote a message."""
+
+    id: UserId
+    name: str
+    type: AuthorType
+    is_self: bool = False
+    """True for intern's own messages only."""
+
+
+class Attachment(Struct, frozen=True, kw_only=True):
+    """A file beside a message. Its `url` is signed and expires; read the message again for a fresh one."""
+
+    id: str
+    filename: str
+    url: str
+    size: int
+    """Bytes."""
+    content_type: str | None = None
+    width: int | None = None
+    height: int | None = None
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True):
+    """One message of people or bots. System messages (joins, pins, thread starters) never become one."""
+
+    id: MessageId
+    guild_id: GuildId | None
+    """None for a private message."""
+    channel_id: ChannelId
+    """The thread's id where the message stands in a thread."""
+    author: Author
+    text: str
+    at: datetime
+    """When it was written; UTC, aware."""
+    edited_at: datetime | None = None
+    reply_to: MessageId | None = None
+    reply_to_channel: ChannelId | None = None
+    """The channel of `reply_to` where Discord names one."""
+    attachments: tuple[Attachment, ...] = ()
+    mentions_bot: bool = False
+    """It mentions intern by `@name`; a reply's automatic ping does not count."""
+    thread_id: ChannelId | None = None
+    """The thread that hangs on this message, where the payload tells."""
+
+
+class Channel(Struct, frozen=True, kw_only=True):
+    """A place where messages stand."""
+
+    id: ChannelId
+    guild_id: GuildId | None
+    kind: ChannelKind
+    name: str = ""
+    parent_id: ChannelId | None = None
+    """The channel that a thread or post hangs in."""
+
+    @property
+    def is_thread(self) -> bool:
+        """Threads and forum posts: messages there are answered in place."""
+        return self.kind != "channel"

@@ -1,0 +1,23 @@
+"""What the index tells about each source."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from intern.domain.ids import SourceId
+
+
+class IndexEntry(Struct, frozen=True):
+    """One source and one paragraph on what it covers."""
+
+    source_id: SourceId
+    description: str
+
+
+class SourceText(Struct, frozen=True, kw_only=True):
+    """A source, loaded. `text` is whole here; the answering room cuts it to passages that fit."""
+
+    source_id: SourceId
+    text: str
+    title: str
+    url: str | None = None

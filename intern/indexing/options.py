@@ -1,0 +1,20 @@
+"""What an operator may set about indexing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class IndexingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of indexing."""
+
+    concurrency: Annotated[int, Meta(ge=1)] = 4
+    """Sources that are summarised at the same time."""
+    max_source_chars: int = 8000
+    """Characters of a source that the model sees; of a longer one its head and its tail."""
+    max_topic_chars: int = 4000
+    """Characters of a topic file that the model sees; of a longer one each question, and what fits of the answers."""
+    max_description_chars: int = 800
+    """Longer descriptions are cut at a word, so one talkative reply cannot crowd the others out of the index."""

@@ -1,0 +1,79 @@
+"""Descriptions for the meantime: the beginning of a text, until the model's summary takes their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio.to_thread
+
+from intern.domain import SourceId, TopicBlock, TopicName
+from intern.errors import KnowledgeError
+from intern.indexing.catalogue import Catalogue
+from intern.indexing.material import question_of, shortened
+from intern.knowledge.indices import CachedFile, content_hash
+from intern.knowledge.topics import TopicLibrary
+from intern.observe.clock import Clock
+from intern.text.passages import passages
+
+_LENGTH = 300
+"""Characters of a provisional description."""
+# Enough for a heading and a paragraph; a document may have megabytes.
+_BEGINNING = 4000
+
+
+def describe_source(text: str) -> str:
+    """A document's first heading and first paragraph."""
+    pieces = passages(text[:_BEGINNING], _BEGINNING)
+    heading = pieces[0].heading.partition(" > ")[0] if pieces else ""
+    paragraph = next((body for piece in pieces if (body := _first_paragraph(piece.text, piece.heading))), "")
+    lead = ". ".join(part for part in (heading, paragraph) if part)
+    return shortened(lead or text[:_BEGINNING], _LENGTH) or "No text."
+
+
+def describe_topic(blocks: Sequence[TopicBlock]) -> str:
+    """A topic's first question."""
+    asked = (question_of(block.turns).strip() for block in blocks)
+    return shortened(next((question for question in asked if question), ""), _LENGTH) or "No text."
+
+
+async def add_topic_provisionally(
+    topics: TopicLibrary, topics_dir: Path, name: TopicName, *, catalogue: Catalogue, clock: Clock
+) -> bool:
+    """List a new topic in the team index at once; its summary stays owed. Say whether it was not listed yet.
+
+    `topics_dir` is the library's folder. A topic that is listed already costs nothing but a look. Raises
+    KnowledgeError.
+    """
+    return await anyio.to_thread.run_sync(_add, topics, topics_dir, name, catalogue, clock)
+
+
+def _add(topics: TopicLibrary, topics_dir: Path, name: TopicName, catalogue: Catalogue, clock: Clock) -> bool:
+    source_id, rel_path = SourceId(f"team:{name}.txt"), f"{name}.txt"
+    if source_id in catalogue.sources():
+        return False
+    try:
+        stat = (topics_dir / rel_path).stat()
+    except OSError as error:
+        raise KnowledgeError(f"topic {name} could not be read ({error.strerror}), so it was not listed") from error
+    entry = CachedFile(
+        content_hash=content_hash(topics.text(name)),
+        summary_text=describe_topic(topics.read(name)),
+        last_indexed_at=clock.now(),
+        summary_pending=True,
+        rel_path=rel_path,
+        size_bytes=stat.st_size,
+        mtime_ns=stat.st_mtime_ns,
+    )
+    return catalogue.add(source_id, entry)
+
+
+def _first_paragraph(text: str, heading: str) -> str:
+    """The first paragraph below the heading line, which a passage begins with."""
+    title = heading.rpartition(" > ")[2]
+    lines = text.split("\n")
+    if title and title in lines[0]:
+        lines = lines[1:]
+    # What underlines a heading holds no letter.
+    paragraphs = "\n".join(line for line in lines if not line or any(map(str.isalnum, line))).strip().split("\n\n")
+    return paragraphs[0]

@@ -1,0 +1,394 @@
+"""The one SQLite file: a single writer thread that commits in groups, and readers beside it.
+
+A write that returned is on disk (WAL, `synchronous=FULL`); a write that raised left no trace. Works on asyncio and
+on trio, and several processes may hold the file open at once. The tables of every store are declared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast
+
+import anyio
+import apsw
+from anyio import CapacityLimiter, RunFinishedError, from_thread, to_thread
+from anyio.lowlevel import EventLoopToken, current_token
+
+from intern.errors import KnowledgeError
+from intern.observe.log import get_logger
+
+_log = get_logger(__name__)
+
+T = TypeVar("T")
+Value: TypeAlias = str | int | float | bytes | None
+Row: TypeAlias = tuple[Value, ...]
+
+
+class Transaction:
+    """What a piece of work may do inside its transaction. Statements are run to their end, so none outlives it."""
+
+    def __init__(self, db: _Connection) -> None:
+        self._db = db
+
+    def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        """All rows that the statement gives."""
+        return self._db.execute(statement, values).fetchall()
+
+    def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
+        """The first row that the statement gives, or None."""
+        return next(iter(self.rows(statement, values)), None)
+
+    def run(self, statement: str, values: Sequence[Value] = ()) -> int:
+        """How many rows the statement (insert, update or delete) touched."""
+        self.rows(statement, values)
+        return self._db.changes()
+
+    def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
+        """Run the statement once for each set of values."""
+        self._db.executemany(statement, values).fetchall()
+
+
+Migration: TypeAlias = str | Callable[[Transaction], None]
+
+MIGRATIONS: tuple[Migration, ...] = (
+    # 1: replies in work, jobs for the process that holds the folder, attempts at pairs, tokens spent.
+    """
+    create table posts (
+        rid integer primary key,
+        question_id text not null unique,
+        channel_id text not null,
+        target text not null,
+        thread_id text,
+        state text not null check (state in ('open', 'finished', 'dropped')),
+        reason text not null,
+        changed_at text not null
+    ) strict;
+    create index posts_of_thread on posts (thread_id) where state = 'finished';
+    create index posts_in_work on posts (rid) where state = 'open';
+    create table post_parts (
+        question_id text not null references posts (question_id) on delete cascade,
+        n integer not null,
+        text text not null,
+        nonce text not null,
+        message_id text,
+        primary key (question_id, n)
+    ) strict, without rowid;
+    create table jobs (
+        id integer primary key autoincrement,
+        kind text not null,
+        key text not null,
+        payload blob not null,
+        state text not null check (state in ('waiting', 'claimed', 'finished')),
+        claims integer not null default 0,
+        result blob,
+        error text,
+        exit_code integer
+    ) strict;
+    create index jobs_by_state on jobs (state, id);
+    create table attempts (
+        qa_id text primary key,
+        begun integer not null
+    ) strict, without rowid;
+    create table usage (
+        day text not null,
+        prompt text not null,
+        calls integer not null,
+        prompt_tokens integer not null,
+        completion_tokens integer not null,
+        primary key (day, prompt)
+    ) strict, without rowid;
+    """,
+)
+"""Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
+
+# The longest commit we know is a checkpoint of some hundred ms; whoever holds the file longer than this is stuck.
+_BUSY_SECONDS = 5
+
+# The first caller of a group waits for the last: 256 operations are 3 ms, against 0.2 ms for the commit itself.
+_LARGEST_GROUP = 256
+
+# Reads are short; two cores gain nothing from more, and each connection keeps a page cache of 2 MB.
+_READERS = 4
+
+# Closing waits this long for what is queued. SQLite undoes what a process that ends earlier had not committed.
+_CLOSE_SECONDS = 30
+
+
+class Database:
+    """One open file. Belongs to the event loop that opened it; close it there, also after an error."""
+
+    def __init__(self, path: Path, writer: _Connection, token: EventLoopToken) -> None:
+        self._path = path
+        self._token = token
+        # Holds no more than one operation per task, as each waits for its own.
+        self._queue: SimpleQueue[_Operation[object] | None] = SimpleQueue()
+        self._idle_readers: list[_Connection] = []
+        self._limiter = CapacityLimiter(_READERS)
+        self._closed = False
+        self._ended = anyio.Event()
+        # A daemon, so that a loop that died without `close` does not keep the process alive.
+        Thread(target=self._work_off, args=(writer,), name="database writer", daemon=True).start()
+
+    @classmethod
+    async def open(cls, path: Path, *, migrations: Sequence[Migration] = MIGRATIONS) -> Self:
+        """Open the file, made with its folders where it is missing, and bring its schema up to date.
+
+        Raises KnowledgeError when it is damaged, unwritable, held by another program, or of a newer intern.
+        """
+        writer = await to_thread.run_sync(_opened, path, migrations)
+        return cls(path, writer, current_token())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in a transaction on the writer thread; once this returns, its changes survive any crash.
+
+        Other callers' work may share the commit, never the fate: what `work` raises undoes its own changes only and
+        is raised here. Where the caller is cancelled, the work is still done, or not at all. `work` does not commit.
+        Raises KnowledgeError when the file is busy, damaged, full or unwritable.
+        """
+        operation = _Operation(work)
+        self._submit(operation)
+        await operation.done.wait()
+        return self._unless_broken(operation)
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` on a worker thread against one unchanging view of what is committed. It cannot write.
+
+        Raises KnowledgeError when the file is damaged or cannot be read.
+        """
+        if self._closed:
+            raise RuntimeError(f"{self._path} is closed")
+        return await to_thread.run_sync(self._read, work, limiter=self._limiter)
+
+    async def close(self) -> None:
+        """Finish what is queued, then let the file go. Harmless when repeated."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            await self._ended.wait()
+            return
+        _log.warning("database_close_timed_out", path=str(self._path), seconds=_CLOSE_SECONDS)
+
+    def _submit(self, operation: _Operation[T]) -> None:
+        if self._closed:
+            raise RuntimeError(f"{self._path} is closed")
+        self._queue.put(cast("_Operation[object]", operation))
+
+    def _unless_broken(self, operation: _Operation[T]) -> T:
+        error = operation.error
+        if isinstance(error, apsw.Error):
+            raise _explained(self._path, error) from error
+        if error is not None:
+            raise error
+        return cast("T", operation.value)
+
+    # From here on: worker threads.
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        try:
+            reader = self._idle_reader() or _connected(self._path, read_only=True)
+            try:
+                reader.execute("begin")
+                return work(Transaction(reader))
+            finally:
+                if reader.in_transaction:
+                    reader.execute("rollback")
+                self._idle_readers.append(reader)
+                if self._closed:
+                    self._close_readers()
+        except apsw.Error as error:
+            raise _explained(self._path, error) from error
+
+    def _idle_reader(self) -> _Connection | None:
+        try:
+            return self._idle_readers.pop()
+        except IndexError:
+            return None
+
+    def _close_readers(self) -> None:
+        while reader := self._idle_reader():
+            reader.close()
+
+    def _work_off(self, writer: _Connection) -> None:
+        try:
+            while group := self._next_group():
+                _run(writer, group)
+                self._wake(group)
+        finally:
+            self._close_readers()
+            writer.close()
+            self._in_loop(self._ended.set)
+
+    def _next_group(self) -> list[_Operation[object]]:
+        """Everything that waits, in order; at least one operation, or nothing once the database is closed."""
+        first = self._queue.get()
+        if first is None:
+            return []
+        group = [first]
+        while len(group) < _LARGEST_GROUP:
+            try:
+                operation = self._queue.get_nowait()
+            except Empty:
+                break
+            if operation is None:  # keep the mark for the next round: this group comes first
+                self._queue.put(None)
+                break
+            group.append(operation)
+        return group
+
+    def _wake(self, group: Sequence[_Operation[object]]) -> None:
+        def wake() -> None:
+            for operation in group:
+                operation.done.set()
+
+        self._in_loop(wake)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        with suppress(RunFinishedError):  # the loop is gone, and with it everybody who waited
+            from_thread.run_sync(call, token=self._token)
+
+
+class _Operation(Generic[T]):
+    """One caller's work, and what came of it."""
+
+    def __init__(self, work: Callable[[Transaction], T]) -> None:
+        self.done = anyio.Event()
+        self.value: T | None = None
+        self.error: BaseException | None = None
+        self._work = work
+
+    def run(self, db: _Connection) -> None:
+        """Do the work under a savepoint. Raises only when the whole transaction is lost."""
+        db.execute("savepoint operation")
+        try:
+            self.value = self._work(Transaction(db))
+            db.execute("release operation")
+        except BaseException as error:  # whatever it is, it belongs to the caller, not to this thread
+            self.error = error
+            if not db.in_transaction:  # SQLite itself rolls back all of it on some errors, such as a full disk
+                raise
+            db.execute("rollback to operation")
+            db.execute("release operation")
+
+
+def _run(db: _Connection, group: Sequence[_Operation[object]]) -> None:
+    """One transaction for the group. Each operation knows afterwards how it ended; nothing is raised."""
+    try:
+        db.execute("begin immediate")
+        for operation in group:
+            operation.run(db)
+        db.execute("commit")
+    except BaseException as error:  # noqa: BLE001 - raised to each caller, who would wait for ever otherwise
+        if db.in_transaction:
+            db.execute("rollback")
+        for operation in group:
+            operation.error = operation.error or error
+
+
+def _opened(path: Path, migrations: Sequence[Migration]) -> _Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        db = _connected(path)
+        try:
+            _migrate(db, path, migrations)
+        except BaseException:
+            db.close()
+            raise
+    except apsw.Error as error:
+        raise _explained(path, error) from error
+    except OSError as error:
+        raise KnowledgeError(f"{path.parent} cannot be made or opened ({error.strerror}); check its rights") from error
+    return db
+
+
+def _connected(path: Path, *, read_only: bool = False) -> _Connection:
+    db = cast("_Connection", apsw.Connection(str(path)))
+    try:
+        db.set_busy_timeout(_BUSY_SECONDS * 1000)
+        db.pragma("journal_mode", "wal")
+        db.pragma("synchronous", "full")
+        db.pragma("foreign_keys", 1)
+        db.pragma("query_only", int(read_only))
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _migrate(db: _Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    if db.pragma("user_version") == len(migrations):  # the usual case takes no lock
+        return
+    db.execute("begin immediate")
+    try:
+        version = _known_version(db, path, len(migrations))
+        for step in migrations[version:]:
+            if isinstance(step, str):
+                db.execute(step).fetchall()
+            else:
+                step(Transaction(db))
+        db.pragma("user_version", len(migrations))
+        db.execute("commit")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("rollback")
+        raise
+
+
+def _known_version(db: _Connection, path: Path, newest: int) -> int:
+    version = int(db.pragma("user_version"))
+    if version > newest:
+        raise KnowledgeError(
+            f"{path} has schema {version}, and this intern knows schemas up to {newest}: "
+            "install a newer intern, or give it another data folder"
+        )
+    return version
+
+
+def _explained(path: Path, error: apsw.Error) -> Exception:
+    """What the operator can do about it. An error that only wrong SQL can cause is a bug and stays as it is."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
+            return KnowledgeError(f"{path} is held by another program for over {_BUSY_SECONDS} s; end it and try again")
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError():
+            return KnowledgeError(
+                f"{path} is damaged ({error}); move it away with its -wal and -shm files and start again "
+                "(archive, decisions and topics are kept elsewhere)"
+            )
+        case apsw.FullError():
+            return KnowledgeError(f"no space is left for {path}; free some and try again")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+            return KnowledgeError(f"{path} cannot be opened for writing ({error}); check the rights of file and folder")
+        case apsw.IOError() | apsw.NoLFSError() | apsw.NoMemError() | apsw.InterruptError():
+            return KnowledgeError(f"{path} could not be read or written ({error}); check disk and memory")
+        case _:
+            return error
+
+
+class _Cursor(Protocol):
+    def fetchall(self) -> list[Row]: ...
+
+
+class _Connection(Protocol):
+    """The part of `apsw.Connection` used here. Its own stubs need Python 3.12 for their `Buffer`."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    def execute(self, statements: str, bindings: Sequence[Value] = ()) -> _Cursor: ...
+    def executemany(self, statements: str, bindings: Iterable[Sequence[Value]]) -> _Cursor: ...
+    def changes(self) -> int: ...
+    def pragma(self, name: str, value: str | int | None = None) -> Any: ...
+    def set_busy_timeout(self, milliseconds: int) -> None: ...
+    def close(self) -> None: ...

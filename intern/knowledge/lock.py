@@ -1,0 +1,82 @@
+"""One writer per data folder, by an flock that the system lets go of however its process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from intern.errors import FolderBusyError, KnowledgeError
+
+
+class FolderLock:
+    """The lock of a data folder, for `with`. The pid in `.lock` is only for people; the flock is what holds."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._dir = data_dir
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._fd is not None
+
+    def acquire(self) -> None:
+        """Take the lock, making the folder if need be; holding it already is fine.
+
+        Raises FolderBusyError where another holds it, KnowledgeError where the folder cannot be locked at all.
+        """
+        if self._fd is not None:
+            return
+        path = self._dir / ".lock"
+        try:
+            self._dir.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._unlockable(error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as error:
+            holder = _holder(fd)
+            os.close(fd)
+            raise FolderBusyError(
+                f"{self._dir} is in use by {holder}; stop that first, or choose another data folder"
+            ) from error
+        except OSError as error:
+            os.close(fd)
+            raise self._unlockable(error) from error
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let go. The file stays: to delete it would let two processes lock two files of one name."""
+        if self._fd is None:
+            return
+        fd, self._fd = self._fd, None
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+        os.close(fd)
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _unlockable(self, error: OSError) -> KnowledgeError:
+        return KnowledgeError(
+            f"{self._dir} could not be locked ({error.strerror}); check that it is a folder this user may write to, "
+            "on a disk that knows file locks"
+        )
+
+
+def _holder(fd: int) -> str:
+    pid = os.pread(fd, 32, 0).strip()
+    return f"process {pid.decode()}" if pid.isdigit() else "another process"

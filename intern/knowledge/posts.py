@@ -1,0 +1,158 @@
+"""The ledger of replies: what is to be posted stands here before Discord hears of it, so nothing is posted twice.
+
+One question has at most one post. Its parts and their nonces never change once begun, whatever is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import blake2s
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from intern.domain import ChannelId, MessageId, ReplyTarget
+from intern.knowledge.database import Database, Row, Transaction, Value
+from intern.observe.clock import Clock
+
+PostState = Literal["open", "finished", "dropped"]
+"""`open`: still to be posted, wholly or in part. `dropped`: given up, with a reason."""
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One message of a reply."""
+
+    n: int
+    """From 0, in reading order."""
+    text: str
+    nonce: str
+    """At most 25 characters, as Discord allows; always the same for the same question and `n`."""
+    message_id: MessageId | None = None
+    """None until Discord confirmed the message."""
+
+
+class Post(Struct, frozen=True, kw_only=True):
+    """A reply as the ledger holds it."""
+
+    question_id: MessageId
+    channel_id: ChannelId
+    """Where the question stands."""
+    target: ReplyTarget
+    parts: tuple[Part, ...]
+    changed_at: datetime
+    """When the ledger last learned something about the post (UTC). The next unconfirmed part was never sent before
+    that; its nonce protects for as long as Discord's few minutes have not passed since."""
+    thread_id: ChannelId | None = None
+    """Where the parts go; None while the thread may still have to be made."""
+    state: PostState = "open"
+    reason: str = ""
+
+
+class PostLedger:
+    """Posts in the database. Every method returns once its change is on disk; all raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def begin(
+        self, question_id: MessageId, channel_id: ChannelId, target: ReplyTarget, parts: Sequence[str]
+    ) -> Post:
+        """Keep all parts of the reply to a question. A question that has a post already gets that one, unchanged."""
+        now = self._now()
+
+        def work(db: Transaction) -> Post:
+            new = db.run(
+                "insert into posts (question_id, channel_id, target, thread_id, state, reason, changed_at)"
+                " values (?, ?, ?, ?, 'open', '', ?) on conflict do nothing",
+                (question_id, channel_id, target, channel_id if target == "in_place" else None, now),
+            )
+            if new:
+                db.run_each(
+                    "insert into post_parts (question_id, n, text, nonce) values (?, ?, ?, ?)",
+                    [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
+                )
+            return _posts(db, "question_id = ?", question_id)[0]
+
+        return await self._db.write(work)
+
+    async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
+        """The question's thread exists; the parts go there."""
+        await self._change(question_id, "thread_id = ?", thread_id)
+
+    async def part_sent(self, question_id: MessageId, n: int, message_id: MessageId) -> None:
+        """Discord holds part `n` as this message."""
+        now = self._now()
+
+        def work(db: Transaction) -> None:
+            _update(
+                db,
+                "update post_parts set message_id = ? where question_id = ? and n = ?",
+                (message_id, question_id, n),
+            )
+            _update(db, "update posts set changed_at = ? where question_id = ?", (now, question_id))
+
+        await self._db.write(work)
+
+    async def finished(self, question_id: MessageId) -> None:
+        """All of the reply stands in its thread."""
+        await self._change(question_id, "state = 'finished'")
+
+    async def dropped(self, question_id: MessageId, reason: str) -> None:
+        """The reply will not be posted, or not further. It is not tried again."""
+        await self._change(question_id, "state = 'dropped', reason = ?", reason)
+
+    async def get(self, question_id: MessageId) -> Post | None:
+        """The post of a question, whatever became of it."""
+        found = await self._db.read(lambda db: _posts(db, "question_id = ?", question_id))
+        return found[0] if found else None
+
+    async def unfinished(self) -> tuple[Post, ...]:
+        """What a restart finds half done, oldest first."""
+        return await self._db.read(lambda db: _posts(db, "state = 'open'"))
+
+    async def answered_in(self, thread_id: ChannelId) -> bool:
+        """Whether a reply of ours was finished in this thread (not merely in the channel around it)."""
+        return await self._db.read(
+            lambda db: (
+                db.row("select 1 from posts where state = 'finished' and thread_id = ?", (thread_id,)) is not None
+            )
+        )
+
+    async def _change(self, question_id: MessageId, assignment: str, *values: str) -> None:
+        now = self._now()
+        statement = f"update posts set {assignment}, changed_at = ? where question_id = ?"  # noqa: S608 - our own text
+        await self._db.write(lambda db: _update(db, statement, (*values, now, question_id)))
+
+    def _now(self) -> str:
+        return self._clock.now().isoformat()
+
+
+def nonce_of(question_id: MessageId, n: int) -> str:
+    """The nonce of part `n`: 24 characters that two parts share by accident once in 2**48 posts."""
+    return blake2s(f"{question_id}/{n}".encode(), digest_size=12).hexdigest()
+
+
+def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
+    if not db.run(statement, values):
+        raise LookupError("the ledger was told about a post or part that never began")
+
+
+def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
+    columns = ("question_id", "channel_id", "target", "thread_id", "state", "reason", "changed_at")
+    statement = f"select {', '.join(columns)} from posts where {condition} order by rid"  # noqa: S608 - our own text
+    return tuple(
+        msgspec.convert({**_named(columns, row), "parts": _parts(db, row[0])}, Post)
+        for row in db.rows(statement, values)
+    )
+
+
+def _parts(db: Transaction, question_id: Value) -> tuple[dict[str, Value], ...]:
+    rows = db.rows("select n, text, nonce, message_id from post_parts where question_id = ? order by n", (question_id,))
+    return tuple(_named(("n", "text", "nonce", "message_id"), row) for row in rows)
+
+
+def _named(columns: tuple[str, ...], row: Row) -> dict[str, Value]:
+    return dict(zip(columns, row, strict=True))

@@ -1,0 +1,165 @@
+"""The library that answers are drawn from: one file a topic, rewritten whole and at once.
+
+Everything here can be rebuilt from the archive. A file is a topic if it is called `<slug>.txt`; hidden, temporary
+and foreign files, folders and links are none.
+
+One thread at a time may update; any may read meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from pathlib import Path
+
+from intern.domain import ConversationId, QAId, TopicBlock, TopicName
+from intern.errors import SourceError
+from intern.knowledge.blocks import format_topic, parse_blocks, time_of, whole
+from intern.knowledge.files import FileLayer, unreadable
+from intern.observe.log import get_logger
+
+_log = get_logger(__name__)
+
+# What `intern.text.slugs.topic_name` makes.
+_SLUG = re.compile(r"[a-z0-9-]{1,64}")
+
+
+class TopicLibrary:
+    """The topics in `topics_dir`. Opening reads every file once. Raises KnowledgeError where one cannot be read."""
+
+    def __init__(self, topics_dir: Path, files: FileLayer | None = None) -> None:
+        self._dir = topics_dir
+        self._files = files or FileLayer()
+        self._ids: dict[TopicName, dict[datetime, QAId]] = {}
+        self._conversations: dict[ConversationId, dict[tuple[TopicName, datetime], QAId]] = defaultdict(dict)
+        self._conversation_at: dict[tuple[TopicName, datetime], ConversationId] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read every file again, after the folder was replaced as a whole. Raises KnowledgeError."""
+        self._ids.clear()
+        self._conversations.clear()
+        self._conversation_at.clear()
+        for name in self._names_on_disk():
+            self._remember(name, self.read(name))
+
+    def names(self) -> tuple[TopicName, ...]:
+        """All topics, sorted."""
+        return tuple(sorted(self._ids))
+
+    def exists(self, name: TopicName) -> bool:
+        """Whether there is such a topic."""
+        return name in self._ids
+
+    def read(self, name: TopicName) -> tuple[TopicBlock, ...]:
+        """The blocks of a topic, in order of `answered_at`; none where there is no such topic.
+
+        A damaged block is passed over with a warning. Raises KnowledgeError where the file cannot be read, and
+        ValueError for a name that is no slug.
+        """
+        return self._parsed(name, self._files.read(self._path(name)) or b"")[0]
+
+    def text(self, name: TopicName) -> str:
+        """The file as it stands, for a model to read. Raises SourceError where there is no such topic."""
+        data = self._files.read(self._path(name))
+        if data is None:
+            raise SourceError(f"there is no topic {name}")
+        return data.decode(errors="replace")
+
+    def update(self, name: TopicName, add: TopicBlock | None = None, remove: Collection[QAId] = ()) -> tuple[QAId, ...]:
+        """Put a block into a topic, making it if it is new, and take others out; return those that were there.
+
+        All at once: on disk when this returns. A block of the same id is replaced; ids that are not in this topic
+        are passed over; a topic without blocks is gone. Raises KnowledgeError, and nothing has changed then.
+        """
+        path = self._path(name)
+        data = self._files.read(path)
+        before, damaged = self._parsed(name, data or b"")
+        doomed = set(_times(remove))
+        kept = {time: block for block in before if (time := time_of(block.qa_id)) not in doomed}
+        removed = tuple(block.qa_id for block in before if time_of(block.qa_id) in doomed)
+        if add is not None:
+            kept[time_of(add.qa_id)] = add
+        blocks = tuple(sorted(kept.values(), key=_by_answer))
+        if blocks != before:
+            if damaged and data:
+                # Somebody's hand may have been in it: what we cannot read we do not throw away.
+                self._files.append_durably(path.with_name(f".{path.name}.damaged"), data, fresh_line=True)
+            self._write(path, blocks)
+        self._remember(name, blocks)
+        return removed
+
+    def topic_of(self, qa_id: QAId) -> TopicName | None:
+        """The topic that the pair's block stands in; None where it stands in none."""
+        for time in _times((qa_id,)):
+            return next((name for name in sorted(self._ids) if time in self._ids[name]), None)
+        return None
+
+    def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
+        """Where blocks of a conversation stand, oldest first."""
+        found = self._conversations.get(conversation_id, {})
+        return [(name, found[name, time]) for name, time in sorted(found, key=lambda place: (place[1], place[0]))]
+
+    def _path(self, name: TopicName) -> Path:
+        if not _SLUG.fullmatch(name):
+            raise ValueError(f"{name[:80]!r} is no topic name; topic names are slugs")
+        return self._dir / f"{name}.txt"
+
+    def _names_on_disk(self) -> list[TopicName]:
+        try:
+            entries = list(self._dir.iterdir()) if self._dir.exists() else []
+            return sorted(
+                TopicName(entry.stem)
+                for entry in entries
+                if entry.suffix == ".txt" and _SLUG.fullmatch(entry.stem) and entry.is_file() and not entry.is_symlink()
+            )
+        except OSError as error:
+            raise unreadable(self._dir, error) from error
+
+    def _parsed(self, name: TopicName, data: bytes) -> tuple[tuple[TopicBlock, ...], bool]:
+        parsed = parse_blocks(data, file=f"{name}.txt")
+        for warning in parsed.warnings:
+            _log.warning("topic_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)
+        return tuple(sorted(parsed.blocks, key=_by_answer)), bool(parsed.warnings)
+
+    def _write(self, path: Path, blocks: Iterable[TopicBlock]) -> None:
+        text = whole("".join(map(format_topic, blocks)))
+        if text:
+            self._files.write_atomically(path, text.encode())
+        else:
+            self._files.remove(path)
+
+    def _remember(self, name: TopicName, blocks: Iterable[TopicBlock]) -> None:
+        self._forget(name)
+        ids = {time_of(block.qa_id): block.qa_id for block in blocks}
+        if ids:
+            self._ids[name] = ids
+        for block in blocks:
+            if block.conversation_id is not None:
+                place = (name, time_of(block.qa_id))
+                self._conversation_at[place] = block.conversation_id
+                self._conversations[block.conversation_id][place] = block.qa_id
+
+    def _forget(self, name: TopicName) -> None:
+        for time in self._ids.pop(name, {}):
+            conversation = self._conversation_at.pop((name, time), None)
+            if conversation is not None:
+                del self._conversations[conversation][name, time]
+                if not self._conversations[conversation]:
+                    del self._conversations[conversation]
+
+
+def _by_answer(block: TopicBlock) -> tuple[datetime, datetime]:
+    """Older knowledge first."""
+    return block.answered_at or block.timestamp, block.timestamp
+
+
+def _times(qa_ids: Iterable[QAId]) -> Iterable[datetime]:
+    """The times of those that are ids; a model may name anything."""
+    for qa_id in qa_ids:
+        try:
+            yield time_of(qa_id)
+        except ValueError:
+            continue

@@ -1,0 +1,1 @@
+"""Learning: which topic a captured pair belongs to, and what its topic file holds afterwards."""

@@ -1,0 +1,54 @@
+"""The topic of a captured pair: the model's choice among the existing ones, a new one, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intern.domain import CapturedPair, IndexEntry, Skip, Topic
+from intern.errors import ModelError, ModelReplyError
+from intern.learning.material import block_material, block_of, index_material, text_of
+from intern.learning.options import LearningOptions
+from intern.learning.prompts import CLASSIFY, ClassifyIn, ClassifyOut
+from intern.llm.prompt import Model
+from intern.observe.log import get_logger
+from intern.text.slugs import topic_name
+
+_log = get_logger(__name__)
+
+_TEAM = "team:"
+
+
+async def choose_topic(
+    model: Model, pair: CapturedPair, entries: Sequence[IndexEntry], options: LearningOptions | None = None
+) -> Topic | Skip:
+    """Ask the model under which topic to file a pair. `entries` is the index; only its topics are shown.
+
+    An existing topic is met by its slug, however the model writes it. Raises the ModelError family; a reply that
+    neither skips nor names a topic is a ModelReplyError.
+    """
+    bounds = options or LearningOptions()
+    topics = [entry for entry in entries if entry.source_id.startswith(_TEAM)]
+    given = ClassifyIn(
+        index=index_material(topics, text_of(pair.turns), bounds.max_index_chars),
+        pair=block_material(block_of(pair), bounds.max_pair_chars),
+    )
+    try:
+        choice = _choice(await model.ask(CLASSIFY, given))
+    except ModelError as error:
+        _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
+        raise
+    if isinstance(choice, Skip):
+        _log.info("topic_classified", qa_id=pair.qa_id, skip=True)
+    else:
+        known = any(entry.source_id == f"{_TEAM}{choice.name}.txt" for entry in topics)
+        _log.info("topic_classified", qa_id=pair.qa_id, skip=False, topic_name=choice.name, is_new=not known)
+    return choice
+
+
+def _choice(out: ClassifyOut) -> Topic | Skip:
+    if out.skip:
+        return Skip(reason="the classifier found nothing in it that could guide a future answer")
+    try:
+        return Topic(name=topic_name(out.topic_name))
+    except ValueError as error:
+        raise ModelReplyError(f"classify neither skips the pair nor names its topic: {error}") from error

@@ -1,0 +1,117 @@
+"""What a model gets to see of pairs, topics and the index: the whole while it fits, else what is most like the pair.
+
+Everything here is bounded, so a prompt stays the same size however much the team has taught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from intern.domain import CapturedPair, IndexEntry, TopicBlock, Turn
+from intern.knowledge.blocks import format_topic
+from intern.knowledge.indices import format_index
+from intern.text.words import Rarity, words
+
+# A turn shorter than this says too little to be worth its line.
+_LEAST_TURN = 120
+
+
+def block_of(pair: CapturedPair) -> TopicBlock:
+    """The pair as it stands in a topic file."""
+    return TopicBlock(
+        qa_id=pair.qa_id,
+        timestamp=pair.timestamp,
+        turns=pair.turns,
+        conversation_id=pair.conversation_id,
+        answered_at=pair.answered_at,
+    )
+
+
+def age_of(block: TopicBlock) -> datetime:
+    """When its knowledge is from. Files of other programs do not say; there it is the time of archiving."""
+    return block.answered_at or block.timestamp
+
+
+def question_of(turns: Sequence[Turn]) -> str:
+    """What the user asked before the team first spoke; all that users said where the team spoke first."""
+    users = [n for n, turn in enumerate(turns) if turn.speaker == "User"]
+    asked = [n for n in users if not any(turn.speaker == "Team" for turn in turns[users[0] : n])]
+    return "\n".join(turns[n].text for n in asked)
+
+
+def text_of(turns: Iterable[Turn]) -> str:
+    """All that was said, without who said it."""
+    return "\n".join(turn.text for turn in turns)
+
+
+def block_material(block: TopicBlock, max_chars: int) -> str:
+    """The block in the format of a topic file; its turns are cut where it is longer than `max_chars`."""
+    bare = replace(block, extra_headers=())
+    whole = format_topic(bare)
+    if len(whole) <= max_chars:
+        return whole.rstrip("\n")
+    room = max_chars - len(format_topic(replace(bare, turns=(Turn("User", ""),))))
+    return format_topic(replace(bare, turns=_cut(bare.turns, max(room, 2 * _LEAST_TURN)))).rstrip("\n")
+
+
+def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) -> str:
+    """The index in its file format, or the entries that share most with `query`; at least one, if there is any."""
+    whole = format_index(entries)
+    if len(whole) <= max_chars:
+        return whole.rstrip("\n")
+    texts = [format_index([entry]) for entry in entries]
+    kept = _best([set(words(text)) for text in texts], [len(text) for text in texts], query, max_chars)
+    return format_index(entries[n] for n in kept).rstrip("\n")
+
+
+def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:
+    """The blocks in the format of a topic file, oldest knowledge first, or those that share most with `query`."""
+    in_order = sorted(blocks, key=lambda block: (age_of(block), block.timestamp))
+    # No block may take all the room: the one that the pair supersedes is seldom alone.
+    texts = [block_material(block, max_chars // 3) for block in in_order]
+    if sum(len(text) + 2 for text in texts) > max_chars:
+        held = [set(words(text_of(block.turns))) for block in in_order]
+        texts = [texts[n] for n in _best(held, [len(text) + 2 for text in texts], query, max_chars)]
+    return "\n\n".join(texts)
+
+
+def _best(held: Sequence[set[str]], sizes: Sequence[int], query: str, max_chars: int) -> list[int]:
+    """The places of what covers the query best and still fits, in order; the best one always."""
+    rarity = Rarity(held)
+    wanted = words(query)
+    ranked = sorted(range(len(held)), key=lambda n: (-rarity.covered(wanted, held[n]), n))
+    kept: list[int] = []
+    left = max_chars
+    for n in ranked:
+        if sizes[n] <= left or not kept:
+            kept.append(n)
+            left -= sizes[n]
+    return sorted(kept)
+
+
+def _cut(turns: Sequence[Turn], room: int) -> tuple[Turn, ...]:
+    """The turns within `room` characters: the first and the last of too many, long ones cut at the same length."""
+    most = max(room // _LEAST_TURN, 2)
+    if len(turns) > most:
+        turns = (*turns[: most // 2], *turns[-(most - most // 2) :])
+    # A turn's line costs its speaker and its newline. White space is folded, so further lines cost no indent.
+    folded = [" ".join(turn.text.split()) for turn in turns]
+    limit = _even_share([len(text) + len("User: \n") for text in folded], room) - len("User: \n")
+    return tuple(
+        Turn(turn.speaker, text if len(text) <= limit else f"{text[: max(limit - 1, 0)]}…")
+        for turn, text in zip(turns, folded, strict=True)
+    )
+
+
+def _even_share(sizes: Sequence[int], room: int) -> int:
+    """The length at which to cut, so that all fit into `room` and what the short ones leave goes to the long."""
+    left = room
+    for n, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - n)
+        if size > share:
+            return share
+        left -= size
+    return room

@@ -1,0 +1,100 @@
+"""Learning without a model: rules that name a topic by its key terms and notice repetitions. Deterministic.
+
+They keep nearly everything: without understanding, a needless block costs less than a lost one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from intern.domain import IndexEntry, TopicBlock
+from intern.knowledge.blocks import parse_blocks
+from intern.knowledge.indices import parse_index
+from intern.learning.material import age_of, question_of
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
+from intern.text.slugs import topic_name
+from intern.text.words import key_terms, words
+
+# Beyond the stop words: what people say when they say nothing.
+_PLEASANTRIES = frozenset(
+    words(
+        "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
+        "bye goodbye cheers welcome sorry thank thanks thx ty np lol haha hmm ah oh wow ping question ask "
+        "guys folks team everyone everybody dear sir mate friend problem worries pleasure happy glad love lovely"
+    )
+)
+_NAME_TERMS = 3  # "gpu-driver-docker" says enough, and two questions on one thing still meet
+_JOIN_AT = 0.6  # of a question's words must stand in a topic's entry…
+_JOIN_WORDS = 2  # …and so many of them, or one word like "install" would gather everything
+_SAME_QUESTION = 0.85  # Jaccard of the words
+_SAME_ANSWER = 0.85
+_TELLING_WORDS = 4  # a shorter question ("does it work now?") may mean anything
+
+
+def classify(given: ClassifyIn) -> ClassifyOut:
+    """Join the topic whose entry holds the question's words, else open one; skip what holds no words of its own."""
+    pair = _block(given.pair)
+    question, answer = question_of(pair.turns), _answer(pair)
+    if len({word for word in words(f"{question}\n{answer}") if word not in _PLEASANTRIES}) < 2 or not answer.strip():
+        return ClassifyOut(skip=True, topic_name="")
+    known = _topic_to_join(question, parse_index(given.index))
+    return ClassifyOut(skip=False, topic_name=known or _new_name(question, answer))
+
+
+def integrate(given: IntegrateIn) -> IntegrateOut:
+    """Skip what stands there already; remove an older answer to nearly the same question."""
+    pair = _block(given.pair)
+    alike = [
+        block
+        for block in parse_blocks(f"{given.blocks}\n\n".encode(), file=given.topic).blocks
+        if _likeness(question_of(block.turns), question_of(pair.turns)) >= _SAME_QUESTION
+    ]
+    if any(_likeness(_answer(block), _answer(pair)) >= _SAME_ANSWER for block in alike):
+        return IntegrateOut(skip=True, remove_ids=())
+    if len(set(words(question_of(pair.turns)))) < _TELLING_WORDS:
+        return IntegrateOut(skip=False, remove_ids=())
+    return IntegrateOut(skip=False, remove_ids=tuple(block.qa_id for block in alike if age_of(block) < age_of(pair)))
+
+
+RULES: dict[str, Callable[[Any], Any]] = {CLASSIFY.name: classify, INTEGRATE.name: integrate}
+"""For `OfflineModel`."""
+
+
+def _block(material: str) -> TopicBlock:
+    [block] = parse_blocks(f"{material}\n\n".encode(), file="pair").blocks
+    return block
+
+
+def _answer(block: TopicBlock) -> str:
+    return "\n".join(turn.text for turn in block.turns if turn.speaker == "Team")
+
+
+def _topic_to_join(question: str, entries: Iterable[IndexEntry]) -> str:
+    asked = set(words(question))
+    best, best_share = "", 0.0
+    for entry in entries:
+        shared = asked & set(words(f"{entry.source_id[5:-4]}\n{entry.description}"))
+        share = len(shared) / len(asked) if asked else 0.0
+        if len(shared) >= _JOIN_WORDS and share >= _JOIN_AT and share > best_share:
+            best, best_share = entry.source_id, share
+    return best
+
+
+def _new_name(question: str, answer: str) -> str:
+    terms = [term for term in key_terms(question, 12) if not _PLEASANTRIES.issuperset(words(term))]
+    label = "-".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS])
+    try:
+        return topic_name(label)
+    except ValueError:
+        # Scripts without Latin letters: a name that says nothing, but the same for the same terms.
+        return f"topic-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+
+
+def _likeness(one: str, other: str) -> float:
+    """Jaccard: the share of all their words that they have in common. Without words, only equal texts are alike."""
+    ours, theirs = set(words(one)), set(words(other))
+    if not ours or not theirs:
+        return float(one.strip() == other.strip())
+    return len(ours & theirs) / len(ours | theirs)

@@ -1,0 +1,18 @@
+"""What an operator may set about learning."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class LearningOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of a capture's prompts and effects: it costs no more than these, whatever the knowledge grows to."""
+
+    max_removals: int = 3
+    """Blocks that one new pair may make obsolete; the rest stays, so one bad reply cannot empty a topic."""
+    max_index_chars: int = 4000
+    """Characters of the team index that the classifier sees: the entries most like the pair."""
+    max_topic_chars: int = 4000
+    """Characters of a topic file that the integrator sees: the blocks most like the pair."""
+    max_pair_chars: int = 6000
+    """Characters of the pair itself in either prompt."""

@@ -1,0 +1,195 @@
+"""The chat completions format: a request made, a reply read. Pure; whatever a reply holds is data."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from intern.domain import Image
+from intern.errors import ModelRefusedError, ModelReplyCutError, ModelReplyError
+from intern.llm.options import LlmOptions, StructuredOutput
+from intern.llm.prompt import OutT, Prompt
+from intern.llm.schema import reply_schema
+from intern.llm.templates import Rendered
+from intern.llm.usage import estimated_tokens
+
+_EXCERPT = 200  # characters of a stranger's text that an error may quote
+_IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
+_IMAGE_TYPE = re.compile(r"image/[a-z0-9.+-]{1,40}")
+_MOST_TOKENS = 10_000_000  # of one call; a larger count is a mistake, and would eat up any budget
+_BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+class Request(NamedTuple):
+    """A request, ready to be sent, and about what it may cost."""
+
+    body: bytes
+    prompt_tokens: int
+    """Estimated."""
+
+
+class _Function(Struct):
+    name: str = ""
+    arguments: str = ""
+
+
+class _ToolCall(Struct):
+    function: _Function
+
+
+class _Message(Struct):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Tokens(Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Body(Struct):
+    choices: list[_Choice] = []
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Completion(NamedTuple):
+    """A reply as it came; nobody has judged it yet."""
+
+    choice: _Choice
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    """None where the endpoint does not count."""
+
+    def tokens(self, estimated_prompt_tokens: int) -> tuple[int, int]:
+        """Prompt and reply tokens, estimated where the endpoint did not count."""
+        if self.prompt_tokens is not None and self.completion_tokens is not None:
+            return self.prompt_tokens, self.completion_tokens
+        message = self.choice.message
+        written = (message.content or "") + "".join(call.function.arguments for call in message.tool_calls or ())
+        return estimated_prompt_tokens, estimated_tokens(written)
+
+
+def chat_request(prompt: Prompt[Any, Any], rendered: Rendered, images: Sequence[Image], options: LlmOptions) -> Request:
+    """One prompt as a request, with fields of the standard API only."""
+    schema = reply_schema(prompt.gives, bounds=options.schema_bounds)
+    system = rendered.system
+    if options.structured_output == "json_object":
+        wanted = msgspec.json.encode(schema).decode()
+        system += f"\n\nReply with one JSON object, and nothing else, that fits this JSON schema:\n{wanted}"
+    pictures = [image for image in images if options.images and _IMAGE_TYPE.fullmatch(image.media_type)]
+    body = {
+        "model": options.model,
+        "messages": [
+            {"role": "system", "content": _encodable(system)},
+            {"role": "user", "content": _user_content(_encodable(rendered.user), pictures)},
+        ],
+        "max_tokens": options.max_tokens,
+        **_output_fields(prompt.name, schema, options.structured_output),
+    }
+    words = estimated_tokens(system + rendered.user + str(schema))
+    return Request(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
+
+
+def _user_content(text: str, images: Iterable[Image]) -> str | list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [
+        {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{b64encode(image.data).decode()}"}}
+        for image in images
+    ]
+    return [{"type": "text", "text": text}, *parts] if parts else text
+
+
+def _output_fields(name: str, schema: dict[str, Any], output: StructuredOutput) -> dict[str, Any]:
+    if output == "json_schema":
+        wanted = {"name": name, "strict": True, "schema": schema}
+        return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+    if output == "function_calling":
+        function = {"name": name, "description": "Give the reply.", "parameters": schema}
+        return {
+            "tools": [{"type": "function", "function": function}],
+            "tool_choice": {"type": "function", "function": {"name": name}},
+        }
+    return {"response_format": {"type": "json_object"}}
+
+
+def _encodable(text: str) -> str:
+    """`text` with a question mark for each lone surrogate, which no JSON can carry."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def read_completion(body: bytes, *, what: str) -> Completion:
+    """The first choice of a reply. Raises `ModelReplyError` where there is none; `what` names the call."""
+    try:
+        read = msgspec.json.decode(body, type=_Body)
+    except _BROKEN as error:
+        raise ModelReplyError(f"{what}: the reply is not a chat completion: {excerpt(str(error))}") from error
+    if not read.choices:
+        quoted = excerpt(body.decode("utf-8", "replace"))
+        raise ModelReplyError(f"{what}: the reply holds no choices: {quoted}")
+    try:
+        tokens = msgspec.json.decode(read.usage, type=_Tokens)
+    except _BROKEN:
+        return Completion(read.choices[0], None, None)  # an endpoint that cannot count may still answer well
+    prompt_tokens, completion_tokens = (
+        min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, tokens.completion_tokens)
+    )
+    return Completion(read.choices[0], prompt_tokens, completion_tokens)
+
+
+def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
+    """The reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`."""
+    text = _complete_text(completion.choice, prompt.name, options, what=what)
+    if options.structured_output == "json_object":
+        text = _without_code_fence(text)
+    try:
+        return msgspec.json.decode(text, type=prompt.gives)
+    except _BROKEN as error:
+        raise ModelReplyError(
+            f"{what}: the reply does not fit {prompt.gives.__name__}: {excerpt(str(error))}"
+        ) from error
+
+
+def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str) -> str:
+    calling = options.structured_output == "function_calling"
+    match choice.finish_reason:
+        case "length":
+            raise ModelReplyCutError(f"{what}: the reply was cut off (llm.max_tokens = {options.max_tokens})")
+        case "content_filter":
+            raise ModelRefusedError(f"{what}: the endpoint's content filter stopped the reply")
+        case "stop" | None:
+            pass
+        case "tool_calls" if calling:
+            pass
+        case other:
+            raise ModelReplyError(f"{what}: the reply ended for an unknown reason: {excerpt(other)}")
+    if choice.message.refusal:
+        raise ModelRefusedError(f"{what}: the model refused: {excerpt(choice.message.refusal)}")
+    if not calling:
+        return choice.message.content or ""
+    calls = [call.function for call in choice.message.tool_calls or () if call.function.name == name]
+    if not calls:
+        raise ModelReplyError(f"{what}: the model did not call the function {name}")
+    return calls[0].arguments
+
+
+def _without_code_fence(text: str) -> str:
+    """The inside of a reply that is one Markdown code block, as models like to write JSON."""
+    block = text.strip()
+    first_line, newline, rest = block.partition("\n")
+    return rest.removesuffix("```") if newline and first_line.startswith("```") and rest.endswith("```") else text
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a stranger's text, on one line, for an error."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * _EXCERPT]).split())
+    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"

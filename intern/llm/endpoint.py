@@ -1,0 +1,274 @@
+"""Any OpenAI-compatible endpoint: one POST a call, retried where that can help, within our own limits.
+
+An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is made again, after
+a growing, jittered pause or after the `Retry-After` that the endpoint named. Nothing else is. Errors name the call,
+the endpoint and the setting to look at; they never hold the key, and little of what the endpoint wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import NamedTuple, Self
+
+import anyio
+import httpx
+import stamina
+import structlog
+
+from intern.domain import Image
+from intern.errors import ConfigError, ModelRefusedError, ModelReplyError, ModelUnavailableError
+from intern.llm.chat import Completion, chat_request, excerpt, read_completion, reply_of
+from intern.llm.limits import Limits
+from intern.llm.options import LlmOptions
+from intern.llm.prompt import InT, Model, OutT, Prompt
+from intern.llm.templates import Templates
+from intern.llm.usage import Usage
+from intern.observe.log import get_logger
+
+_log = get_logger(__name__)
+
+_LARGEST_REPLY = 4 * 1024 * 1024  # bytes; real replies take a few thousand
+_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attempts
+_LONGEST_RETRY_AFTER = 60.0  # seconds; an answer that comes later helps nobody, and background work is tried again
+_SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
+_PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_HOST = re.compile(rb"[A-Za-z0-9._:-]+")
+_KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
+
+
+class EndpointUnavailableError(ModelUnavailableError):
+    """An attempt failed for a reason that may pass."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds that the endpoint asked us to wait, within our own bounds; None if it did not say."""
+
+
+class EndpointModel:
+    """A model behind an endpoint. Close it with `aclose`, or use it as an async context manager.
+
+    A client that is handed in stays the caller's to close. Raises `ConfigError` for a missing or malformed
+    `base_url`, `api_key` or `model`; `section` is the table that the message names.
+    """
+
+    def __init__(
+        self,
+        options: LlmOptions,
+        *,
+        templates: Templates,
+        usage: Usage,
+        client: httpx.AsyncClient | None = None,
+        section: str = "llm",
+    ) -> None:
+        self._url = _completions_url(options.base_url, section)
+        self._key = _checked_key(options, section)
+        if not options.model:
+            raise ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
+        self._options = options
+        self._section = section
+        self._templates = templates
+        self._usage = usage
+        self._limits = Limits(
+            in_flight=options.max_in_flight,
+            per_minute=options.calls_per_minute,
+            tokens_a_day=options.daily_token_budget,
+            usage=usage,
+        )
+        self._background = _Background(self, self._limits.background())
+        self._owns_client = client is None
+        self._client = client or httpx.AsyncClient(timeout=options.timeout_seconds)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections, also when cancelled."""
+        if self._owns_client:
+            with anyio.move_on_after(2, shield=True):
+                await self._client.aclose()
+
+    def background(self) -> Model:
+        """The same endpoint for work that must not starve answers; all callers share one view of the limits."""
+        return self._background
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        """A reply that fits `prompt.gives`. Raises the `ModelError` family, and `ConfigError` for a broken template."""
+        return await self.ask_within(self._limits, prompt, given, images)
+
+    async def ask_within(self, limits: Limits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]) -> OutT:
+        """`ask` under limits of the caller's choice."""
+        request = chat_request(prompt, self._templates.render(prompt, given), images, self._options)
+        what = f"{prompt.name}: {_shown(self._url)}"
+        with structlog.contextvars.bound_contextvars(prompt=prompt.name):
+            async with limits.budgeted(request.prompt_tokens + self._options.max_tokens, what=prompt.name):
+                completion = await self._with_retries(limits, request.body, what)
+                spent = completion.tokens(request.prompt_tokens)
+                await self._usage.add(prompt.name, *spent)
+        return reply_of(completion, prompt, self._options, what=what)
+
+    async def _with_retries(self, limits: Limits, body: bytes, what: str) -> Completion:
+        attempts = stamina.retry_context(
+            on=pause_before_retry,
+            attempts=self._options.max_retries + 1,
+            timeout=None,  # attempts and pauses are bounded one by one; the caller knows its own deadline
+            wait_initial=_FIRST_PAUSE,
+            wait_max=_LONGEST_PAUSE,
+            wait_jitter=_JITTER,
+        )
+        async for attempt in attempts:
+            with attempt:
+                return await self._attempt(limits, body, what)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _attempt(self, limits: Limits, body: bytes, what: str) -> Completion:
+        async with limits.attempt():
+            started = anyio.current_time()
+            try:
+                with anyio.fail_after(self._options.timeout_seconds):
+                    answer = await self._exchange(body, what)
+            except (TimeoutError, httpx.TimeoutException) as error:
+                limit = f"{self._options.timeout_seconds:g} s ({self._section}.timeout_seconds)"
+                raise EndpointUnavailableError(f"{what} did not answer within {limit}") from error
+            except httpx.DecodingError as error:
+                raise ModelReplyError(f"{what}: the reply is damaged: {self._scrubbed(str(error))}") from error
+            except httpx.RequestError as error:
+                reason = self._scrubbed(str(error)) or type(error).__name__
+                raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
+        self._judge(answer, what)
+        completion = read_completion(answer.body, what=what)
+        _log.debug("model_replied", model=self._options.model, seconds=round(anyio.current_time() - started, 3))
+        return completion
+
+    async def _exchange(self, body: bytes, what: str) -> _Answer:
+        """Send the request and read the reply, up to the largest one that we take."""
+        request = self._client.build_request(
+            "POST",
+            self._url,
+            content=body,
+            headers={
+                "Content-Type": "application/json",
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",  # nothing that grows while it is read
+                **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+            },
+            timeout=self._options.timeout_seconds,
+        )
+        response = await self._client.send(request, stream=True, follow_redirects=False)
+        async with aclosing(response):
+            read = bytearray()
+            with anyio.CancelScope() as enough:
+                async for chunk in response.aiter_bytes():
+                    if len(read) > _LARGEST_REPLY:
+                        # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
+                        enough.cancel()
+                    else:
+                        read += chunk
+            if len(read) > _LARGEST_REPLY:
+                raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
+            return _Answer(response.status_code, response.headers.get("Retry-After"), bytes(read))
+
+    def _judge(self, answer: _Answer, what: str) -> None:
+        """Return if the endpoint answered, else raise what its status code says."""
+        status = answer.status
+        if status == HTTPStatus.OK:
+            return
+        says = f"{what} answered {status}"
+        if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            quoted = self._quoted(answer)
+            raise EndpointUnavailableError(says + quoted, retry_after(answer.retry_after, datetime.now(UTC)))
+        if status == HTTPStatus.UNAUTHORIZED:
+            # Not quoted: endpoints like to repeat parts of the key.
+            raise ModelRefusedError(f"{says}: check {self._section}.api_key")
+        if status == HTTPStatus.FORBIDDEN:
+            raise ModelRefusedError(f"{says}: check what {self._section}.api_key may do")
+        quoted = self._quoted(answer)
+        if status == HTTPStatus.NOT_FOUND:
+            raise ModelRefusedError(f"{says}: check {self._section}.model and {self._section}.base_url{quoted}")
+        if status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+            hint = f"if it does not know the response format, set {self._section}.structured_output"
+            raise ModelRefusedError(f"{says}{quoted}; {hint}")
+        if status < HTTPStatus.BAD_REQUEST:
+            raise ModelRefusedError(f"{says} instead of a reply: check {self._section}.base_url")
+        raise ModelRefusedError(says + quoted)
+
+    def _quoted(self, answer: _Answer) -> str:
+        said = self._scrubbed(answer.body.decode("utf-8", "replace"))
+        return f": {said}" if said else ""
+
+    def _scrubbed(self, text: str) -> str:
+        """The beginning of a stranger's text, without our key."""
+        return excerpt(text.replace(self._key, "[secret]") if self._key else text)
+
+
+class _Answer(NamedTuple):
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+class _Background:
+    """An endpoint seen through narrower limits."""
+
+    def __init__(self, endpoint: EndpointModel, limits: Limits) -> None:
+        self._endpoint = endpoint
+        self._limits = limits
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        return await self._endpoint.ask_within(self._limits, prompt, given, images)
+
+
+def pause_before_retry(error: Exception) -> bool | float:
+    """Whether to try again: False, True (after a growing, jittered pause), or the seconds that the endpoint named."""
+    if not isinstance(error, EndpointUnavailableError):
+        return False
+    return True if error.retry_after is None else error.retry_after
+
+
+def retry_after(header: str | None, now: datetime) -> float | None:
+    """The seconds that a `Retry-After` header asks for, as a number or as an HTTP date, within our own bounds."""
+    if header is None:
+        return None
+    text = header.strip()
+    if _SECONDS.fullmatch(text):
+        seconds = float(text)
+    else:
+        try:
+            until = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
+    return min(max(seconds, _SHORTEST_RETRY_AFTER), _LONGEST_RETRY_AFTER)
+
+
+def _completions_url(base_url: str, section: str) -> httpx.URL:
+    wrong = f"{section}.base_url must be an address like https://api.example.com/v1"
+    try:
+        url = httpx.URL(base_url.strip())
+    except httpx.InvalidURL as error:
+        raise ConfigError(wrong) from error
+    strange = url.scheme not in {"http", "https"} or not _HOST.fullmatch(url.raw_host)
+    if strange or url.username or url.password:
+        raise ConfigError(wrong + (", without a password in it" if url.username or url.password else ""))
+    return url.copy_with(path=url.path.rstrip("/") + "/chat/completions", fragment=None)
+
+
+def _checked_key(options: LlmOptions, section: str) -> str:
+    key = options.api_key.reveal().strip()
+    if not _KEY.fullmatch(key):
+        raise ConfigError(f"{section}.api_key holds characters that no key has: blanks or letters beyond ASCII")
+    return key
+
+
+def _shown(url: httpx.URL) -> str:
+    """An address for people; its query may hold secrets."""
+    return str(url.copy_with(query=None)).removesuffix("/chat/completions")

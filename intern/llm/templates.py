@@ -1,0 +1,161 @@
+"""Prompts as Jinja templates: `<name>.md.j2`, one for each model call, for operators to tune.
+
+A template is two blocks: `system`, the instructions, and `user`, the material. Its variables are the fields of the
+prompt's input and the operator's constants. What a variable holds is put in as it is and never read as a template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, cast
+
+import jinja2
+import msgspec
+from jinja2 import meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from intern.errors import ConfigError
+from intern.llm.prompt import InT, OutT, Prompt
+from intern.text.fences import fenced
+
+_SUFFIX = ".md.j2"
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-]+\.md\.j2")
+_BLOCKS = ("system", "user")
+_NO_CONSTANTS: Mapping[str, str] = MappingProxyType(
+    {"project_introduction": "", "answer_scope": "", "refusal_policy": ""}
+)
+# What an expression in a template can raise at run time, beside Jinja's own errors.
+_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError)
+
+
+class Rendered(NamedTuple):
+    """A prompt as the model gets it."""
+
+    system: str
+    user: str
+
+
+class Templates:
+    """The operator's templates over the shipped ones. Each is read once; a mistake in one is a `ConfigError`."""
+
+    def __init__(self, override_dir: Path | None = None, globals: Mapping[str, str] = _NO_CONSTANTS) -> None:  # noqa: A002 Jinja's own word
+        if override_dir is not None and not override_dir.is_dir():
+            raise ConfigError(f"prompts.dir: {override_dir} is not a folder")
+        self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *_shipped())
+        self._constants = {**_NO_CONSTANTS, **globals}
+        self._jinja = ImmutableSandboxedEnvironment(
+            loader=jinja2.FunctionLoader(self._read),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+            autoescape=False,  # plain text for a model, not HTML
+        )
+        filters = cast("dict[str, Callable[..., Any]]", self._jinja.filters)
+        filters["fenced"] = fenced
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all templates, shipped and the operator's own, sorted."""
+        found = {file.name for folder in self._folders for file in folder.iterdir()}
+        return tuple(sorted(name.removesuffix(_SUFFIX) for name in found if _FILE_NAME.fullmatch(name)))
+
+    def check(self, prompts: Iterable[Prompt[Any, Any]]) -> None:
+        """Find at start-up what can be found without input: missing templates, bad syntax, unknown variables."""
+        for prompt in prompts:
+            template = self._template(prompt.name)
+            known = self._constants.keys() | {field.name for field in msgspec.structs.fields(prompt.takes)}
+            self._check_variables(template, known)
+
+    def render(self, prompt: Prompt[InT, OutT], given: InT) -> Rendered:
+        """Both blocks, without blank space around them. Raises `ConfigError`, naming file and line."""
+        template = self._template(prompt.name)
+        fields = {name: getattr(given, name) for name in cast("msgspec.Struct", given).__struct_fields__}
+        context = template.new_context({**self._constants, **fields})
+        try:
+            system, user = ("".join(template.blocks[block](context)).strip() for block in _BLOCKS)
+        except _MISTAKES as error:
+            raise ConfigError(f"{_place(error, template)}: {_first_line(error)}") from error
+        return Rendered(system, user)
+
+    def _read(self, file_name: str) -> tuple[str, str, None] | None:
+        """A template's text and path, from the first folder that has it. Jinja asks for names that templates chose."""
+        if not _FILE_NAME.fullmatch(file_name):
+            return None
+        for folder in self._folders:
+            file = folder / file_name
+            if file.is_file():
+                try:
+                    return file.read_text(encoding="utf-8"), str(file), None
+                except (OSError, UnicodeError) as error:
+                    raise ConfigError(f"the template {file} cannot be read: {error}") from error
+        return None
+
+    def _template(self, name: str) -> jinja2.Template:
+        try:
+            template = self._jinja.get_template(name + _SUFFIX)
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(f"{error.filename}, line {error.lineno}: {error.message}") from error
+        except jinja2.TemplateNotFound as error:
+            places = ", ".join(map(str, self._folders)) or "any folder"
+            raise ConfigError(f"there is no template {error.name} in {places}") from error
+        if missing := [block for block in _BLOCKS if block not in template.blocks]:
+            raise ConfigError(f"{template.filename}: the block {missing[0]!r} is missing ({{% block {missing[0]} %}})")
+        return template
+
+    def _check_variables(self, template: jinja2.Template, known: set[str]) -> None:
+        parsed = self._parsed(template)
+        for node in parsed.body:
+            if not isinstance(node, nodes.Block) and not _is_blank(node):
+                raise ConfigError(
+                    f"{template.filename}, line {node.lineno}: this stands outside of the blocks 'system' and 'user', "
+                    "so no model would see it"
+                )
+        unknown = meta.find_undeclared_variables(parsed) - known
+        for node in parsed.find_all(nodes.Name):
+            if node.name in unknown and node.ctx == "load":
+                raise ConfigError(
+                    f"{template.filename}, line {node.lineno}: there is no variable {node.name!r} here; "
+                    f"there are {', '.join(sorted(known))}"
+                )
+
+    def _parsed(self, template: jinja2.Template) -> nodes.Template:
+        found = self._read(cast("str", template.name))
+        assert found is not None, "it was there when it was compiled"
+        source, path, _ = found
+        return self._jinja.parse(source, template.name, path)
+
+
+def _shipped() -> tuple[Traversable, ...]:
+    """The folder of the wheel, or else that of the source tree."""
+    package = files("intern")
+    for folder in (package / "_prompts", Path(str(package)).parent / "prompts"):
+        if folder.is_dir():
+            return (folder,)
+    return ()
+
+
+def _is_blank(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Output) and all(
+        isinstance(part, nodes.TemplateData) and not part.data.strip() for part in node.nodes
+    )
+
+
+def _place(error: BaseException, template: jinja2.Template) -> str:
+    """The file and line that the innermost template frame of `error` stands for."""
+    place = f"{template.filename}"
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        found = trace.tb_frame.f_globals.get("__jinja_template__")
+        if isinstance(found, jinja2.Template):
+            place = f"{found.filename}, line {found.get_corresponding_lineno(trace.tb_lineno)}"
+        trace = trace.tb_next
+    return place
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,120 @@
+"""What models have cost: calls and tokens for each prompt and UTC day, and meters around a piece of work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, date
+from math import ceil
+from typing import Protocol
+
+from intern.errors import KnowledgeError
+from intern.observe.clock import Clock, SystemClock
+from intern.observe.log import get_logger
+
+_log = get_logger(__name__)
+
+
+def estimated_tokens(text: str) -> int:
+    """About as many tokens as `text` has, without a tokenizer: 3.6 characters each."""
+    return ceil(len(text) / 3.6)
+
+
+@dataclass
+class Meter:
+    """Calls and tokens so far."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and reply together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def add(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """Count one call more."""
+        self.calls += 1
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+
+
+_meters: ContextVar[tuple[Meter, ...]] = ContextVar("intern_llm_meters", default=())
+
+
+@contextmanager
+def metered() -> Generator[Meter]:
+    """Count what is called inside, child tasks that were started inside included; meters may nest."""
+    meter = Meter()
+    token = _meters.set((*_meters.get(), meter))
+    try:
+        yield meter
+    finally:
+        _meters.reset(token)
+
+
+class UsageStore(Protocol):
+    """Keeps the counts when the process ends."""
+
+    async def add(self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int) -> None:
+        """Add to the counts of a prompt on a day."""
+        ...
+
+    async def spent(self, day: date) -> int:
+        """All tokens of a day, prompts and replies together."""
+        ...
+
+
+class Usage:
+    """The counts of this process, on top of what a store remembers from earlier ones.
+
+    A store that fails costs no reply: the counts go on in memory, and the log tells of it.
+    """
+
+    def __init__(self, store: UsageStore | None = None, *, clock: Clock | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._counts: dict[tuple[date, str], Meter] = {}
+        self._spent: Counter[date] = Counter()
+        self._stored: Counter[date] = Counter()
+        self._earlier: dict[date, int] = {}
+
+    def today(self) -> date:
+        """The UTC day that budgets and counts go by."""
+        return self._clock.now().astimezone(UTC).date()
+
+    def of(self, prompt: str, day: date | None = None) -> Meter:
+        """What this process has counted for a prompt on a day (today); a copy."""
+        counted = self._counts.get((day or self.today(), prompt), Meter())
+        return Meter(counted.calls, counted.prompt_tokens, counted.completion_tokens)
+
+    async def add(self, prompt: str, prompt_tokens: int, completion_tokens: int) -> None:
+        """Count one call, in the meters around it, in memory, and in the store."""
+        day = self.today()
+        tokens = prompt_tokens + completion_tokens
+        self._counts.setdefault((day, prompt), Meter()).add(prompt_tokens, completion_tokens)
+        self._spent[day] += tokens
+        for meter in _meters.get():
+            meter.add(prompt_tokens, completion_tokens)
+        if self._store is None:
+            return
+        try:
+            await self._store.add(day, prompt, 1, prompt_tokens, completion_tokens)
+            self._stored[day] += tokens
+        except KnowledgeError as error:
+            _log.warning("usage_not_stored", prompt=prompt, error=str(error))
+
+    async def spent(self, day: date) -> int:
+        """All tokens of a day, those of earlier processes included; rather too many than too few."""
+        if day not in self._earlier and self._store is not None:
+            ours = self._stored[day]
+            try:
+                self._earlier[day] = max(0, await self._store.spent(day) - ours)
+            except KnowledgeError as error:
+                # Not remembered as zero: the next question asks the store again.
+                _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
+        return self._earlier.get(day, 0) + self._spent[day]

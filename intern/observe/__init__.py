@@ -1,0 +1,1 @@
+"""What others can see of intern from outside: logs, and the clock that dates them."""

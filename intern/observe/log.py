@@ -1,0 +1,101 @@
+"""One event, one line: a name and fields, scrubbed of secrets at the sink.
+
+Names and fields are the specs' own. Fields hold ids rather than text. Libraries that log through the standard
+library (hikari, httpx, aiohttp) come out of the same sink.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterable, MutableMapping
+from typing import Any, Literal, TextIO
+
+import structlog
+
+Logger = structlog.stdlib.BoundLogger
+LogFormat = Literal["auto", "json", "pretty"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+# Libraries are quieter than we are: their INFO tells of each request.
+_LIBRARIES = ("hikari", "httpx", "httpcore", "aiohttp", "asyncio")
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of a module. Before `configure`, warnings and errors go to stderr and nothing else does."""
+    logger: Logger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def configure(
+    *,
+    log_format: LogFormat = "auto",
+    level: LogLevel = "info",
+    secrets: Iterable[str] = (),
+    stream: TextIO | None = None,
+) -> None:
+    """Send every log line to `stream` (stderr), as JSON or, with `auto` on a terminal, for people to read.
+
+    Each of `secrets` is replaced by `[secret]` wherever it stands, tracebacks and libraries' lines included.
+    """
+    out = stream or sys.stderr
+    pretty = log_format == "pretty" or (log_format == "auto" and out.isatty())
+    render: list[Any] = (
+        [structlog.dev.ConsoleRenderer(colors=pretty and out.isatty())]
+        if pretty
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        _Scrubbed(
+            secrets,
+            foreign_pre_chain=_SHARED,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for library in _LIBRARIES:
+        logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
+
+
+class _Scrubbed(structlog.stdlib.ProcessorFormatter):
+    """The last step before the stream: whatever was rendered, secrets are gone from it."""
+
+    def __init__(self, secrets: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        known = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        return self._secrets.sub("[secret]", line) if self._secrets else line
+
+
+def _drop_color_message(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event.pop("color_message", None)
+    return event
+
+
+_SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+    _drop_color_message,
+]
+
+structlog.configure(
+    processors=[
+        structlog.stdlib.filter_by_level,
+        *_SHARED,
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ],
+    wrapper_class=structlog.stdlib.BoundLogger,
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    cache_logger_on_first_use=False,
+)

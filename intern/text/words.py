@@ -1,0 +1,185 @@
+"""Words of a text, made comparable: casefolded, without stop words, stemmed.
+
+Two forms of one English word ("rotating", "rotation") become the same stem; other languages keep their words as
+they are written, and scripts without spaces are taken in pairs of characters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+
+_SMALL_TALK = """
+a about after again all also am an and any anybody anyone anything are as at be because been before being both but
+by can cannot could did do does doing done each either else ever every few for from further get gets getting go
+goes going got had has have having he hello help her here hers hey hi him his how i if in instead into is it its
+just know let like lot many may maybe me might mine more most much must my need needs no nor not now of off ok okay
+on once one only or other otherwise our ours out over own please pls quite really same seem seems shall she should
+since so some somebody somehow someone something still such sure tell than thank thanks that the their theirs them
+then there these they thing things this those though through thx to too try trying under until up us use used uses
+using very via want wants was way we well were what when where whether which while who whom whose why will wish
+with within without would yes yet you your yours
+im ive id youre dont doesnt didnt cant couldnt isnt arent wasnt wont wouldnt shouldnt whats hows theres thats lets
+d ll m re s t ve ain aren couldn didn doesn don hadn hasn haven isn mustn shouldn wasn weren won wouldn
+"""
+STOP_WORDS: frozenset[str] = frozenset(_SMALL_TALK.split())
+"""English words that say nothing about what a text is about, and the small talk of questions in a chat."""
+
+# An underscore joins words ("max_in_flight"); people ask for them one by one. What apostrophes cut off are stop words.
+_WORD = re.compile(r"[^\W_]+")
+# Han, kana, Hangul and Thai are written without spaces (or with few): a run of them is no word.
+_UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
+_ENGLISH = re.compile(r"[a-z]{3,}")
+
+
+def words(text: str) -> list[str]:
+    """The stems of a text in order, stop words dropped, repetitions kept."""
+    return [stem for _, stem in _pairs(text)]
+
+
+def key_terms(text: str, n: int) -> list[str]:
+    """The at most `n` words that a text is most about, as it writes them (casefolded), one form of each stem.
+
+    What is said more often comes first, then what is said earlier. Numbers and single letters never count.
+    """
+    written: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for word, stem in _pairs(text):
+        if len(word) > 1 and not any(char.isdigit() for char in word):
+            written.setdefault(stem, word)
+            counts[stem] += 1
+    return [written[stem] for stem, _ in counts.most_common(max(n, 0))]
+
+
+def overlap(query: str, text: str) -> float:
+    """The share (0 to 1) of the query's distinct words that stand in the text; 0 for a query without words."""
+    wanted = set(words(query))
+    return len(wanted & set(words(text))) / len(wanted) if wanted else 0.0
+
+
+class Rarity:
+    """How telling each word is among some texts: the fewer of them hold it, the more it weighs."""
+
+    def __init__(self, texts: Iterable[Collection[str]]) -> None:
+        """Takes the `words` of each text."""
+        self._holding: Counter[str] = Counter()
+        self._texts = 0
+        for text in texts:
+            self._texts += 1
+            self._holding.update(set(text))
+
+    def weight(self, word: str) -> float:
+        """Above 0; most for a word that no text holds, next to nothing for one that all hold."""
+        return math.log((self._texts + 1) / (self._holding[word] + 0.5))
+
+    def covered(self, query: Iterable[str], text: Collection[str]) -> float:
+        """The share (0 to 1) of the query's weight that stands in the text."""
+        wanted = set(query)
+        # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
+        total = sum(self.weight(word) for word in sorted(wanted))
+        return sum(self.weight(word) for word in sorted(wanted & set(text))) / total if total else 0.0
+
+
+def _pairs(text: str) -> Iterable[tuple[str, str]]:
+    for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
+        if word in STOP_WORDS:
+            continue
+        if _UNSPACED.search(word):
+            yield from ((part, part) for part in _unspaced(word))
+        else:
+            yield word, _stem(word)
+
+
+def _unspaced(run: str) -> Iterable[str]:
+    at = 0
+    for match in _UNSPACED.finditer(run):
+        if match.start() > at:
+            yield run[at : match.start()]
+        chars = match.group()
+        yield from (chars[n : n + 2] for n in range(max(len(chars) - 1, 1)))
+        at = match.end()
+    if at < len(run):
+        yield run[at:]
+
+
+# M. F. Porter, "An algorithm for suffix stripping" (1980), the stemmer that FTS5 has too.
+_STEP_2 = (
+    "ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize "
+    "ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"
+)
+_STEP_3 = "icate:ic ative: alize:al iciti:ic ical:ic ful: ness:"
+_STEP_4 = "al: ance: ence: er: ic: able: ible: ant: ement: ment: ent: sion:s tion:t ou: ism: ate: iti: ous: ive: ize:"
+
+
+def _rules(table: str) -> tuple[tuple[str, str], ...]:
+    pairs = [(suffix, put) for suffix, _, put in (rule.partition(":") for rule in table.split())]
+    return tuple(sorted(pairs, key=lambda pair: -len(pair[0])))
+
+
+_RULES_2, _RULES_3, _RULES_4 = _rules(_STEP_2), _rules(_STEP_3), _rules(_STEP_4)
+
+
+@lru_cache(maxsize=65536)
+def _stem(word: str) -> str:
+    if not _ENGLISH.fullmatch(word):
+        return word
+    word = _without_plural(word)
+    word = _without_participle(word)
+    if word.endswith("y") and "v" in _shape(word[:-1]):
+        word = word[:-1] + "i"
+    word = _replaced(word, _RULES_2, above=0)
+    word = _replaced(word, _RULES_3, above=0)
+    word = _replaced(word, _RULES_4, above=1)
+    if word.endswith("e") and (_measure(word[:-1]) > 1 or (_measure(word[:-1]) == 1 and not _short(word[:-1]))):
+        word = word[:-1]
+    return word[:-1] if word.endswith("ll") and _measure(word) > 1 else word
+
+
+def _without_plural(word: str) -> str:
+    if word.endswith(("sses", "ies")):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+
+
+def _without_participle(word: str) -> str:
+    if word.endswith("eed"):
+        return word[:-1] if _measure(word[:-3]) else word
+    for suffix in ("ed", "ing"):
+        stem = word.removesuffix(suffix)
+        if stem != word and "v" in _shape(stem):
+            if stem.endswith(("at", "bl", "iz")) or (_measure(stem) == 1 and _short(stem)):
+                return stem + "e"
+            doubled = stem[-2:-1] == stem[-1] and _shape(stem)[-1] == "c" and stem[-1] not in "lsz"
+            return stem[:-1] if doubled else stem
+    return word
+
+
+def _replaced(word: str, rules: tuple[tuple[str, str], ...], *, above: int) -> str:
+    for suffix, put in rules:
+        if word.endswith(suffix):
+            kept = word[: -len(suffix)] + (put if rules is _RULES_4 else "")
+            return word[: -len(suffix)] + put if _measure(kept) > above else word
+    return word
+
+
+def _shape(stem: str) -> str:
+    """Consonants as c, vowels as v; a y after a consonant is a vowel."""
+    shape = ""
+    for char in stem:
+        vowel = char in "aeiou" or (char == "y" and shape.endswith("c"))
+        shape += "v" if vowel else "c"
+    return shape
+
+
+def _measure(stem: str) -> int:
+    """How often a vowel is followed by a consonant: Porter's m, a count of syllables of sorts."""
+    return _shape(stem).count("vc")
+
+
+def _short(stem: str) -> bool:
+    """It ends consonant, vowel, consonant, the last not w, x or y: the e of "hope" was dropped from "hoping"."""
+    return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"

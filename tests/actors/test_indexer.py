@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from functools import partial
+from itertools import repeat
+
+import pytest
+import trio
+import trio.testing
+from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
+
+from intern.actors.indexer import LONGEST_BURST, indexer
+from intern.actors.nudges import nudge
+from intern.actors.scout import scout
+from intern.actors.witness import Witness
+from intern.domain import SourceChanged, SourceId
+from intern.errors import KnowledgeError
+from intern.indexing.refresh import Owed, Refreshed
+
+pytestmark = pytest.mark.anyio
+
+NO_PAUSES = partial(repeat, 0.0)
+
+
+class Indices:
+    """Counts refreshes; the first ones end as laid out."""
+
+    def __init__(self, *ends: Refreshed | Exception) -> None:
+        self.refreshed = 0
+        self._ends = list(ends)
+
+    async def refresh(self) -> Refreshed:
+        self.refreshed += 1
+        end = self._ends.pop(0) if self._ends else Refreshed()
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+async def test_changes_before_the_end_are_still_indexed() -> None:
+    changes, inbox = create_memory_object_stream[SourceChanged](1)
+    indices = Indices()
+    with fail_after(5):
+        changes.send_nowait(SourceChanged())
+        changes.close()
+        await indexer(inbox, indices=indices, settle_seconds=0, witness=Witness())
+    assert indices.refreshed == 1
+
+
+async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
+    changes, inbox = create_memory_object_stream[SourceChanged](1)
+    pending = Refreshed(pending=(Owed(SourceId("kb:a.md"), "no model"),))
+    indices = Indices(pending, KnowledgeError("the disk hiccups"), pending)
+    with fail_after(5), changes:
+        async with create_task_group() as tg:
+            tg.start_soon(
+                partial(indexer, inbox, indices=indices, settle_seconds=0, witness=Witness(), pauses=NO_PAUSES)
+            )
+            changes.send_nowait(SourceChanged())
+            await wait_all_tasks_blocked()
+            while indices.refreshed < 4:
+                await checkpoint()
+            assert indices.refreshed == 4
+            tg.cancel_scope.cancel()
+
+
+def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() -> None:
+    indices = Indices()
+
+    async def story() -> None:
+        changes, inbox = create_memory_object_stream[SourceChanged](1)
+        async with create_task_group() as tg:
+            tg.start_soon(partial(indexer, inbox, indices=indices, settle_seconds=2, witness=Witness()))
+            with changes:
+                for _ in range(5):
+                    nudge(changes, SourceChanged())
+                    await trio.sleep(1)
+                assert indices.refreshed == 0
+                await trio.sleep(3)
+                assert indices.refreshed == 1
+
+                for _ in range(int(LONGEST_BURST) + 2):
+                    nudge(changes, SourceChanged())
+                    await trio.sleep(1)
+                assert indices.refreshed == 2
+
+    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_the_scout_looks_at_once_and_then_at_each_interval() -> None:
+    seen: list[float] = []
+
+    async def story() -> None:
+        start = trio.current_time()
+        changes, inbox = create_memory_object_stream[SourceChanged](1)
+        async with create_task_group() as tg:
+            tg.start_soon(partial(scout, changes, interval_seconds=600))
+            with inbox:
+                for _ in range(3):
+                    await inbox.receive()
+                    seen.append(trio.current_time() - start)
+            tg.cancel_scope.cancel()
+
+    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert seen == [0, 600, 1200]

@@ -1,0 +1,48 @@
+"""Knowledge in memory, which can fail on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from intern.domain import IndexEntry, SourceId, SourceText
+from intern.errors import InternError, SourceError
+
+
+class Shelf:
+    """Holds sources by id; the first line of each is its description and title."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, str],
+        *,
+        urls: Mapping[str, str] | None = None,
+        links: Mapping[str, str] | None = None,
+    ) -> None:
+        self.sources = dict(sources)
+        self.urls = dict(urls or {})
+        self.links = dict(links or {})
+        self.broken: dict[str, InternError] = {}
+        """What to raise, by source id; `index` for the index, `links` for the links."""
+        self.loaded: list[str] = []
+
+    async def entries(self) -> Sequence[IndexEntry]:
+        self._fail("index")
+        return [IndexEntry(SourceId(key), text.split("\n")[0].lstrip("# ")) for key, text in self.sources.items()]
+
+    async def load(self, source_id: SourceId, /) -> SourceText:
+        self.loaded.append(source_id)
+        self._fail(source_id)
+        if source_id not in self.sources:
+            raise SourceError(f"{source_id} is not in the index")
+        text = self.sources[source_id]
+        return SourceText(
+            source_id=source_id, text=text, title=text.split("\n")[0].lstrip("# "), url=self.urls.get(source_id)
+        )
+
+    async def citation_link(self, source_id: SourceId, /) -> str | None:
+        self._fail("links")
+        return self.links.get(source_id)
+
+    def _fail(self, what: str) -> None:
+        if what in self.broken:
+            raise self.broken[what]

@@ -1,0 +1,99 @@
+"""What an answer stands on is held against what was shown."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+from hypothesis import given, strategies as st
+
+from intern.answering.citing import answer_text, block_ids, cited, strange_urls, urls
+from intern.answering.prompts import ShownSource
+
+TOPIC = """\
+--- QA ---
+id: qa_20260201_031056.228000
+timestamp: 2026-02-01T03:10:56.228000Z
+User: hi
+  --- QA ---
+  id: qa_2
+id: qa_3
+Team: --- QA ---\u2028id: qa_4
+
+--- QA ---
+id: qa_20260202_000000
+Team: ok
+"""
+SOURCES = [
+    ShownSource(source_id="kb:a.md", title="A", text="see https://x.example/a(b)?c=1, and <http://[::1]:80/>"),
+    ShownSource(source_id="kb:b.md", title="B", text="--- QA ---\nid: qa_9\nsee https://y.example"),
+    ShownSource(source_id="team:t.txt", title="T", text=TOPIC),
+]
+
+
+def test_only_headers_of_blocks_give_ids() -> None:
+    assert list(block_ids(TOPIC)) == ["qa_20260201_031056.228000", "qa_20260202_000000"]
+
+
+@pytest.mark.parametrize(
+    ("citations", "kept", "dropped"),
+    [
+        (["kb:a.md", " kb:b.md "], ("kb:a.md", "kb:b.md"), 0),
+        (["kb:c.md", "https://x.example/a", ""], (), 3),
+        (["team:t.txt#qa_20260202_000000"], ("team:t.txt#qa_20260202_000000",), 0),
+        (["team:t.txt#qa_2", "team:t.txt#qa_4", "kb:b.md#qa_9"], (), 3),
+        (["team:t.txt"], ("team:t.txt",), 0),
+        (["team:t.txt", "team:t.txt#qa_20260202_000000"], ("team:t.txt#qa_20260202_000000",), 0),
+    ],
+)
+def test_a_citation_holds_if_its_source_and_its_block_were_shown(
+    citations: list[str], kept: tuple[str, ...], dropped: int
+) -> None:
+    result = cited(citations, SOURCES)
+    assert (result.source_ids, result.dropped) == (kept, dropped)
+
+
+@pytest.mark.parametrize("nothing", [None, "", "  \n", "null", "NULL", "None", '"null"', "`none`.", '""'])
+def test_the_ways_to_say_nothing(nothing: str | None) -> None:
+    assert answer_text(nothing) == ""
+
+
+def test_an_answer_that_begins_with_nothing_is_an_answer() -> None:
+    assert answer_text(" Null values are dropped. ") == "Null values are dropped."
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see https://x.example/a.", ["https://x.example/a"]),
+        ("(https://x.example/a)", ["https://x.example/a"]),
+        ("[t](https://x.example/a(b)) and **https://y.example**", ["https://x.example/a(b)", "https://y.example"]),
+        ("[https://good.example](https://evil.example)", ["https://good.example", "https://evil.example"]),
+        ("<HTTPS://x.example>, `ftp://y.example`", ["HTTPS://x.example", "ftp://y.example"]),
+        ("1:2 and a//b", []),
+    ],
+)
+def test_addresses_are_found_without_what_surrounds_them(text: str, found: list[str]) -> None:
+    assert list(urls(text)) == found
+
+
+def test_an_address_must_stand_in_a_cited_source_byte_for_byte() -> None:
+    answer = "https://x.example/a(b)?c=1 https://x.example/a https://y.example https://own.example"
+    assert strange_urls(answer, ["kb:a.md"], SOURCES, ["https://own.example"]) == [
+        "https://x.example/a",
+        "https://y.example",
+    ]
+    assert strange_urls("https://y.example", ["kb:b.md"], SOURCES, []) == []
+
+
+@given(st.text(alphabet="htps:/.()[]{}<>`x ", max_size=60))
+def test_finding_addresses_always_ends(text: str) -> None:
+    assert all("://" in url for url in urls(text))
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "https://" * 10_000, "https://a" + "(" * 50_000, "://" * 30_000])
+def test_finding_addresses_takes_no_more_than_its_length_in_work(text: str) -> None:
+    began = process_time()
+    list(urls(text))
+    # About 0.1 s; what grows with the square of the length takes minutes.
+    assert process_time() - began < 5

@@ -1,0 +1,31 @@
+"""Loaded sources share the room of a prompt."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from intern.answering.loading import shown_sources
+from intern.domain import SourceId, SourceText
+
+
+def source(source_id: str, text: str) -> SourceText:
+    return SourceText(source_id=SourceId(source_id), text=text, title="T")
+
+
+def test_short_sources_leave_their_room_to_long_ones() -> None:
+    long = "word " * 1000
+    shown = shown_sources([source("kb:a", long), source("kb:b", "short")], "word", 3000)
+    assert shown[1].text == "short"
+    assert len(shown[0].text) > 1800
+
+
+def test_team_knowledge_stands_first() -> None:
+    shown = shown_sources([source("kb:a", "x"), source("team:a.txt", "y"), source("kb:b", "z")], "", 100)
+    assert [one.source_id for one in shown] == ["team:a.txt", "kb:a", "kb:b"]
+
+
+@given(st.lists(st.text(alphabet="ab \n#", max_size=300), max_size=6), st.integers(1, 500))
+def test_the_total_is_never_exceeded(texts: list[str], room: int) -> None:
+    shown = shown_sources([source(f"kb:{n}", text) for n, text in enumerate(texts)], "a b", room)
+    assert sum(len(one.text) for one in shown) <= room
+    assert all(one.text.strip() for one in shown)

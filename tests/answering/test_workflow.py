@@ -1,0 +1,434 @@
+"""From a question to an answer worth posting, or to silence with its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import (
+    ANSWER,
+    GATE,
+    SELECT,
+    VERIFY,
+    Draft,
+    GateDecision,
+    Selection,
+    Verification,
+)
+from intern.answering.workflow import Answerer
+from intern.domain import (
+    COULD_NOT_LOOK,
+    AIResult,
+    ChannelId,
+    Citation,
+    Conversation,
+    Image,
+    Message,
+    MessageId,
+    RequestContext,
+    SilenceReason,
+    SourceId,
+    UserId,
+)
+from intern.errors import (
+    ConfigError,
+    KnowledgeError,
+    ModelBudgetError,
+    ModelReplyError,
+    ModelUnavailableError,
+    SourceError,
+)
+from tests.answering.shelf import Shelf
+from tests.fakes import ScriptedModel, refused
+
+pytestmark = pytest.mark.anyio
+
+KEYS = "# Keys\n\nRotate with `relay keys rotate`. See https://docs.example/keys for more."
+TEAM = """\
+--- QA ---
+id: qa_20260201_031056.228000
+timestamp: 2026-02-01T03:10:56.228000Z
+User: how do I rotate?
+  id: qa_20990101_000000.000000
+Team: use relay keys rotate --grace 1d
+"""
+TEAM_ANSWER = "team:keys.txt#qa_20260201_031056.228000"
+YES = GateDecision(is_question=True, is_answerable=True)
+NO = GateDecision(is_question=False, is_answerable=False, reason="chatter")
+CHOICE = Selection(selected_source_ids=("kb:keys.md",))
+DRAFT = Draft(answer="Run `relay keys rotate`.", citations=("kb:keys.md",))
+GOOD = Verification(is_good_enough=True)
+CONTEXT = RequestContext(channel_id=ChannelId("200"), message_id=MessageId("300"))
+
+
+def shelf() -> Shelf:
+    return Shelf({"kb:keys.md": KEYS, "kb:port.md": "# Ports\n\nIt listens on 7480.", "team:keys.txt": TEAM})
+
+
+def scripted(
+    *,
+    gate: Any = YES,
+    select: Any = CHOICE,
+    answer: Any = DRAFT,
+    verify: Any = GOOD,
+) -> ScriptedModel:
+    model = ScriptedModel()
+    for prompt, reply in ((GATE, gate), (SELECT, select), (ANSWER, answer), (VERIFY, verify)):
+        if reply is not None:
+            model.always(prompt, reply)
+    return model
+
+
+def draft(answer: str | None = "Run `relay keys rotate`.", *citations: str) -> Draft:
+    return Draft(answer=answer, citations=citations or ("kb:keys.md",))
+
+
+def asking(text: str = "How do I rotate keys?") -> Conversation:
+    return Conversation((Message(role="user", text=text, author_id=UserId("1")),))
+
+
+async def answered(
+    model: ScriptedModel,
+    knowledge: Shelf | None = None,
+    *,
+    text: str = "How do I rotate keys?",
+    addressed: bool = False,
+    **options: Any,
+) -> AIResult:
+    with anyio.fail_after(5):
+        answerer = Answerer(model, knowledge or shelf(), AnsweringOptions(**options))
+        return await answerer.answer(asking(text), CONTEXT, addressed=addressed)
+
+
+async def test_a_verified_answer_is_given_with_its_source() -> None:
+    result = await answered(scripted())
+    assert result.should_reply
+    assert result.reason == ""
+    assert result.reply_text == "Run `relay keys rotate`."
+    assert result.citations == (Citation(source_id=SourceId("kb:keys.md"), title="Keys"),)
+
+
+async def test_a_team_answer_is_cited_by_its_id_and_links_to_its_message() -> None:
+    knowledge = shelf()
+    knowledge.links[TEAM_ANSWER] = "https://discord.com/channels/1/2/3"
+    model = scripted(
+        select=Selection(selected_source_ids=("kb:keys.md", "team:keys.txt")),
+        answer=draft("Use it.", TEAM_ANSWER, "kb:keys.md"),
+    )
+    result = await answered(model, knowledge)
+    assert [(c.source_id, c.url) for c in result.citations] == [
+        (TEAM_ANSWER, "https://discord.com/channels/1/2/3"),
+        ("kb:keys.md", None),
+    ]
+    # Team knowledge stands first, wherever the selection had it.
+    assert [source.source_id for source in model.calls(ANSWER)[0].sources] == ["team:keys.txt", "kb:keys.md"]
+
+
+async def test_an_answer_stands_without_its_link() -> None:
+    knowledge = shelf()
+    knowledge.broken["links"] = KnowledgeError("the archive cannot be read")
+    result = await answered(
+        scripted(select=Selection(selected_source_ids=("team:keys.txt",)), answer=draft("Use it.", TEAM_ANSWER)),
+        knowledge,
+    )
+    assert result.should_reply
+    assert result.citations[0].url is None
+
+
+async def test_a_page_is_cited_with_its_address() -> None:
+    page = "kb:https://docs.example/x"
+    knowledge = Shelf({page: "# X\n\nSay xyzzy."}, urls={page: "https://docs.example/x"})
+    model = scripted(
+        select=Selection(selected_source_ids=(page,)), answer=draft("Say xyzzy: https://docs.example/x", page)
+    )
+    result = await answered(model, knowledge)
+    assert result.citations[0].url == "https://docs.example/x"
+
+
+SILENCES: list[tuple[SilenceReason, dict[str, Any]]] = [
+    ("not_a_question", {"gate": NO}),
+    ("not_answerable", {"gate": GateDecision(is_question=True, is_answerable=False)}),
+    ("no_sources", {"select": Selection(selected_source_ids=())}),
+    ("no_sources", {"select": Selection(selected_source_ids=("kb:../../secret", "team:/etc/passwd"))}),
+    ("no_answer", {"answer": draft(None)}),
+    ("no_answer", {"answer": draft("")}),
+    ("no_answer", {"answer": draft(" \n ")}),
+    ("no_answer", {"answer": draft("Null")}),
+    ("no_answer", {"answer": draft('"none"')}),
+    ("no_citations", {"answer": Draft(answer="Run it.", citations=())}),
+    ("no_citations", {"answer": draft("Run it.", "kb:port.md", "https://evil.example", "kb:keys.md#qa_1")}),
+    ("ungrounded", {"answer": draft("See https://evil.example/keys", "kb:keys.md")}),
+    ("ungrounded", {"answer": draft("See https://docs.example/keys2", "kb:keys.md")}),
+    ("too_long", {"answer": draft("x" * 3001)}),
+    ("rejected", {"verify": Verification(is_good_enough=False, issues=("it is wrong",))}),
+    ("model_unavailable", {"gate": ModelUnavailableError("down")}),
+    ("model_unavailable", {"select": ModelBudgetError("spent")}),
+    ("model_failed", {"answer": ModelReplyError("not JSON")}),
+    ("model_failed", {"verify": refused()}),
+    ("model_failed", {"gate": ConfigError("gate.md.j2, line 3: no such variable")}),
+]
+
+
+@pytest.mark.parametrize(("reason", "script"), SILENCES)
+async def test_silence_has_its_reason(reason: SilenceReason, script: dict[str, Any]) -> None:
+    result = await answered(scripted(**script))
+    assert (result.should_reply, result.reply_text, result.citations) == (False, None, ())
+    assert result.reason == reason
+
+
+async def test_every_reason_is_reached_by_some_test() -> None:
+    elsewhere = {"", "sources_unreadable", "timeout", "knowledge_failed"}
+    assert {reason for reason, _ in SILENCES} | elsewhere >= COULD_NOT_LOOK
+    assert len({reason for reason, _ in SILENCES} | elsewhere) == 14
+
+
+async def test_an_answer_of_the_longest_length_is_given_whole() -> None:
+    result = await answered(scripted(answer=draft("x" * 3000)))
+    assert result.reply_text == "x" * 3000
+
+
+async def test_without_the_need_for_citations_an_answer_may_have_none() -> None:
+    result = await answered(scripted(answer=Draft(answer="Run it.")), require_citations=False)
+    assert result.should_reply
+    assert result.citations == ()
+
+
+async def test_one_bad_citation_among_good_ones_is_dropped_and_counted() -> None:
+    model = scripted(answer=draft("Run it.", "kb:nowhere.md", "kb:keys.md", "kb:keys.md"))
+    result = await answered(model)
+    assert [c.source_id for c in result.citations] == ["kb:keys.md"]
+    assert result.debug is not None
+    assert result.debug["generation"]["dropped_citations_count"] == 1
+
+
+async def test_bad_and_repeated_ids_do_not_end_an_answer() -> None:
+    model = scripted(
+        select=Selection(
+            selected_source_ids=("kb:../keys.md", "kb:keys.md", "kb:keys.md", "kb:port.md", "team:keys.txt")
+        )
+    )
+    knowledge = shelf()
+    result = await answered(model, knowledge, max_sources=2)
+    assert result.should_reply
+    assert sorted(knowledge.loaded) == ["kb:keys.md", "kb:port.md"]
+    assert result.debug is not None
+    assert result.debug["selection"]["unknown_ids_count"] == 1
+
+
+async def test_an_unreadable_source_is_left_out() -> None:
+    knowledge = shelf()
+    knowledge.broken["kb:port.md"] = SourceError("kb:port.md is gone")
+    model = scripted(select=Selection(selected_source_ids=("kb:port.md", "kb:keys.md")))
+    with capture_logs() as logs:
+        result = await answered(model, knowledge)
+    assert result.should_reply
+    assert [log["source_id"] for log in logs if log["event"] == "source_unreadable"] == ["kb:port.md"]
+
+
+async def test_when_no_source_can_be_read_it_could_not_look() -> None:
+    knowledge = shelf()
+    knowledge.broken["kb:keys.md"] = SourceError("kb:keys.md is gone")
+    result = await answered(scripted(answer=None), knowledge)
+    assert result.reason == "sources_unreadable"
+
+
+async def test_an_empty_source_is_nothing_to_answer_from() -> None:
+    result = await answered(scripted(answer=None), Shelf({"kb:keys.md": " \n"}))
+    assert result.reason == "no_sources"
+
+
+@pytest.mark.parametrize("text", ["How do I rotate keys?", "rotating keys fails"])
+async def test_an_unreadable_index_is_a_failure_of_knowledge(text: str) -> None:
+    knowledge = shelf()
+    knowledge.broken["index"] = KnowledgeError("index.txt cannot be read")
+    result = await answered(scripted(select=None), knowledge, text=text)
+    assert result.reason == "knowledge_failed"
+    assert result.debug is not None
+    assert result.debug["error"] == "index.txt cannot be read"
+
+
+async def test_an_empty_index_costs_no_selection() -> None:
+    result = await answered(scripted(select=None), Shelf({}))
+    assert result.reason == "no_sources"
+
+
+async def test_nothing_asked_costs_nothing() -> None:
+    model = ScriptedModel()
+    with anyio.fail_after(5):
+        result = await Answerer(model, shelf(), AnsweringOptions()).answer(Conversation(()), CONTEXT)
+    assert result.reason == "not_a_question"
+    assert (await answered(model, text="  ")).reason == "not_a_question"
+    assert model.asked == []
+
+
+async def test_gate_and_selection_stand_side_by_side_when_it_looks_like_a_question() -> None:
+    both = anyio.Event()
+    waiting: list[str] = []
+
+    async def meet(name: str, reply: Any) -> Any:
+        waiting.append(name)
+        if len(waiting) == 2:
+            both.set()
+        await both.wait()  # neither answers before both are asked
+        return reply
+
+    model = scripted(
+        gate=lambda _: meet("gate", YES),
+        select=lambda _: meet("select", Selection(selected_source_ids=("kb:keys.md",))),
+    )
+    assert (await answered(model)).should_reply
+    assert (await answered(model, text="rotating keys fails", addressed=True)).should_reply
+
+
+async def test_an_answer_waits_for_three_models_in_a_row() -> None:
+    pending: dict[str, anyio.Event] = {}
+
+    def held(name: str, reply: Any) -> Any:
+        async def ask(_: Any) -> Any:
+            pending[name] = anyio.Event()
+            await pending[name].wait()
+            return reply
+
+        return ask
+
+    model = scripted(
+        gate=held("gate", YES), select=held("select", CHOICE), answer=held("answer", DRAFT), verify=held("verify", GOOD)
+    )
+    waits: list[set[str]] = []
+
+    async def release() -> None:
+        while len(waits) < 3:
+            await anyio.wait_all_tasks_blocked()
+            if pending:
+                waits.append(set(pending))
+            for reply in pending.values():
+                reply.set()
+            pending.clear()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(release)
+            await answered(model)
+    assert waits == [{"gate", "select"}, {"answer"}, {"verify"}]
+
+
+async def test_what_looks_like_chatter_is_gated_before_anything_else() -> None:
+    model = scripted(gate=NO, select=None)
+    result = await answered(model, text="good morning https://x.example/?q=1")
+    assert result.reason == "not_a_question"
+    assert [name for name, _ in model.asked] == ["gate"]
+
+
+async def test_a_rewritten_question_guides_selection_and_reading() -> None:
+    gate = GateDecision(is_question=True, is_answerable=True, rewrite_query=" How are signing keys rotated? ")
+    model = scripted(gate=gate)
+    await answered(model, text="it fails again")
+    assert model.calls(SELECT)[0].query == "How are signing keys rotated?"
+    assert model.calls(ANSWER)[0].query == "How are signing keys rotated?"
+    assert model.calls(ANSWER)[0].question == "it fails again"
+
+
+async def test_nobody_waits_for_the_selection_when_the_gate_says_no() -> None:
+    model = scripted(gate=NO, select=lambda _: anyio.sleep_forever())
+    result = await answered(model)
+    assert result.reason == "not_a_question"
+    assert result.debug is not None
+    assert result.debug["selection"]["unfinished"]
+
+
+async def test_the_gates_no_counts_more_than_a_failed_selection() -> None:
+    selection_failed = anyio.Event()
+
+    def fail(_: Any) -> Exception:
+        selection_failed.set()
+        return ModelUnavailableError("down")
+
+    async def no(_: Any) -> GateDecision:
+        await selection_failed.wait()
+        return NO
+
+    result = await answered(scripted(gate=no, select=fail))
+    assert result.reason == "not_a_question"
+
+
+@pytest.mark.parametrize("step", ["gate", "select"])
+async def test_a_bug_comes_out_as_itself(step: str) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await answered(scripted(**{step: ZeroDivisionError("a bug")}))
+
+
+@pytest.mark.parametrize("step", ["gate", "select", "answer", "verify"])
+async def test_time_runs_out_at_any_step(step: str) -> None:
+    result = await answered(scripted(**{step: lambda _: anyio.sleep_forever()}), request_timeout_seconds=0.01)
+    assert result.reason == "timeout"
+    assert result.reply_text is None
+
+
+async def test_cancelling_an_answer_cancels_it() -> None:
+    model = scripted(gate=lambda _: anyio.sleep_forever())
+    with anyio.move_on_after(0.01) as scope:
+        await answered(model)
+    assert scope.cancelled_caught
+
+
+async def test_long_sources_are_cut_to_what_fits() -> None:
+    filler = "\n\n".join(f"# Part {n}\n\n" + "lorem ipsum " * 60 for n in range(20))
+    knowledge = Shelf({"kb:a.md": f"# A\n\n{filler}\n\n# Zebra\n\nThe zebra is striped.", "kb:b.md": "# B\n\nshort"})
+    model = scripted(
+        select=Selection(selected_source_ids=("kb:a.md", "kb:b.md")), answer=draft("It is striped.", "kb:a.md")
+    )
+    await answered(model, knowledge, text="what about the zebra?", max_source_chars=2000)
+    shown = model.calls(ANSWER)[0].sources
+    assert sum(len(source.text) for source in shown) <= 2000
+    assert "zebra is striped" in shown[0].text
+    assert shown[1].text == "# B\n\nshort"
+    assert model.calls(VERIFY)[0].sources == shown
+
+
+async def test_images_reach_those_who_must_understand_the_question() -> None:
+    picture = Image(media_type="image/png", data=b"png")
+    model = scripted()
+    conversation = Conversation((Message(role="user", text="", images=(picture,)),))
+    with anyio.fail_after(5):
+        await Answerer(model, shelf(), AnsweringOptions()).answer(conversation, CONTEXT, addressed=True)
+    seen = dict(zip((name for name, _ in model.asked), model.images, strict=True))
+    assert seen == {"gate": (picture,), "select": (picture,), "answer": (picture,), "verify": ()}
+
+
+async def test_each_step_is_timed_and_told() -> None:
+    with capture_logs() as logs:
+        result = await answered(scripted())
+    assert result.debug is not None
+    steps = ["gate", "selection", "loading", "generation", "verification"]
+    assert sorted(step for step in result.debug if isinstance(result.debug[step], dict)) == sorted(steps)
+    assert all(result.debug[step]["seconds"] >= 0 for step in steps)
+    (line,) = [log for log in logs if log["event"] == "ai_request"]
+    wanted = {
+        "platform": "discord",
+        "channel_id": "200",
+        "thread_id": None,
+        "message_id": "300",
+        "result": "answered",
+        "gate.is_question": True,
+        "gate.is_answerable": True,
+        "gate.reason": "",
+        "selection.selected_sources_count": 1,
+        "loading.loaded_sources_count": 1,
+        "verification.is_good_enough": True,
+        "verification.issues_count": 0,
+    }
+    assert {key: line[key] for key in wanted} == wanted
+    assert {f"{step}.seconds" for step in steps} <= line.keys()
+
+
+@pytest.mark.parametrize(("script", "told"), [({"gate": NO}, "skipped"), ({"gate": refused()}, "error")])
+async def test_the_log_tells_silence_from_failure(script: dict[str, Any], told: str) -> None:
+    with capture_logs() as logs:
+        await answered(scripted(**script))
+    (line,) = [log for log in logs if log["event"] == "ai_request"]
+    assert line["result"] == told
+    assert line["log_level"] == ("warning" if told == "error" else "info")

@@ -1,0 +1,383 @@
+"""Posting: one reply a question, whatever breaks; and nothing to click but what is cited."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+from hypothesis import given, strategies as st
+
+from intern.conversations.context import History
+from intern.conversations.posting import (
+    Ledger,
+    Outlet,
+    PostOutcome,
+    post,
+    reply_parts,
+    resume,
+    thread_name,
+    unlinked,
+)
+from intern.discord.sandbox import Sandbox
+from intern.domain import Channel, ChannelId, ChatMessage, Citation, Reply, SourceId
+from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.knowledge.database import Database
+from intern.knowledge.posts import PostLedger
+from tests.fakes import HandClock
+
+LOST = DiscordUnknownOutcomeError("the reply was lost")
+DOWN = DiscordUnavailableError("down")
+FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
+
+
+@dataclass
+class World:
+    clock: HandClock
+    discord: Sandbox
+    ledger: PostLedger
+
+    def ask(self, text: str = "How do I start?") -> ChatMessage:
+        self.clock.turn(seconds=5)
+        return self.discord.say("alice", text)
+
+    async def post(self, reply: Reply) -> PostOutcome:
+        outlet: Outlet = self.discord
+        history: History = self.discord
+        ledger: Ledger = self.ledger
+        with fail_after(5):
+            return await post(reply, outlet, ledger, history)
+
+    def said(self) -> list[str]:
+        return [message.text for message in self.discord.posts()]
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncGenerator[World]:
+    clock = HandClock()
+    async with await Database.open(folder / "intern.db") as db:
+        yield World(clock, Sandbox(clock, team=["maya"]), PostLedger(db, clock=clock))
+
+
+def reply(question: ChatMessage, text: str = "Run it.", *, thread: bool = False) -> Reply:
+    return Reply(question=question, target="in_place" if thread else "new_thread", text=text, citations=(FAQ,))
+
+
+ANSWER = "Run it.\n\nSources:\n- FAQ (`kb:faq.md`)"
+
+
+@pytest.mark.anyio
+class TestPosting:
+    async def test_an_answer_to_a_channel_message_goes_into_a_thread_named_after_it(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            outcome = await w.post(reply(question))
+            [thread] = w.discord.threads()
+            assert outcome == PostOutcome(status="posted", thread_id=thread.id)
+            assert thread == Channel(
+                id=ChannelId(question.id),
+                guild_id=w.discord.guild_id,
+                kind="thread",
+                name="How do I start?",
+                parent_id=w.discord.general,
+            )
+            assert [m.text for m in w.discord.messages(thread.id)] == [ANSWER]
+            assert await w.ledger.answered_in(thread.id)
+
+    async def test_an_answer_in_a_thread_stays_there(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            question = w.discord.say("alice", "And on Windows?", channel_id=thread)
+            assert (await w.post(reply(question, thread=True))).thread_id == thread
+            assert [m.text for m in w.discord.messages(thread)][-1] == ANSWER
+            assert len(w.discord.threads()) == 1
+
+    async def test_a_thread_that_exists_already_is_used(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            thread = w.discord.open_thread(w.discord.general, question.id, "by hand")
+            assert (await w.post(reply(question))).thread_id == thread
+
+    async def test_one_question_gets_one_reply_however_often_it_is_posted(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            await w.post(reply(question))
+            assert (await w.post(reply(question, "Something else."))).status == "already_posted"
+            assert w.said() == [ANSWER]
+
+    async def test_a_question_that_is_gone_is_not_answered(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.ask("something after it")
+            w.discord.delete(w.discord.general, question.id)
+            assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="question_deleted")
+            assert (await w.post(reply(question))).status == "already_posted"
+            assert w.said() == []
+            assert w.discord.threads() == ()
+
+    async def test_where_the_team_was_faster_the_bot_stays_silent(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("maya", "In the portal.", reply_to=question.id)
+            assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="team_answered")
+
+    async def test_a_team_member_who_talks_about_something_else_holds_nothing_up(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("maya", "Morning!")
+            assert (await w.post(reply(question))).status == "posted"
+
+    async def test_all_parts_are_in_the_ledger_before_the_first_is_sent(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("start_thread", DOWN)
+            long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(long)
+            [entry] = await w.ledger.unfinished()
+            assert [part.text for part in entry.parts] == reply_parts(long)
+            assert len(entry.parts) == 3
+
+    async def test_a_second_try_sends_only_what_is_missing(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
+            w.discord.fail("send", LOST, done=True)
+            assert (await w.post(long)).status == "posted"
+            assert [part.strip() for part in reply_parts(long)] == w.said()
+
+    @pytest.mark.parametrize("minutes", [0, 60])
+    @pytest.mark.parametrize("done", [False, True])
+    @pytest.mark.parametrize("call", ["start_thread", "send"])
+    async def test_whatever_breaks_when_a_later_try_posts_it_once(
+        self, tmp_path: Path, call: str, minutes: int, *, done: bool
+    ) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("send" if call == "send" else "start_thread", DOWN, done=done)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(question))
+            w.clock.turn(minutes=minutes)
+            assert (await w.post(reply(question))).status == "posted"
+            assert w.said() == [ANSWER]
+
+    @pytest.mark.parametrize("done", [False, True])
+    async def test_an_unknown_outcome_is_looked_up_before_it_is_sent_again(self, tmp_path: Path, *, done: bool) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("start_thread", LOST, done=done)
+            w.discord.fail("send", LOST, done=done)
+            assert (await w.post(reply(question))).status == "posted"
+            assert w.said() == [ANSWER]
+            assert w.discord.calls["send"] == (1 if done else 2)
+
+    async def test_an_unknown_outcome_twice_is_for_the_caller_to_try_again(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("send", LOST)
+            w.discord.fail("send", LOST, done=True)
+            with pytest.raises(DiscordUnknownOutcomeError):
+                await w.post(reply(question))
+            w.clock.turn(minutes=60)
+            assert (await w.post(reply(question))).status == "posted"
+            assert w.said() == [ANSWER]
+
+    async def test_what_discord_refuses_is_dropped_with_its_reason(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("send", DiscordRefusedError("no permission"))
+            assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="refused")
+            entry = await w.ledger.get(question.id)
+            assert entry is not None
+            assert entry.reason == "refused"
+
+    async def test_a_restart_finishes_what_was_half_posted(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, second = w.ask("First?"), w.ask("Second?")
+            w.discord.fail("start_thread", DOWN)
+            w.discord.fail("send", DOWN, done=True)
+            for question in (first, second):
+                with pytest.raises(DiscordUnavailableError):
+                    await w.post(reply(question))
+            w.clock.turn(minutes=60)
+            with fail_after(5):
+                assert await resume(w.discord, w.ledger, w.discord) == 2
+                assert await resume(w.discord, w.ledger, w.discord) == 0
+            assert w.said() == [ANSWER, ANSWER]
+            assert {thread.name for thread in w.discord.threads()} == {"First?", "Second?"}
+
+    async def test_a_reply_that_is_half_posted_is_finished_even_if_the_team_speaks(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
+            begun = await w.ledger.begin(question.id, question.channel_id, long.target, reply_parts(long))
+            thread = await w.discord.start_thread(question.channel_id, question.id, "name")
+            await w.ledger.thread_made(question.id, thread)
+            sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)
+            await w.ledger.part_sent(question.id, 0, sent)
+            w.discord.say("maya", "In the portal.", reply_to=question.id)
+            assert (await w.post(long)).status == "posted"
+            assert len(w.said()) == 2
+
+
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        ("How do I start?", "How do I start?"),
+        ("<@8> how\ndo I <#12> start <:sad:77>?", "how do I start :sad:?"),
+        ("@everyone look: **bold** `code`", "everyone look: bold code"),
+        ("# Title\n> quote", "Title quote"),
+        ("\u202egnidaer \u200b", "gnidaer"),
+        ("<@8>", "Answer"),
+        ("", "Answer"),
+        ("???", "Answer"),
+        ("\u200b\u202e", "Answer"),
+        ("Привет, как запустить?", "Привет, как запустить?"),
+    ],
+)
+def test_a_threads_name_is_the_question_on_one_line(question: str, name: str) -> None:
+    assert thread_name(question) == name
+
+
+@given(st.text(max_size=300))
+def test_a_threads_name_always_fits_and_never_mentions(question: str) -> None:
+    name = thread_name(question)
+    assert 1 <= len(name.encode("utf-16-le")) // 2 <= 100
+    assert name == name.strip()
+    assert "\n" not in name
+    assert not re.search(r"<[@#]\d|@everyone|@here", name)
+
+
+def parts(text: str, *citations: Citation) -> list[str]:
+    clock = HandClock()
+    question = Sandbox(clock).say("alice", "?")
+    return reply_parts(Reply(question=question, target="new_thread", text=text, citations=citations))
+
+
+def test_sources_stand_below_the_answer_each_once_with_its_link() -> None:
+    jump = "https://discord.com/channels/1/2/3"
+    [text] = parts(
+        "Run it.",
+        FAQ,
+        FAQ,
+        Citation(source_id=SourceId("team:gpu.txt#qa_20260201_031056"), title="gpu", url=jump),
+        Citation(source_id=SourceId("kb:https://docs.example/a"), title="Docs", url="https://docs.example/a"),
+        Citation(source_id=SourceId("kb:b.md"), title="kb:b.md"),
+    )
+    assert text == (
+        "Run it.\n\nSources:\n- FAQ (`kb:faq.md`)\n"
+        f"- gpu (`team:gpu.txt#qa_20260201_031056`) <{jump}>\n"
+        "- Docs <https://docs.example/a>\n- `kb:b.md`"
+    )
+
+
+def test_an_answer_without_sources_has_no_list_of_them() -> None:
+    assert parts("Run it.") == ["Run it."]
+    assert parts(" ") == []
+
+
+def test_a_hostile_title_or_file_name_stays_a_title() -> None:
+    hostile = Citation(
+        source_id=SourceId("kb:`[x](https://evil.example).md"),
+        title="[free](https://evil.example)\n# big `code",
+        url="javascript:alert(1)",
+    )
+    [text] = parts("Run it.", hostile)
+    assert "https" not in text
+    assert "](" not in text
+    assert text.count("\n") == 3
+    assert "javascript" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("see https://evil.example/x.", "see `evil.example/x`."),
+        ("see <https://evil.example/x>", "see `evil.example/x`"),
+        ("see [docs](https://evil.example/x)!", "see docs (`evil.example/x`)!"),
+        ("see [docs](<https://evil.example/x> 'title')", "see docs (`evil.example/x`)"),
+        ("see [https://good.example](https://evil.example)", "see `good.example` (`evil.example`)"),
+        ("see HTTPS://EVIL.example", "see `EVIL.example`"),
+        ("xhttps://evil.example", "`xhttps://evil.example`"),
+        ("join discord.gg/abc", "join `discord.gg/abc`"),
+        ("see https://cited.example/a, and", "see https://cited.example/a, and"),
+        ("see [this](https://cited.example/a).", "see [this](https://cited.example/a)."),
+        ("see https://cited.example/a.evil.example", "see `cited.example/a.evil.example`"),
+        ("run `curl https://evil.example`", "run `curl https://evil.example`"),
+        ("```sh\ncurl https://evil.example\n```", "```sh\ncurl https://evil.example\n```"),
+        (r"\`https://evil.example`", r"\``evil.example`"),
+        ("a: b, f[0](x), 10:30, kb:faq.md", "a: b, f[0] (x), 10:30, kb:faq.md"),
+    ],
+)
+def test_only_what_is_cited_can_be_clicked(text: str, shown: str) -> None:
+    assert unlinked(text, {"https://cited.example/a"}) == shown
+
+
+_CODE = re.compile(
+    r"\\[^0-9A-Za-z\s]|```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(`+)[\s\S]*?[^`]\1(?!`)", re.IGNORECASE
+)
+
+
+def clickable(text: str) -> list[str]:
+    """What Discord would make a link of: any web address, or masked link, outside of code."""
+    return re.findall(r"https?://[^\s<]+|\]\(\s*<?[a-z]+:[^)]*\)", _CODE.sub(" ", text), re.IGNORECASE)
+
+
+_BITS = st.sampled_from(
+    [
+        "https://evil.example",
+        "http://x.y",
+        "[",
+        "]",
+        "](",
+        ")",
+        "(",
+        "`",
+        "``",
+        "```",
+        "\n",
+        " ",
+        "<",
+        ">",
+        "\\",
+        "a",
+        "b c",
+        ":",
+        "/",
+    ]
+)
+
+
+@given(st.lists(_BITS, max_size=40).map("".join))
+def test_no_tangle_of_markup_leaves_a_link(text: str) -> None:
+    assert clickable(unlinked(text, ())) == []
+
+
+@given(st.lists(_BITS, max_size=40).map("".join), st.integers(0, 700))
+def test_no_part_of_a_split_reply_holds_a_link(text: str, filler: int) -> None:
+    for part in parts(f"{'word ' * filler}{text} {text}"):
+        assert clickable(part) == []
+        assert 0 < len(part) <= 2000
+        assert part.strip()
+
+
+@pytest.mark.parametrize("text", ["`", "```\n", "[", "](", "<", "a", "a:", "\\`", "``a", "\n", "> ", "discord"])
+def test_endless_markup_holds_nobody_up(text: str) -> None:
+    assert clickable("".join(parts(text * (6000 // len(text))))) == []
+    assert thread_name(text * 4000)
+
+
+ADVERSARIAL = Path(__file__).parents[3] / "shared" / "eval" / "adversarial.jsonl"
+
+
+@pytest.mark.skipif(not ADVERSARIAL.exists(), reason="the development data is not here")
+def test_hostile_answers_post_no_links() -> None:
+    for line in ADVERSARIAL.read_bytes().splitlines():
+        for part in parts(json.loads(line)["text"], FAQ):
+            assert clickable(part) == []
+            assert len(part) <= 2000

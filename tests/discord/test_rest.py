@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from anyio import create_task_group, fail_after, move_on_after
+
+from intern.discord.options import DiscordOptions
+from intern.discord.rest import HikariRest
+from intern.discord.wire import ChannelsSeen, Memory, RawChannel
+from intern.domain import ChannelId, GuildId, MessageId, RoleId, Secret, UserId
+from intern.errors import (
+    ConfigError,
+    DiscordError,
+    DiscordRefusedError,
+    DiscordUnavailableError,
+    DiscordUnknownOutcomeError,
+)
+from tests.double.discord import DiscordDouble
+from tests.double.world import Message
+
+pytestmark = pytest.mark.anyio
+
+POST = "/channels/{channel_id}/messages"
+GET_ONE = "/channels/{channel_id}/messages/{message_id}"
+THREADS = "/channels/{channel_id}/messages/{message_id}/threads"
+MEMBER = "/guilds/{guild_id}/members/{user_id}"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
+    chosen: dict[str, Any] = {
+        "token": Secret(discord.token),
+        "guild_ids": (GuildId(discord.guild.id),),
+        "team_role_ids": (RoleId(discord.team_role.id),),
+        "rest_url": discord.rest_url,
+    }
+    return DiscordOptions(**(chosen | over))
+
+
+@asynccontextmanager
+async def connected(
+    *, check: bool = True, max_retries: int = 0, memory: Memory | None = None, **over: Any
+) -> AsyncGenerator[tuple[DiscordDouble, HikariRest]]:
+    """A double and REST on it; whatever is not done within five seconds fails."""
+    with fail_after(5):
+        async with DiscordDouble(check=check) as discord:
+            before = asyncio.all_tasks()
+            async with HikariRest(options(discord, **over), memory, max_retries=max_retries) as rest:
+                yield discord, rest
+            assert {task.get_name() for task in asyncio.all_tasks() - before if "discord: " in task.get_name()} == set()
+
+
+def channel_id(place: Any) -> ChannelId:
+    return ChannelId(place.id)
+
+
+def message_id(message: Message) -> MessageId:
+    return MessageId(message.id)
+
+
+# Writing
+
+
+async def test_a_message_pings_nobody_and_previews_nothing() -> None:
+    async with connected() as (discord, rest):
+        text = f"@everyone <@{discord.alice.id}> <@&{discord.team_role.id}> https://example.org"
+
+        sent = await rest.send(channel_id(discord.help), text, "n-1")
+
+        (message,) = discord.messages(discord.help)
+        assert (message.id, message.content) == (sent, text)
+        assert (message.mentions, message.mention_roles, message.mention_everyone) == ([], [], False)
+        assert message.flags == 1 << 2
+        assert message.nonce == "n-1"
+
+
+async def test_the_same_nonce_is_the_same_message() -> None:
+    async with connected() as (discord, rest):
+        first = await rest.send(channel_id(discord.help), "hello", "n-1")
+        assert await rest.send(channel_id(discord.help), "hello", "n-1") == first
+        assert len(discord.messages(discord.help)) == 1
+
+
+@pytest.mark.parametrize("fault", [{"drop": True}, {"status": 502}])
+async def test_a_confirmation_that_got_lost_is_asked_for_again_and_makes_no_second_message(fault: Any) -> None:
+    async with connected(max_retries=1) as (discord, rest):
+        discord.fail_next("POST", POST, when="after", **fault)
+        sent = await rest.send(channel_id(discord.help), "hello", "n-1")
+        assert [message.id for message in discord.messages(discord.help)] == [sent]
+        assert len(discord.requests_to("POST", POST)) == 2
+
+
+@pytest.mark.parametrize("fault", [{"drop": True}, {"status": 502}, {"status": 200}])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_message_that_nobody_confirmed_has_an_unknown_outcome(fault: Any, when: Any) -> None:
+    async with connected(check=False) as (discord, rest):
+        discord.fail_next("POST", POST, when=when, **fault)
+        with pytest.raises(DiscordUnknownOutcomeError, match="send a message"):
+            await rest.send(channel_id(discord.help), "hello", "n-1")
+        assert len(discord.messages(discord.help)) == (1 if when == "after" else 0)
+
+
+async def test_a_refusal_says_what_was_refused_and_why() -> None:
+    async with connected() as (discord, rest):
+        discord.fail_next("POST", POST, status=403, code=50013, message="Missing Permissions")
+        with pytest.raises(DiscordRefusedError) as refused:
+            await rest.send(channel_id(discord.help), "hello", "n-1")
+        assert f"could not send a message to channel {discord.help.id}" in str(refused.value)
+        assert "403 Missing Permissions (code 50013)" in str(refused.value)
+
+
+async def test_a_rate_limit_that_is_too_long_means_later() -> None:
+    async with connected() as (discord, rest):
+        discord.rate_limit("POST", POST, retry_after=400, scope="shared")
+        with pytest.raises(DiscordUnavailableError, match="rate limited for 400 s"):
+            await rest.send(channel_id(discord.help), "hello", "n-1")
+        assert discord.messages(discord.help) == []
+
+
+async def test_a_short_rate_limit_is_waited_for() -> None:
+    async with connected() as (discord, rest):
+        discord.rate_limit("POST", POST, retry_after=0.1, scope="shared")
+        await rest.send(channel_id(discord.help), "hello", "n-1")
+        assert [request.status for request in discord.requests_to("POST", POST)] == [429, 200]
+
+
+async def test_a_thread_hangs_on_its_message_and_is_named() -> None:
+    async with connected() as (discord, rest):
+        question = await discord.say(discord.alice, "how?")
+        thread = await rest.start_thread(channel_id(discord.help), message_id(question), "how?")
+        assert thread == question.id
+        (made,) = discord.threads()
+        assert (made.name, made.parent_id, made.auto_archive_duration) == ("how?", discord.help.id, 1440)
+
+
+async def test_a_thread_that_is_there_already_is_as_good() -> None:
+    async with connected() as (discord, rest):
+        question = await discord.say(discord.alice, "how?")
+        there = await discord.create_thread("theirs", author=discord.bob, message=question)
+        assert await rest.start_thread(channel_id(discord.help), message_id(question), "ours") == there.id
+        assert [thread.name for thread in discord.threads()] == ["theirs"]
+
+
+async def test_no_thread_hangs_on_what_is_gone() -> None:
+    async with connected() as (discord, rest):
+        question = await discord.say(discord.alice, "how?")
+        await discord.delete(question)
+        with pytest.raises(DiscordRefusedError, match="10008"):
+            await rest.start_thread(channel_id(discord.help), message_id(question), "how?")
+        discord.fail_next("POST", THREADS, status=503)
+        with pytest.raises(DiscordUnavailableError):
+            await rest.start_thread(channel_id(discord.help), message_id(question), "how?")
+
+
+# Reading
+
+
+async def test_pages_are_oldest_first_and_leave_out_discords_own_words() -> None:
+    async with connected() as (discord, rest):
+        one, two, three = [await discord.say(discord.alice, text) for text in ("one", "two", "three")]
+        await discord.create_thread("t", author=discord.bob, channel=discord.help)  # leaves a line of Discord's
+        help_ = channel_id(discord.help)
+
+        assert [m.text for m in await rest.before(help_, None, 10)] == ["one", "two", "three"]
+        assert [m.text for m in await rest.before(help_, message_id(three), 10)] == ["one", "two"]
+        assert [m.text for m in await rest.before(help_, message_id(three), 1)] == ["two"]
+        assert [m.text for m in await rest.after(help_, message_id(one), 10)] == ["two", "three"]
+        assert [m.text for m in await rest.after(help_, message_id(one), 1)] == ["two"]
+        assert list(await rest.after(help_, message_id(three), 1000)) == []
+        found = await rest.message(help_, message_id(two))
+        assert found is not None
+        assert (found.text, found.guild_id, found.author.name) == ("two", discord.guild.id, "alice")
+
+
+async def test_what_is_deleted_unreadable_or_discords_own_is_none() -> None:
+    async with connected() as (discord, rest):
+        question = await discord.say(discord.alice, "how?")
+        thread = await discord.create_thread("t", author=discord.bob, message=question)
+        starter = discord.world.messages(thread.id)[0]
+        help_ = channel_id(discord.help)
+
+        assert await rest.message(channel_id(thread), message_id(starter)) is None
+        await discord.delete(question)
+        assert await rest.message(help_, message_id(question)) is None
+        assert await rest.message(ChannelId("5"), MessageId("6")) is None
+        discord.fail_next("GET", GET_ONE, status=403, code=50001)
+        assert await rest.message(help_, message_id(question)) is None
+
+
+async def test_not_being_able_to_look_is_not_finding_nothing() -> None:
+    async with connected() as (discord, rest):
+        question = await discord.say(discord.alice, "how?")
+        discord.fail_next("GET", GET_ONE, status=500)
+        with pytest.raises(DiscordUnavailableError, match="500"):
+            await rest.message(channel_id(discord.help), message_id(question))
+        with pytest.raises(DiscordRefusedError, match="10003"):
+            await rest.before(ChannelId("5"), None, 10)
+
+
+async def test_junk_instead_of_a_page_is_unavailable() -> None:
+    async with connected(check=False) as (discord, rest):
+        discord.fail_next("GET", POST, status=200)
+        with pytest.raises(DiscordUnavailableError, match="not what Discord documents"):
+            await rest.before(channel_id(discord.help), None, 10)
+
+
+async def test_one_unreadable_message_does_not_cost_the_page() -> None:
+    async with connected(check=False) as (discord, rest):
+        await discord.say(discord.alice, "one")
+        broken = await discord.say(discord.alice, "two")
+        broken.content = ["junk"]  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        assert [m.text for m in await rest.before(channel_id(discord.help), None, 10)] == ["one"]
+
+
+async def test_channels_threads_and_posts_are_told_apart_and_asked_for_once() -> None:
+    async with connected() as (discord, rest):
+        question = await discord.say(discord.alice, "how?")
+        thread = await discord.create_thread("t", author=discord.alice, message=question)
+        post = await discord.create_thread("p", author=discord.alice, channel=discord.forum, text="how?")
+
+        for _ in range(2):
+            assert (await rest.channel(channel_id(discord.help))).kind == "channel"
+            found = await rest.channel(channel_id(thread))
+            assert (found.kind, found.parent_id, found.name) == ("thread", discord.help.id, "t")
+            assert (await rest.channel(channel_id(post))).kind == "post"
+
+        asked = [request.path for request in discord.requests_to("GET", "/channels/{channel_id}")]
+        assert len(asked) == len(set(asked)) + 1  # help, once for itself and once as the parent
+        with pytest.raises(DiscordRefusedError, match="look up channel 5"):
+            await rest.channel(ChannelId("5"))
+
+
+async def test_what_the_gateway_told_is_not_asked_for() -> None:
+    memory = Memory()
+    memory.take(ChannelsSeen((RawChannel(id=ChannelId("7"), type=0, guild_id=GuildId("1"), name="told"),)))
+    async with connected(memory=memory) as (discord, rest):
+        assert (await rest.channel(ChannelId("7"))).name == "told"
+        assert discord.requests == []
+
+
+async def test_the_team_is_known_by_roles_which_are_looked_up_once() -> None:
+    async with connected() as (discord, rest):
+        gone = discord.world.new_user("gone")
+        for author in (discord.alice, discord.tess, discord.tess, gone, discord.bot):
+            await discord.say(author, "hi")
+
+        await rest.before(channel_id(discord.help), None, 10)
+        page = await rest.before(channel_id(discord.help), None, 10)
+
+        assert [(m.author.name, m.author.type) for m in page] == [
+            ("alice", "community_user"),
+            ("tess", "team_member"),
+            ("tess", "team_member"),
+            ("gone", "community_user"),
+            ("intern", "bot"),
+        ]
+        assert page[-1].author.is_self
+        asked = [request.path.rsplit("/", 1)[1] for request in discord.requests_to("GET", MEMBER)]
+        assert sorted(asked) == sorted([discord.alice.id, discord.tess.id, gone.id])
+
+
+async def test_a_team_by_names_needs_no_look_up() -> None:
+    async with connected() as (discord, _):
+        only_names = options(discord, team_role_ids=(), team_member_ids=(UserId(discord.bob.id),))
+        async with HikariRest(only_names) as rest:
+            await discord.say(discord.bob, "hi")
+            await discord.say(discord.tess, "hi")
+            page = await rest.before(channel_id(discord.help), None, 10)
+            assert [m.author.type for m in page] == ["team_member", "community_user"]
+            assert discord.requests_to("GET", MEMBER) == []
+
+
+async def test_a_member_who_cannot_be_looked_up_fails_the_reading() -> None:
+    async with connected() as (discord, rest):
+        await discord.say(discord.tess, "hi")
+        discord.fail_next("GET", MEMBER, status=500)
+        with pytest.raises(DiscordUnavailableError, match="look up member"):
+            await rest.before(channel_id(discord.help), None, 10)
+
+
+@pytest.mark.parametrize("strange", ["", "../../users/@me", "١٢", "5 "])
+async def test_an_id_that_is_none_never_reaches_a_path(strange: str) -> None:
+    async with connected() as (discord, rest):
+        with pytest.raises(DiscordRefusedError, match="no channel id"):
+            await rest.channel(ChannelId(strange))
+        with pytest.raises(DiscordRefusedError, match="no message id"):
+            await rest.after(channel_id(discord.help), MessageId(strange), 5)
+        assert discord.requests == []
+
+
+# Giving up
+
+
+async def test_a_waiter_that_gives_up_in_the_rate_limit_queue_breaks_nothing() -> None:
+    async with connected() as (discord, rest):
+        discord.bucket("POST", POST, limit=1, per=0.3)
+        help_ = channel_id(discord.help)
+        await rest.send(help_, "first", "n-1")
+        with move_on_after(0.05) as gave_up:
+            await rest.send(help_, "second", "n-2")
+        assert gave_up.cancelled_caught
+
+        await rest.send(help_, "third", "n-3")
+
+        await discord.wait_for_message(discord.help, lambda message: message.content == "second")
+        assert {message.content for message in discord.messages(discord.help)} == {"first", "second", "third"}
+
+
+async def test_a_call_outlives_its_waiter() -> None:
+    async with connected() as (discord, rest):
+        held = discord.hold_next("POST", POST)
+        async with create_task_group() as tg:
+            tg.start_soon(rest.send, channel_id(discord.help), "hello", "n-1")
+            await held.arrived.wait()
+            tg.cancel_scope.cancel()
+        assert discord.messages(discord.help) == []
+        held.release()
+        await discord.wait_for_message(discord.help)
+
+
+async def test_leaving_lets_the_last_call_finish() -> None:
+    with fail_after(5):
+        async with DiscordDouble() as discord:
+            before = asyncio.all_tasks()
+            async with HikariRest(options(discord)) as rest:
+                held = discord.hold_next("POST", POST, when="after")
+                async with create_task_group() as tg:
+                    tg.start_soon(rest.send, channel_id(discord.help), "hello", "n-1")
+                    await held.arrived.wait()
+                    tg.cancel_scope.cancel()
+                asyncio.get_running_loop().call_soon(held.release)
+            assert discord.requests_to("POST", POST)[0].status == 200
+            assert not [task for task in asyncio.all_tasks() - before if task.get_name().startswith("discord: ")]
+            with pytest.raises(DiscordUnavailableError, match="closed"):
+                await rest.send(channel_id(discord.help), "hello", "n-2")
+
+
+async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:
+    told: list[DiscordError] = []
+    with fail_after(8):  # REST gives its last calls three seconds
+        async with DiscordDouble() as discord:
+            rest = await HikariRest(options(discord)).__aenter__()
+            discord.hold_next("POST", POST)
+
+            async def wait() -> None:
+                try:
+                    await rest.send(channel_id(discord.help), "hello", "n-1")
+                except DiscordError as error:
+                    told.append(error)
+
+            async with create_task_group() as tg:
+                tg.start_soon(wait)
+                await discord.until(lambda: discord.requests_to("POST", POST))
+                await rest.__aexit__(None, None, None)
+    assert [type(error) for error in told] == [DiscordUnknownOutcomeError]
+
+
+# Secrets
+
+
+async def test_a_token_that_discord_refuses_is_a_refusal_that_does_not_repeat_it() -> None:
+    async with connected() as (discord, _):
+        wrong = discord.token[:-5] + "wrong"
+        async with HikariRest(options(discord, token=Secret(wrong))) as rest:
+            with pytest.raises(DiscordRefusedError, match=r"discord\.token") as refused:
+                await rest.channel(channel_id(discord.help))
+            assert wrong not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["", "s3cret", "s3cret.s3cret.s3cret", "Bot MTIz.x.y", "№.x.y"])
+def test_what_is_no_token_is_a_config_error_that_does_not_repeat_it(token: str) -> None:
+    with pytest.raises(ConfigError, match=r"discord\.token") as refused:
+        HikariRest(DiscordOptions(token=Secret(token), guild_ids=(GuildId("1"),)))
+    assert not token or token not in str(refused.value)
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None

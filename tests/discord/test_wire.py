@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from intern.discord.options import DiscordOptions
+from intern.discord.wire import (
+    ChannelGone,
+    ChannelsSeen,
+    Memory,
+    RawChannel,
+    RawMessage,
+    Team,
+    channel_of,
+    event_of,
+    message_of,
+)
+from intern.domain import (
+    Channel,
+    ChannelId,
+    ChatMessage,
+    GuildId,
+    MessageCreated,
+    MessageEdited,
+    MessageId,
+    MessagesDeleted,
+    RoleId,
+    UserId,
+    snowflake_time,
+)
+
+Json = dict[str, Any]
+
+BOT, ALICE, TESS = UserId("100"), UserId("201"), UserId("301")
+TEAM_ROLE = RoleId("900")
+GUILD, HELP = GuildId("1000"), ChannelId("2000")
+US = Team(bot_id=BOT, member_ids=frozenset({UserId("302")}), role_ids=frozenset({TEAM_ROLE}))
+
+
+def payload(**over: Any) -> Json:
+    told: Json = {
+        "id": "1400000000000000000",
+        "channel_id": HELP,
+        "guild_id": GUILD,
+        "type": 0,
+        "author": {"id": ALICE, "username": "alice", "discriminator": "0", "avatar": None},
+        "member": {"roles": [], "joined_at": "2024-01-01T00:00:00+00:00"},
+        "content": "how?",
+        "timestamp": "2026-02-01T03:10:56.228000+00:00",
+        "edited_timestamp": None,
+        "mentions": [],
+        "attachments": [],
+        "embeds": [],
+        "tts": False,
+        "pinned": False,
+        "flags": 0,
+    }
+    told |= over
+    return {key: value for key, value in told.items() if value is not ...}
+
+
+def created(memory: Memory | None = None, /, **over: Any) -> ChatMessage:
+    event = event_of("MESSAGE_CREATE", payload(**over), US, memory)
+    assert isinstance(event, MessageCreated)
+    return event.message
+
+
+def test_a_message_keeps_what_we_need() -> None:
+    message = created(
+        attachments=[{"id": "7", "filename": "a.png", "size": 5, "url": "https://x/a", "proxy_url": "", "width": 1}],
+        edited_timestamp="2026-02-01T04:11:00+01:00",
+    )
+
+    assert message.id == "1400000000000000000"
+    assert (message.guild_id, message.channel_id) == (GUILD, HELP)
+    assert (message.author.id, message.author.name, message.author.type) == (ALICE, "alice", "community_user")
+    assert message.text == "how?"
+    assert message.at == datetime(2026, 2, 1, 3, 10, 56, 228000, UTC)
+    assert message.edited_at == datetime(2026, 2, 1, 3, 11, tzinfo=UTC)
+    assert message.edited_at is not None
+    assert message.edited_at.tzinfo == UTC
+    assert [(file.id, file.filename, file.size, file.width, file.height) for file in message.attachments] == [
+        ("7", "a.png", 5, 1, None)
+    ]
+    assert message.reply_to is None
+    assert not message.mentions_bot
+
+
+def test_ids_and_an_author_are_enough() -> None:
+    event = event_of("MESSAGE_CREATE", {"id": "5", "channel_id": "6", "author": {"id": "7"}}, US)
+
+    assert isinstance(event, MessageCreated)
+    message = event.message
+    assert message.guild_id is None
+    assert (message.text, message.author.name, message.author.type) == ("", "7", "community_user")
+    assert message.at == snowflake_time("5")
+
+
+@pytest.mark.parametrize("absent", ["id", "channel_id", "author"])
+def test_without_ids_or_author_there_is_no_message(absent: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=absent):
+        event_of("MESSAGE_CREATE", payload(**{absent: ...}), US)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": 5},
+        {"id": "../../etc"},
+        {"id": "5\n"},
+        {"channel_id": None},
+        {"author": "alice"},
+        {"author": {"id": "<@1>"}},
+        {"content": ["how?"]},
+        {"timestamp": "yesterday"},
+        {"timestamp": "0001-01-01T00:00:00+14:00"},
+        {"member": {"roles": "900"}},
+        {"flags": "32"},
+    ],
+)
+def test_a_field_of_the_wrong_type_makes_the_payload_unreadable(wrong: Json) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        event_of("MESSAGE_CREATE", payload(**wrong), US)
+
+
+@pytest.mark.parametrize("field", ["member", "content", "mentions", "attachments", "flags", "type", "timestamp"])
+def test_null_is_as_good_as_absent(field: str) -> None:
+    assert created(**{field: None}) == created(**{field: ...})
+
+
+def test_a_strange_attachment_costs_that_attachment_alone() -> None:
+    message = created(attachments=[{"filename": "no id"}, "junk", {"id": "7", "size": None}, None])
+    assert [file.id for file in message.attachments] == ["7"]
+    assert message.text == "how?"
+
+
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["1", "2026-02-01T00:00:00Z"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_NAMES = st.sampled_from(
+    [
+        *("MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "MESSAGE_DELETE_BULK", "GUILD_CREATE"),
+        *("CHANNEL_CREATE", "CHANNEL_DELETE", "THREAD_CREATE", "THREAD_DELETE", "THREAD_LIST_SYNC", "TYPING_START"),
+    ]
+)
+_FIELDS = st.sampled_from([*payload(), "ids", "channels", "threads", "parent_id", "thread", "message_reference"])
+
+
+@given(_NAMES, st.dictionaries(_FIELDS, _JSON, max_size=4))
+def test_junk_is_read_or_refused_and_nothing_else(name: str, junk: Json) -> None:
+    for told in (junk, payload(**junk)):
+        try:
+            event_of(name, told, US)
+        except msgspec.ValidationError:
+            continue
+
+
+def test_a_payload_that_is_no_object_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        event_of("MESSAGE_CREATE", cast("Json", ["junk"]), US)
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [
+        ({}, "community_user"),
+        ({"member": {"roles": ["1", TEAM_ROLE]}}, "team_member"),
+        ({"author": {"id": "302", "username": "tom"}}, "team_member"),
+        ({"author": {"id": "302", "bot": True}}, "bot"),
+        ({"member": {"roles": [TEAM_ROLE]}, "webhook_id": "9"}, "bot"),
+        ({"author": {"id": "5", "system": True}}, "bot"),
+        ({"author": {"id": BOT}}, "bot"),
+    ],
+)
+def test_who_wrote_it(over: Json, expected: str) -> None:
+    author = created(**over).author
+    assert author.type == expected
+    assert author.is_self == (author.id == BOT)
+
+
+def test_without_team_roles_no_role_makes_a_team_member() -> None:
+    raw = msgspec.convert(payload(member={"roles": []}), RawMessage)
+    message = message_of(raw, Team(bot_id=BOT))
+    assert message is not None
+    assert message.author.type == "community_user"
+
+
+@pytest.mark.parametrize(
+    ("author", "member", "name"),
+    [
+        ({"username": "alice", "global_name": "Alice"}, {"nick": "Ali", "roles": []}, "Ali"),
+        ({"username": "alice", "global_name": "Alice"}, {"nick": None, "roles": []}, "Alice"),
+        ({"username": "alice", "global_name": None}, None, "alice"),
+    ],
+)
+def test_people_are_called_what_the_server_calls_them(author: Json, member: Json | None, name: str) -> None:
+    assert created(author={"id": ALICE, **author}, member=member).author.name == name
+
+
+@pytest.mark.parametrize("kind", [1, 6, 7, 18, 21, 24, 46, 9999])
+def test_system_messages_are_no_messages(kind: int) -> None:
+    assert event_of("MESSAGE_CREATE", payload(type=kind), US) is None
+
+
+def test_a_reply_names_what_it_answers() -> None:
+    message = created(type=19, message_reference={"type": 0, "message_id": "5", "channel_id": "6", "guild_id": GUILD})
+    assert (message.reply_to, message.reply_to_channel) == ("5", "6")
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"type": 0, "message_reference": {"type": 1, "message_id": "5", "channel_id": "6"}},  # forwarded
+        {"type": 0, "message_reference": {"message_id": "5", "channel_id": "6"}},  # crossposted
+        {"type": 19, "message_reference": {"channel_id": "6"}},
+        {"type": 19},
+    ],
+)
+def test_no_other_reference_is_a_reply(over: Json) -> None:
+    message = created(**over)
+    assert message.reply_to is None
+    assert message.reply_to_channel is None
+
+
+@pytest.mark.parametrize(
+    ("text", "mentions", "expected"),
+    [
+        (f"<@{BOT}> how?", [{"id": BOT}], True),
+        (f"<@!{BOT}> how?", [{"id": BOT}], True),
+        ("a reply pings its author", [{"id": BOT}], False),
+        (f"`<@{BOT}>` in code", [], False),
+        (f"<@{BOT}>", ..., True),
+        (f"<@{ALICE}>", [{"id": ALICE}], False),
+    ],
+)
+def test_a_mention_stands_in_the_text_and_counts_for_discord(text: str, mentions: Any, *, expected: bool) -> None:
+    assert created(content=text, mentions=mentions).mentions_bot is expected
+
+
+def test_a_message_tells_of_its_thread() -> None:
+    assert created(thread={"id": "77", "name": "x"}).thread_id == "77"
+    assert created(flags=1 << 5).thread_id == "1400000000000000000"
+    assert created().thread_id is None
+
+
+EDITED = "2026-02-01T03:12:00+00:00"
+
+
+def test_an_edit_is_told_once() -> None:
+    memory = Memory()
+    change = payload(content="how exactly?", edited_timestamp=EDITED)
+
+    event = event_of("MESSAGE_UPDATE", change, US, memory)
+    unfurled = event_of("MESSAGE_UPDATE", {**change, "embeds": [{"type": "link"}]}, US, memory)
+    again = event_of("MESSAGE_UPDATE", {**change, "edited_timestamp": "2026-02-01T03:13:00+00:00"}, US, memory)
+
+    assert isinstance(event, MessageEdited)
+    assert event.message.text == "how exactly?"
+    assert unfurled is None
+    assert isinstance(again, MessageEdited)
+
+
+@pytest.mark.parametrize("edited", [None, ...])
+def test_an_embed_or_a_thread_that_came_to_a_message_is_no_edit(edited: Any) -> None:
+    assert event_of("MESSAGE_UPDATE", payload(edited_timestamp=edited, embeds=[{}]), US) is None
+    assert event_of("MESSAGE_UPDATE", {"id": "1", "channel_id": "2", "embeds": []}, US) is None
+
+
+def test_an_edit_without_a_member_finds_the_roles_that_were_seen() -> None:
+    memory = Memory()
+    created(memory, member={"roles": [TEAM_ROLE]})
+
+    event = event_of("MESSAGE_UPDATE", payload(member=..., edited_timestamp=EDITED), US, memory)
+
+    assert isinstance(event, MessageEdited)
+    assert event.message.author.type == "team_member"
+
+
+def test_deletes_name_each_message() -> None:
+    one = event_of("MESSAGE_DELETE", {"id": "5", "channel_id": HELP, "guild_id": GUILD}, US)
+    many = event_of("MESSAGE_DELETE_BULK", {"ids": ["5", "6"], "channel_id": HELP, "guild_id": GUILD}, US)
+    private = event_of("MESSAGE_DELETE", {"id": "5", "channel_id": "8"}, US)
+
+    five, six = MessageId("5"), MessageId("6")
+    assert one == MessagesDeleted(guild_id=GUILD, channel_id=HELP, message_ids=(five,))
+    assert many == MessagesDeleted(guild_id=GUILD, channel_id=HELP, message_ids=(five, six))
+    assert private == MessagesDeleted(guild_id=None, channel_id=ChannelId("8"), message_ids=(five,))
+    assert event_of("MESSAGE_DELETE_BULK", {"ids": [], "channel_id": HELP}, US) is None
+
+
+def test_what_is_no_concern_of_ours_is_nothing() -> None:
+    assert event_of("TYPING_START", {"channel_id": HELP}, US) is None
+
+
+def seen(memory: Memory, name: str, told: Json) -> None:
+    event = event_of(name, told, US, memory)
+    assert isinstance(event, ChannelsSeen | ChannelGone)
+    memory.take(event)
+
+
+def guild(**over: Any) -> Json:
+    return {
+        "id": GUILD,
+        "channels": [
+            {"id": HELP, "type": 0, "name": "help", "parent_id": "999"},
+            {"id": "3000", "type": 15, "name": "forum"},
+            {"broken": True},
+        ],
+        "threads": [
+            {"id": "4000", "type": 11, "name": "t", "parent_id": HELP},
+            {"id": "4001", "type": 11, "name": "p", "parent_id": "3000"},
+        ],
+        **over,
+    }
+
+
+def test_a_server_tells_its_channels_and_threads() -> None:
+    memory = Memory()
+    seen(memory, "GUILD_CREATE", guild())
+
+    assert memory.channel(HELP) == Channel(id=HELP, guild_id=GUILD, kind="channel", name="help")
+    assert memory.channel(ChannelId("4000")) == Channel(
+        id=ChannelId("4000"), guild_id=GUILD, kind="thread", name="t", parent_id=HELP
+    )
+    post = memory.channel(ChannelId("4001"))
+    assert post is not None
+    assert (post.kind, post.is_thread, post.parent_id) == ("post", True, "3000")
+    assert memory.channel(ChannelId("5")) is None
+
+
+def test_an_unavailable_server_tells_nothing() -> None:
+    assert event_of("GUILD_CREATE", {"id": GUILD, "unavailable": True}, US) == ChannelsSeen(())
+
+
+def test_threads_come_change_and_go() -> None:
+    memory = Memory()
+    seen(memory, "GUILD_CREATE", guild(threads=None))
+    thread = {"id": "4000", "type": 11, "guild_id": GUILD, "parent_id": HELP, "name": "t"}
+
+    def name() -> str | None:
+        channel = memory.channel(ChannelId("4000"))
+        return channel.name if channel else None
+
+    seen(memory, "THREAD_CREATE", {**thread, "newly_created": True})
+    assert name() == "t"
+    seen(memory, "THREAD_UPDATE", {**thread, "name": "renamed"})
+    assert name() == "renamed"
+    seen(memory, "THREAD_DELETE", {"id": "4000", "guild_id": GUILD, "parent_id": HELP, "type": 11})
+    assert name() is None
+    seen(memory, "THREAD_LIST_SYNC", {"guild_id": GUILD, "channel_ids": [HELP], "threads": [thread], "members": []})
+    assert name() == "t"
+    seen(memory, "CHANNEL_UPDATE", {"id": HELP, "type": 5, "guild_id": GUILD, "name": "news"})
+    news = memory.channel(HELP)
+    assert news is not None
+    assert news.name == "news"
+    seen(memory, "CHANNEL_CREATE", {"id": "2001", "type": 0, "guild_id": GUILD, "name": "new"})
+    assert memory.channel(ChannelId("2001")) is not None
+    seen(memory, "CHANNEL_DELETE", {"id": HELP, "type": 0, "guild_id": GUILD})
+    assert memory.channel(HELP) is None
+
+
+def test_a_thread_whose_parent_is_unknown_is_not_guessed_at() -> None:
+    memory = Memory()
+    seen(memory, "THREAD_CREATE", {"id": "4000", "type": 11, "guild_id": GUILD, "parent_id": HELP})
+    assert memory.channel(ChannelId("4000")) is None
+
+
+def test_media_channels_hold_posts_too() -> None:
+    raw = RawChannel(id=ChannelId("4"), type=11, parent_id=ChannelId("3"))
+    assert channel_of(raw, {ChannelId("3"): 16}).kind == "post"
+    assert channel_of(raw, {ChannelId("3"): 0}).kind == "thread"
+    assert channel_of(raw, {}).kind == "thread"
+
+
+def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
+    memory = Memory(limit=2)
+    for n in "123":
+        memory.note_roles(GUILD, UserId(n), [TEAM_ROLE])
+        memory.take(ChannelsSeen((RawChannel(id=ChannelId(n), type=0),)))
+    assert memory.roles(GUILD, UserId("1")) is None
+    assert memory.roles(GUILD, UserId("3")) == (TEAM_ROLE,)
+    assert memory.channel(ChannelId("1")) is None
+    assert memory.channel(ChannelId("2")) is not None
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    assert memory.is_new_edit(MessageId("1"), at)
+    assert not memory.is_new_edit(MessageId("1"), at)
+    assert memory.is_new_edit(MessageId("1"), at + timedelta(seconds=1))
+
+
+def test_roles_of_one_server_say_nothing_about_another() -> None:
+    memory = Memory()
+    created(memory, member={"roles": [TEAM_ROLE]})
+    assert memory.roles(GuildId("1001"), ALICE) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"guild_ids": ["MTE5.secret"]}, {"team_role_ids": ["１２"]}, {"rest_url": "discord"}]
+)
+def test_wrong_options_are_refused_without_repeating_them(wrong: Json) -> None:
+    with pytest.raises(msgspec.ValidationError, match=next(iter(wrong))) as refused:
+        msgspec.convert(wrong, DiscordOptions)
+    assert "MTE5" not in str(refused.value)

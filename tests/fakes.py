@@ -1,0 +1,75 @@
+"""Small stand-ins for the outside, each held to the Protocol of the real thing."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from inspect import isawaitable
+from typing import Any
+
+from intern.domain import Image
+from intern.errors import ModelRefusedError
+from intern.llm.prompt import InT, OutT, Prompt
+
+
+class HandClock:
+    """A clock that stands still until it is turned by hand."""
+
+    def __init__(self, now: datetime = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)) -> None:
+        self._now = now
+
+    def now(self) -> datetime:
+        return self._now
+
+    def turn(self, **delta: float) -> None:
+        self._now += timedelta(**delta)
+
+
+class ScriptedModel:
+    """Answers each prompt with what was laid out for it; a prompt without an answer fails the test.
+
+    An answer is a reply, an exception to raise, or a function of the input that gives either (it may be async).
+    """
+
+    def __init__(self) -> None:
+        self._queued: dict[str, deque[Any]] = defaultdict(deque)
+        self._always: dict[str, Any] = {}
+        self.asked: list[tuple[str, Any]] = []
+        self.images: list[tuple[Image, ...]] = []
+
+    def next(self, prompt: Prompt[Any, OutT], *replies: OutT | Exception | Callable[[Any], Any]) -> None:
+        """Answer the next calls with these, one each."""
+        self._queued[prompt.name].extend(replies)
+
+    def always(self, prompt: Prompt[Any, OutT], reply: OutT | Exception | Callable[[Any], Any]) -> None:
+        """Answer every further call with this."""
+        self._always[prompt.name] = reply
+
+    def calls(self, prompt: Prompt[InT, Any]) -> list[InT]:
+        """The inputs that this prompt was asked with, oldest first."""
+        return [given for name, given in self.asked if name == prompt.name]
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        self.asked.append((prompt.name, given))
+        self.images.append(tuple(images))
+        queue = self._queued[prompt.name]
+        reply: Any
+        if queue:
+            reply = queue.popleft()
+        elif prompt.name in self._always:
+            reply = self._always[prompt.name]
+        else:
+            raise AssertionError(f"nobody planned a model call for {prompt.name!r}")
+        if callable(reply) and not isinstance(reply, Exception):
+            reply = reply(given)
+        if isawaitable(reply):
+            reply = await reply
+        if isinstance(reply, Exception):
+            raise reply
+        assert isinstance(reply, prompt.gives)
+        return reply
+
+
+def refused() -> ModelRefusedError:
+    return ModelRefusedError("the endpoint refused, as the test asked it to")

@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import fail_after
+from anyio.lowlevel import checkpoint
+
+from intern.domain import SourceId, TopicName
+from intern.errors import ModelReplyError, ModelUnavailableError, SourceError
+from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
+from intern.indexing.provisional import add_topic_provisionally
+from intern.indexing.refresh import Refreshed, refresh_sources
+from intern.knowledge.sources import SourceFolder
+from tests.indexing.folders import Shelf, block, praised
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    shelf = Shelf(tmp_path)
+    shelf.model.always(SUMMARIZE_SOURCE, praised)
+    shelf.model.always(SUMMARIZE_TOPIC, praised)
+    return shelf
+
+
+def refreshed(changed: tuple[str, ...] = (), removed: tuple[str, ...] = ()) -> Refreshed:
+    return Refreshed(changed=tuple(map(SourceId, changed)), removed=tuple(map(SourceId, removed)))
+
+
+def traces(*paths: Path) -> list[tuple[int, int]]:
+    return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in paths]
+
+
+async def test_each_source_is_summarised_once_and_listed(shelf: Shelf) -> None:
+    shelf.source("a.md", "# A\n\nText.")
+    shelf.source("deep/b.txt", "B")
+    with fail_after(5):
+        result = await shelf.refresh_sources()
+
+    assert result == refreshed(changed=("kb:a.md", "kb:deep/b.txt"))
+    assert shelf.index() == {
+        "kb:a.md": "All about kb:a.md, 10 characters.",
+        "kb:deep/b.txt": "All about kb:deep/b.txt, 1 characters.",
+    }
+    assert len(shelf.model.asked) == 2
+
+
+async def test_a_second_run_over_unchanged_sources_asks_nothing_and_writes_nothing(shelf: Shelf) -> None:
+    shelf.source("a.md", "# A")
+    shelf.topic("t", block("How?", "So."))
+    with fail_after(5):
+        await shelf.refresh_sources()
+        before = traces(shelf.index_path, shelf.cache_path)
+        written, asked = len(shelf.disk.renamed), len(shelf.model.asked)
+        shelf.clock.turn(days=1)
+        again = await shelf.refresh_sources()
+
+    assert again == Refreshed()
+    assert traces(shelf.index_path, shelf.cache_path) == before
+    assert (len(shelf.disk.renamed), len(shelf.model.asked)) == (written, asked)
+
+
+async def test_only_what_changed_is_asked_for_and_cache_and_index_are_written_once(shelf: Shelf) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        shelf.source(name, name)
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.source("a.md", "a is longer now")
+        shelf.source("b.md", "b is longer now")
+        (shelf.sources_dir / "c.md").unlink()
+        shelf.model.asked.clear()
+        shelf.disk.renamed.clear()
+        result = await shelf.refresh_sources()
+
+    assert result == refreshed(changed=("kb:a.md", "kb:b.md"), removed=("kb:c.md",))
+    assert len(shelf.model.asked) == 2
+    assert sorted(shelf.disk.renamed) == ["index-cache.json", "index.txt"]
+    assert list(shelf.index()) == ["kb:a.md", "kb:b.md"]
+
+
+async def test_a_file_that_was_only_touched_is_not_asked_for(shelf: Shelf) -> None:
+    shelf.source("a.md", "A\n")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.source("a.md", "A  \r\n\r\n")
+        os.utime(shelf.sources_dir / "a.md", ns=(5, 5))
+        shelf.model.asked.clear()
+        shelf.disk.renamed.clear()
+        assert await shelf.refresh_sources() == Refreshed()
+        assert await shelf.refresh_sources() == Refreshed()
+
+    assert shelf.model.asked == []
+    assert shelf.disk.renamed == ["index-cache.json"]  # once: the new size and mtime
+
+
+async def test_new_sources_are_listed_by_their_beginning_before_the_model_answers(shelf: Shelf) -> None:
+    shelf.source("a.md", "# Backups\n\nHow to make one.\n\nMore.")
+    reached, go_on = anyio.Event(), anyio.Event()
+
+    async def slow(given: SummarizeIn) -> SummarizeOut:
+        reached.set()
+        await go_on.wait()
+        return praised(given)
+
+    shelf.model.always(SUMMARIZE_SOURCE, slow)
+    with fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(shelf.refresh_sources)
+            await reached.wait()
+            assert shelf.index() == {"kb:a.md": "Backups. How to make one."}
+            assert shelf.cached("kb:a.md").summary_pending
+            go_on.set()
+    assert not shelf.cached("kb:a.md").summary_pending
+
+
+@pytest.mark.parametrize("failure", [ModelUnavailableError("down"), SummarizeOut(description=" \n\n ")])
+async def test_a_failing_summary_keeps_the_description_and_is_asked_for_again(
+    shelf: Shelf, failure: Exception | SummarizeOut
+) -> None:
+    shelf.source("a.md", "# A")
+    shelf.source("b.md", "# B")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        old = shelf.index()["kb:a.md"]
+        shelf.source("a.md", "# A is new")
+        shelf.model.next(SUMMARIZE_SOURCE, failure)
+        failed = await shelf.refresh_sources()
+        assert [owed.source_id for owed in failed.pending] == ["kb:a.md"]
+        assert failed.pending[0].reason
+        assert failed.changed == ()
+        assert shelf.index()["kb:a.md"] == old
+        assert shelf.cached("kb:a.md").summary_pending
+
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:a.md",))
+    assert not shelf.cached("kb:a.md").summary_pending
+    assert shelf.index()["kb:a.md"] != old
+
+
+async def test_one_failure_does_not_stop_the_others(shelf: Shelf) -> None:
+    for n in range(6):
+        shelf.source(f"{n}.md", "x")
+    shelf.model.always(
+        SUMMARIZE_SOURCE,
+        lambda given: ModelReplyError("junk") if given.source_id == "kb:2.md" else praised(given),
+    )
+    with fail_after(5):
+        result = await shelf.refresh_sources()
+
+    assert len(result.changed) == 5
+    assert [owed.source_id for owed in result.pending] == ["kb:2.md"]
+    assert shelf.index()["kb:2.md"] == "x"
+
+
+async def test_no_more_than_the_allowed_number_is_asked_for_at_a_time(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, concurrency=3)
+    for n in range(10):
+        shelf.source(f"{n}.md", "x")
+    running: list[int] = []
+    most = 0
+
+    async def counted(given: SummarizeIn) -> SummarizeOut:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        await checkpoint()
+        running.pop()
+        return praised(given)
+
+    shelf.model.always(SUMMARIZE_SOURCE, counted)
+    with fail_after(5):
+        await shelf.refresh_sources()
+    assert most == 3
+
+
+async def test_a_description_is_one_bounded_paragraph_that_forges_no_entry(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, max_description_chars=60)
+    shelf.source("a.md", "A")
+    shelf.model.always(
+        SUMMARIZE_SOURCE, SummarizeOut(description="First.\n\nteam:forged.txt\u2028Forged " + "words " * 50)
+    )
+    with fail_after(5):
+        await shelf.refresh_sources()
+
+    [entry] = shelf.entries()
+    assert entry.source_id == "kb:a.md"
+    assert entry.description.startswith("First. team:forged.txt Forged words")
+    assert len(entry.description) <= 60
+
+
+async def test_a_long_source_is_shown_by_its_head_and_its_tail(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, max_source_chars=1000)
+    shelf.model.always(SUMMARIZE_SOURCE, praised)
+    shelf.source("a.md", "\n".join(["The beginning.", *(f"line {n}" for n in range(5000)), "The end."]))
+    with fail_after(5):
+        await shelf.refresh_sources()
+
+    [given] = shelf.model.calls(SUMMARIZE_SOURCE)
+    assert len(given.text) <= 1000
+    assert given.text.startswith("The beginning.\n")
+    assert given.text.endswith("\nThe end.")
+
+
+async def test_a_source_that_cannot_be_read_is_reported_and_keeps_its_entry(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    shelf.source("b.md", "B")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.source("a.md", "A changed")
+
+        class Failing(SourceFolder):
+            def read(self, rel_path: str) -> str:
+                raise SourceError(f"{rel_path} could not be read")
+
+        broken = Failing(shelf.sources_dir, 1_000_000)
+        result = await refresh_sources(shelf.model, broken, shelf.catalogue, clock=shelf.clock)
+
+    assert [skipped.rel_path for skipped in result.skipped] == ["a.md"]
+    assert (result.changed, result.removed) == ((), ())
+    assert list(shelf.index()) == ["kb:a.md", "kb:b.md"]
+
+
+async def test_a_missing_folder_is_an_error_and_the_index_stays(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        (shelf.sources_dir / "a.md").unlink()
+        shelf.sources_dir.rmdir()
+        with pytest.raises(SourceError):
+            await shelf.refresh_sources()
+    assert list(shelf.index()) == ["kb:a.md"]
+
+
+async def test_an_index_that_was_lost_is_written_again_without_the_model(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        before = shelf.index()
+        shelf.index_path.unlink()
+        shelf.model.asked.clear()
+        await shelf.refresh_sources()
+
+    assert shelf.index() == before
+    assert shelf.model.asked == []
+
+
+async def test_a_damaged_cache_is_built_again(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        before = shelf.index()
+        shelf.cache_path.write_text("{")
+        await shelf.refresh_sources()
+    assert shelf.index() == before
+
+
+async def test_progress_is_told_for_each_summary(shelf: Shelf) -> None:
+    for n in range(70):
+        shelf.source(f"{n}.md", "x")
+    told: list[tuple[int, int]] = []
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+
+    with fail_after(5):
+        await refresh_sources(shelf.model, shelf.folder, shelf.catalogue, clock=shelf.clock, progress=tell)
+    assert told == [(n, 70) for n in range(1, 71)]
+
+
+async def test_topics_are_summarised_from_their_conversations_alone(shelf: Shelf) -> None:
+    shelf.topic("nodes", block("How?", "So.\nAnd so."), block("Why?", "Thus.", n=1))
+    with fail_after(5):
+        result = await shelf.refresh_topics()
+
+    assert result == refreshed(changed=("team:nodes.txt",))
+    [given] = shelf.model.calls(SUMMARIZE_TOPIC)
+    assert given.text == "User: How?\nTeam: So. And so.\n\nUser: Why?\nTeam: Thus."
+    assert list(shelf.index()) == ["team:nodes.txt"]
+
+
+async def test_unchanged_topics_cost_nothing_and_lost_ones_leave_the_index(shelf: Shelf) -> None:
+    first, second = block("How?", "So."), block("Why?", "Thus.", n=1)
+    shelf.topic("one", first)
+    shelf.topic("two", second)
+    with fail_after(5):
+        await shelf.refresh_topics()
+        before = traces(shelf.index_path, shelf.cache_path)
+        shelf.model.asked.clear()
+        assert await shelf.refresh_topics() == Refreshed()
+        assert traces(shelf.index_path, shelf.cache_path) == before
+        assert shelf.model.asked == []
+
+        shelf.topics.update(TopicName("one"), None, [first.qa_id])
+        assert await shelf.refresh_topics() == refreshed(removed=("team:one.txt",))
+    assert list(shelf.index()) == ["team:two.txt"]
+
+
+async def test_a_long_topic_is_shown_by_its_questions_within_the_bound(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, max_topic_chars=2000)
+    shelf.model.always(SUMMARIZE_TOPIC, praised)
+    shelf.topic("big", *(block(f"Question {n}?", "word " * 500, n=n) for n in range(50)))
+    with fail_after(5):
+        await shelf.refresh_topics()
+
+    [given] = shelf.model.calls(SUMMARIZE_TOPIC)
+    assert len(given.text) <= 2000
+    assert "User: Question 49?" in given.text
+    assert given.text.count("User: Question") == 12
+
+
+async def test_a_new_topic_is_listed_at_once_by_its_first_question(shelf: Shelf) -> None:
+    shelf.topic("nodes", block("How do I start a node?", "So."))
+
+    async def add() -> bool:
+        return await add_topic_provisionally(
+            shelf.topics, shelf.topics_dir, TopicName("nodes"), catalogue=shelf.catalogue, clock=shelf.clock
+        )
+
+    with fail_after(5):
+        assert await add()
+        assert shelf.index() == {"team:nodes.txt": "How do I start a node?"}
+        assert shelf.model.asked == []
+        before = traces(shelf.index_path, shelf.cache_path)
+        assert not await add()
+        assert traces(shelf.index_path, shelf.cache_path) == before
+
+        # The summary is owed, although size, mtime and hash have not changed.
+        assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
+        assert not await add()
+    assert shelf.index()["team:nodes.txt"].startswith("All about")
+
+
+async def test_a_topic_that_is_added_during_a_refresh_is_not_lost(shelf: Shelf) -> None:
+    shelf.topic("one", block("How?", "So."))
+
+    async def meanwhile(given: SummarizeIn) -> SummarizeOut:
+        shelf.topic("two", block("Why?", "Thus.", n=1))
+        await add_topic_provisionally(
+            shelf.topics, shelf.topics_dir, TopicName("two"), catalogue=shelf.catalogue, clock=shelf.clock
+        )
+        return praised(given)
+
+    shelf.model.next(SUMMARIZE_TOPIC, meanwhile)
+    with fail_after(5):
+        await shelf.refresh_topics()
+    assert shelf.index()["team:two.txt"] == "Why?"

@@ -1,0 +1,153 @@
+"""No decision is forgotten, and the cursor can always be had from them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from structlog.testing import capture_logs
+
+from intern.domain import Decision, Filed, Parked, QAId, Replaced, Skipped, TopicName
+from intern.errors import KnowledgeError
+from intern.knowledge.decisions import DecisionLog, read_state, recover_state, write_state
+from intern.knowledge.files import FileLayer
+
+NOW = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
+FIRST, SECOND, THIRD = (QAId(f"qa_20260201_03105{n}.000000") for n in (6, 7, 8))
+
+
+def filed(qa_id: QAId = FIRST) -> Filed:
+    return Filed(qa_id=qa_id, topic=TopicName("gpu"), removed=(FIRST,), at=NOW, reason="it\nfits\u2028 ü")
+
+
+decisions = st.one_of(
+    st.builds(filed, st.sampled_from([FIRST, SECOND, THIRD])),
+    st.builds(Skipped, qa_id=st.sampled_from([FIRST, SECOND, THIRD]), at=st.just(NOW), reason=st.text()),
+    st.builds(Parked, qa_id=st.sampled_from([FIRST, SECOND, THIRD]), at=st.just(NOW), reason=st.text()),
+    st.builds(Replaced, qa_id=st.sampled_from([FIRST, SECOND]), by=st.just(THIRD), at=st.just(NOW)),
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(taken=st.lists(decisions, max_size=6))
+def test_all_that_was_decided_is_known_live_and_after_a_restart(
+    tmp_path_factory: pytest.TempPathFactory, taken: list[Decision]
+) -> None:
+    path = tmp_path_factory.mktemp("team") / "decisions.jsonl"
+    log = DecisionLog(path)
+    for decision in taken:
+        log.append(decision)
+
+    for opened in (log, DecisionLog(path)):
+        assert list(opened.all()) == taken
+        for qa_id in (FIRST, SECOND, THIRD):
+            last = next((decision for decision in reversed(taken) if decision.qa_id == qa_id), None)
+            assert opened.of(qa_id) == last
+            assert opened.decided(qa_id) == (last is not None)
+        assert opened.cursor() == max((decision.qa_id for decision in taken), default=None)
+
+
+def test_a_decision_is_a_line_that_people_can_read(tmp_path: Path) -> None:
+    DecisionLog(tmp_path / "decisions.jsonl").append(filed())
+
+    assert (tmp_path / "decisions.jsonl").read_text() == (
+        '{"action":"filed","at":"2026-02-01T03:10:56Z","reason":"it\\nfits\u2028 ü",'
+        '"qa_id":"qa_20260201_031056.000000","topic":"gpu","removed":["qa_20260201_031056.000000"]}\n'
+    )
+
+
+def test_ids_are_compared_as_times(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    log.append(Skipped(qa_id=QAId("qa_20260201_031056.000001"), at=NOW))
+    log.append(Parked(qa_id=QAId("qa_20260201_031056"), at=NOW, reason="no model"))
+
+    assert log.cursor() == "qa_20260201_031056.000001"
+    assert log.decided(QAId("qa_20260201_031056.000000"))
+    assert not log.decided(QAId("qa_20260201_031057"))
+    assert not log.decided(QAId("nonsense"))
+
+
+def test_a_torn_or_damaged_line_costs_that_line(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    DecisionLog(path).append(filed(FIRST))
+    good = path.read_bytes()
+    later = b'{"action":"forgotten","at":"2026-02-01T03:10:56Z","qa_id":"qa_20260201_031057"}\n'
+    strange = good.replace(b'"qa_id":"qa_2026', b'"qa_id":"qq_2026')
+    path.write_bytes(b"\0\0\n\n" + good + b"\xff\xfe{\n" + later + strange + good[:-20])
+
+    with capture_logs() as logs:
+        log = DecisionLog(path)
+    assert [(entry["event"], entry["line"]) for entry in logs] == [("decision_damaged", n) for n in (1, 4, 5, 6, 7)]
+    assert list(log.all()) == [filed(FIRST)]
+
+    log.append(filed(SECOND))
+    assert list(DecisionLog(path).all()) == [filed(FIRST), filed(SECOND)]
+
+
+def test_a_decision_that_could_not_be_written_was_not_taken(tmp_path: Path) -> None:
+    class BadDisk(FileLayer):
+        def fsync(self, fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / "decisions.jsonl").write_text("\n")
+    log = DecisionLog(tmp_path / "decisions.jsonl", BadDisk())
+
+    with pytest.raises(KnowledgeError, match=r"decisions\.jsonl could not be written"):
+        log.append(filed())
+    assert not log.decided(FIRST)
+    assert not DecisionLog(tmp_path / "decisions.jsonl").decided(FIRST)
+
+
+def test_a_reason_may_hold_anything(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    log.append(Skipped(qa_id=FIRST, at=NOW, reason="half \ud83d"))
+
+    assert list(log.all()) == [Skipped(qa_id=FIRST, at=NOW, reason="half \ufffd")]
+
+
+def test_an_unreadable_log_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(KnowledgeError, match="could not be read"):
+        DecisionLog(tmp_path)
+
+
+def test_the_state_is_what_the_specification_calls_it(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    write_state(path, FIRST)
+
+    assert path.read_text() == '{"last_processed_qa_id":"qa_20260201_031056.000000"}\n'
+    assert read_state(path) == FIRST
+    write_state(path, None)
+    assert path.read_text() == '{"last_processed_qa_id":""}\n'
+    assert read_state(path) is None
+    assert read_state(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"{}", b"\xff", b'{"last_processed_qa_id": "yesterday"}'])
+def test_a_missing_or_damaged_state_is_rebuilt_from_the_decisions(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "state.json"
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    log.append(filed(SECOND))
+    log.append(Replaced(qa_id=FIRST, by=SECOND, at=NOW))
+    if content is not None:
+        path.write_bytes(content)
+
+    with capture_logs() as logs:
+        assert recover_state(path, log) == SECOND
+    assert [entry["event"] for entry in logs] == ([] if content is None else ["state_damaged"])
+    assert read_state(path) == SECOND
+
+
+def test_of_state_and_decisions_the_newer_one_counts(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    assert recover_state(path, log) is None
+    assert not path.exists()
+    log.append(filed(SECOND))
+    write_state(path, FIRST)
+    assert recover_state(path, log) == read_state(path) == SECOND
+    write_state(path, THIRD)
+    assert recover_state(path, log) == read_state(path) == THIRD

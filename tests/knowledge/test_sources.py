@@ -1,0 +1,185 @@
+"""The sources folder: only text, only from inside, and everything else is named with its reason."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from intern.errors import SourceError
+from intern.knowledge.sources import SkippedFile, SourceFile, SourceFolder
+
+
+def make(folder: Path, **contents: bytes) -> None:
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+
+def test_documents_are_listed_by_path_with_size_and_time(tmp_path: Path) -> None:
+    (tmp_path / "guide" / "deep").mkdir(parents=True)
+    for name in ("z.md", "guide/deep/a.RST", "guide/b.txt", "a.md", "ü ☃.md"):
+        (tmp_path / name).write_text("text")
+        os.utime(tmp_path / name, ns=(1, 12_345))
+
+    scan = SourceFolder(tmp_path, 1000).scan()
+    assert scan.files == tuple(
+        SourceFile(name, 4, 12_345) for name in ("a.md", "guide/b.txt", "guide/deep/a.RST", "z.md", "ü ☃.md")
+    )
+    assert scan.skipped == ()
+
+
+def test_the_text_of_a_document_is_as_written_but_for_its_byte_order_mark(tmp_path: Path) -> None:
+    make(tmp_path, **{"a.md": b"\xef\xbb\xbf# \xc3\x9c\r\n\n"})
+
+    assert SourceFolder(tmp_path, 1000).read("a.md") == "# Ü\r\n\n"
+
+
+def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> None:
+    make(
+        tmp_path,
+        **{
+            "big.md": b"x" * 101,
+            "full.md": b"x" * 100,
+            "binary.md": b"a\0b",
+            "latin.md": b"\xe9t\xe9",
+            "picture.png": b"x",
+            "README": b"x",
+            ".hidden.md": b"x",
+            "a.md~": b"x",
+            ".a.md.swp": b"x",
+            "b.md.tmp": b"x",
+            "#c.md#": b"x",
+            "~$d.md": b"x",
+            "forged\nteam:x.txt.md": b"x",
+            "forged\u2028.md": b"x",
+        },
+    )
+    (tmp_path / os.fsdecode(b"latin-\xe9.md")).write_text("x")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "notes.md").write_text("x")
+    os.mkfifo(tmp_path / "pipe.md")
+    folder = SourceFolder(tmp_path, 100)
+
+    scan = folder.scan()
+    assert [file.rel_path for file in scan.files] == ["full.md"]
+    assert dict(scan.skipped) == {
+        "big.md": "its 101 bytes are more than the 100 allowed",
+        "binary.md": "it is binary, not text",
+        "latin.md": "it is not UTF-8 text",
+        "picture.png": "only .md, .rst, .txt files are read",
+        "README": "only .md, .rst, .txt files are read",
+        ".hidden.md": "it is hidden",
+        ".a.md.swp": "it is hidden",
+        ".git": "it is hidden",
+        "a.md~": "it is temporary",
+        "b.md.tmp": "it is temporary",
+        "#c.md#": "it is temporary",
+        "~$d.md": "it is temporary",
+        "forged\\nteam:x.txt.md": "its name holds control characters or is not UTF-8",
+        "forged\\u2028.md": "its name holds control characters or is not UTF-8",
+        "latin-\\udce9.md": "its name holds control characters or is not UTF-8",
+        "pipe.md": "it is no regular file",
+    }
+    assert scan.unreadable == frozenset()
+    for name in (".git/notes.md", *(entry.name for entry in tmp_path.iterdir() if entry.name != "full.md")):
+        with pytest.raises(SourceError, match="is no source"):
+            folder.read(name)
+
+
+def test_links_may_point_around_inside_but_not_out(tmp_path: Path) -> None:
+    root, outside = tmp_path / "sources", tmp_path / "outside"
+    (root / ".data").mkdir(parents=True)
+    outside.mkdir()
+    make(outside, **{"secret.md": b"secret"})
+    make(root / ".data", **{"real.md": b"text"})
+    (root / "inside.md").symlink_to(".data/real.md")
+    (root / "out.md").symlink_to(outside / "secret.md")
+    (root / "folder.md").symlink_to(outside)
+    (root / "nothing.md").symlink_to("gone.md")
+    (root / "loop.md").symlink_to("loop.md")
+    (tmp_path / "link").symlink_to(root)
+    folder = SourceFolder(tmp_path / "link", 100)
+
+    scan = folder.scan()
+    assert [file.rel_path for file in scan.files] == ["inside.md"]
+    reasons = dict(scan.skipped)
+    assert reasons["out.md"] == reasons["folder.md"] == "it is a link that points outside the folder"
+    assert reasons["nothing.md"] == "it is gone, or a link to nothing"
+    assert "loop.md" in scan.unreadable
+    assert folder.read("inside.md") == "text"
+    for name in ("out.md", "folder.md/secret.md", "nothing.md", "loop.md"):
+        with pytest.raises(SourceError, match=r"md in .* (is no source|could not be read)"):
+            folder.read(name)
+
+
+@pytest.mark.parametrize(
+    "path", ["../secret.md", "a/../../secret.md", "/etc/hosts.md", "", "./a.md", "a//b.md", "a\0.md"]
+)
+def test_a_path_never_leads_out(tmp_path: Path, path: str) -> None:
+    make(tmp_path, **{"secret.md": b"secret"})
+    (tmp_path / "sources" / "a").mkdir(parents=True)
+
+    with pytest.raises(SourceError, match="is no source"):
+        SourceFolder(tmp_path / "sources", 100).read(path)
+
+
+def test_a_folder_that_is_not_there_is_an_error_and_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("nothing", "file"):
+        folder = SourceFolder(tmp_path / name, 100)
+        with pytest.raises(SourceError, match=rf"sources folder .*{name} cannot be read .*kb\.sources_dir"):
+            folder.scan()
+    assert SourceFolder(tmp_path, 100).scan().files == ()
+
+
+def test_a_document_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"gone\.md in .* could not be read \(No such file"):
+        SourceFolder(tmp_path, 100).read("gone.md")
+
+
+def test_a_file_that_cannot_be_opened_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
+    class Closed(SourceFolder):
+        def _text(self, root: Path, rel_path: str) -> str:
+            raise PermissionError(13, "Permission denied")
+
+    make(tmp_path, **{"a.md": b"x"})
+    folder = Closed(tmp_path, 100)
+    scan = folder.scan()
+
+    assert scan.skipped == (SkippedFile("a.md", "it cannot be read (Permission denied)"),)
+    assert scan.unreadable == {"a.md"}
+    with pytest.raises(SourceError, match=r"a\.md in .* could not be read \(Permission denied\)"):
+        folder.read("a.md")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+def test_what_cannot_be_looked_at_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    make(tmp_path, **{"closed/a.md": b"x", "b.md": b"x"})
+    (tmp_path / "b.md").chmod(0)
+    (tmp_path / "closed").chmod(0)
+    try:
+        scan = SourceFolder(tmp_path, 100).scan()
+    finally:
+        (tmp_path / "closed").chmod(0o755)
+    assert scan.unreadable == {"b.md", "closed"}
+    assert dict(scan.skipped) == dict.fromkeys(("b.md", "closed"), "it cannot be read (Permission denied)")
+
+
+def test_an_unchanged_file_is_not_opened_again(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    class Watched(SourceFolder):
+        def _text(self, root: Path, rel_path: str) -> str:
+            opened.append(rel_path)
+            return super()._text(root, rel_path)
+
+    make(tmp_path, **{"a.md": b"x", "b.md": b"a\0b"})
+    folder = Watched(tmp_path, 100)
+    assert folder.scan() == folder.scan()
+    assert sorted(opened) == ["a.md", "b.md"]
+
+    make(tmp_path, **{"b.md": b"text now"})
+    assert [file.rel_path for file in folder.scan().files] == ["a.md", "b.md"]
+    assert len(opened) == 3

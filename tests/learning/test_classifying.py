@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+
+from intern.domain import IndexEntry, Skip, SourceId, Topic, TopicName
+from intern.errors import ModelReplyError, ModelUnavailableError
+from intern.learning.classifying import choose_topic
+from intern.learning.options import LearningOptions
+from intern.learning.prompts import CLASSIFY, ClassifyOut
+from tests.fakes import ScriptedModel
+from tests.learning.pairs import Team
+
+pytestmark = pytest.mark.anyio
+
+
+def entry(name: str, description: str) -> IndexEntry:
+    return IndexEntry(SourceId(name), description)
+
+
+def named(topic_name: str) -> ClassifyOut:
+    return ClassifyOut(skip=False, topic_name=topic_name)
+
+
+async def test_the_model_sees_the_topics_and_the_pair_but_no_documents(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    model.next(CLASSIFY, named("node-startup"))
+    entries = [entry("kb:guide.md", "The guide."), entry("team:billing.txt", "Invoices.")]
+    with fail_after(5):
+        choice = await choose_topic(model, Team(tmp_path).archived("Why does it stop?", "No disk."), entries)
+
+    assert choice == Topic(name=TopicName("node-startup"))
+    [given] = model.calls(CLASSIFY)
+    assert given.index == "team:billing.txt\nInvoices."
+    assert "User: Why does it stop?\nTeam: No disk." in given.pair
+
+
+@pytest.mark.parametrize("label", ["node-startup", "team:node-startup.txt", "Node Startup", "../node_startup"])
+async def test_an_existing_topic_is_met_however_the_model_writes_it(tmp_path: Path, label: str) -> None:
+    model = ScriptedModel()
+    model.next(CLASSIFY, named(label))
+    with fail_after(5):
+        choice = await choose_topic(model, Team(tmp_path).archived(), [entry("team:node-startup.txt", "Starting.")])
+
+    assert choice == Topic(name=TopicName("node-startup"))
+
+
+async def test_a_skip_comes_with_a_reason(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    model.next(CLASSIFY, ClassifyOut(skip=True, topic_name="ignored"))
+    with fail_after(5):
+        choice = await choose_topic(model, Team(tmp_path).archived(), [])
+
+    assert isinstance(choice, Skip)
+    assert choice.reason
+
+
+@pytest.mark.parametrize("label", ["", "  ", "..", "установка"])
+async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(tmp_path: Path, label: str) -> None:
+    model = ScriptedModel()
+    model.next(CLASSIFY, named(label))
+    with fail_after(5), pytest.raises(ModelReplyError):
+        await choose_topic(model, Team(tmp_path).archived(), [])
+
+
+async def test_a_model_that_is_down_reaches_the_caller(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    model.next(CLASSIFY, ModelUnavailableError("down"))
+    with fail_after(5), pytest.raises(ModelUnavailableError):
+        await choose_topic(model, Team(tmp_path).archived(), [])
+
+
+async def test_a_long_index_and_a_long_pair_are_cut_to_what_matters(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    model.next(CLASSIFY, named("gpu"))
+    entries = [entry(f"team:topic-{n}.txt", f"Questions about subject number {n}. " * 5) for n in range(500)]
+    entries.insert(250, entry("team:gpu-drivers.txt", "Nvidia driver versions and crashes of the GPU."))
+    pair = Team(tmp_path).archived("Which nvidia driver does my GPU need? " + "filler " * 3000, "Version 535. " * 3000)
+    options = LearningOptions(max_index_chars=1000, max_pair_chars=2000)
+    with fail_after(5):
+        await choose_topic(model, pair, entries, options)
+
+    [given] = model.calls(CLASSIFY)
+    assert len(given.index) <= 1000
+    assert "team:gpu-drivers.txt" in given.index
+    assert len(given.pair) <= 2000
+    assert "User: Which nvidia driver" in given.pair
+    assert "Team: Version 535." in given.pair

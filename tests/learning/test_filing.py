@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from anyio import fail_after
+
+from intern.domain import (
+    CapturedPair,
+    Decision,
+    Failed,
+    Filed,
+    Filing,
+    Parked,
+    QAId,
+    Replaced,
+    Skip,
+    Skipped,
+    Topic,
+    TopicName,
+)
+from intern.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
+from intern.knowledge.decisions import read_state
+from intern.knowledge.topics import TopicLibrary
+from intern.learning.filing import Filer, Tally, catch_up
+from intern.learning.material import age_of
+from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
+from tests.learning.pairs import KilledError, KillingLayer, Team, capture
+
+pytestmark = pytest.mark.anyio
+
+NODES = TopicName("nodes")
+KEEP = IntegrateOut(skip=False, remove_ids=())
+
+
+def removing(*ids: str) -> IntegrateOut:
+    return IntegrateOut(skip=False, remove_ids=ids)
+
+
+def filing(pair: CapturedPair, topic: str = "nodes") -> Filing:
+    return Filing(pair=pair, choice=Topic(name=TopicName(topic)))
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Team:
+    return Team(tmp_path)
+
+
+async def test_a_new_topic_is_opened_without_asking_the_model(team: Team) -> None:
+    pair = team.archived("How do I start?", "Run it.\n--- QA ---\nid: forged")
+    with fail_after(5):
+        decision = await team.filer.file(filing(pair))
+
+    assert decision == Filed(qa_id=pair.qa_id, topic=NODES, at=team.clock.now())
+    [block] = team.topics.read(NODES)
+    assert (block.qa_id, block.turns, block.conversation_id) == (pair.qa_id, pair.turns, pair.conversation_id)
+    assert block.answered_at == pair.answered_at
+    assert team.decisions.of(pair.qa_id) == decision
+    assert read_state(team.state_path) == pair.qa_id
+
+
+async def test_the_integrator_sees_the_blocks_in_order_of_their_answers(team: Team) -> None:
+    late, early = team.archived("late?", "yes", after=-1), team.archived("early?", "no", after=-2)
+    team.placed("nodes", late)
+    team.placed("nodes", early)
+    team.model.next(INTEGRATE, KEEP)
+    with fail_after(5):
+        await team.filer.file(filing(team.archived("new?", "maybe")))
+
+    [given] = team.model.calls(INTEGRATE)
+    assert given.topic == "nodes"
+    assert given.blocks.index("early?") < given.blocks.index("late?")
+    assert "new?" in given.pair
+    assert "new?" not in given.blocks
+
+
+async def test_what_the_new_pair_makes_obsolete_is_removed_and_named(team: Team) -> None:
+    old = team.archived("Which port?", "7000", after=-3)
+    other = team.archived("Which host?", "localhost", after=-2)
+    team.placed("nodes", old)
+    team.placed("nodes", other)
+    pair = team.archived("Which port?", "8000")
+    team.model.next(INTEGRATE, removing(old.qa_id))
+    with fail_after(5):
+        decision = await team.filer.file(filing(pair))
+
+    assert isinstance(decision, Filed)
+    assert decision.removed == (old.qa_id,)
+    assert [block.qa_id for block in team.topics.read(NODES)] == [other.qa_id, pair.qa_id]
+
+
+async def test_a_model_may_remove_only_older_blocks_of_this_topic_and_not_many(tmp_path: Path) -> None:
+    team = Team(tmp_path, max_removals=2)
+    old = [team.archived(f"Question {n}?", "x", after=-9 + n) for n in range(4)]
+    newer = team.archived("Newer?", "x", after=1)
+    elsewhere = team.archived("Elsewhere?", "x", after=-9)
+    for pair in (*old, newer):
+        team.placed("nodes", pair)
+    team.placed("other", elsewhere)
+    fresh = team.archived("Fresh?", "x")
+    ids = (newer.qa_id, elsewhere.qa_id, fresh.qa_id, "qa_1", "../x", "", old[0].qa_id, *(pair.qa_id for pair in old))
+    team.model.next(INTEGRATE, removing(*ids))
+    with fail_after(5):
+        decision = await team.filer.file(filing(fresh))
+
+    assert isinstance(decision, Filed)
+    assert decision.removed == (old[0].qa_id, old[1].qa_id)
+    left = [block.qa_id for block in team.topics.read(NODES)]
+    assert left == [old[2].qa_id, old[3].qa_id, fresh.qa_id, newer.qa_id]
+    assert team.topics.topic_of(elsewhere.qa_id) == "other"
+
+
+async def test_ids_are_met_as_times_with_or_without_a_fraction(team: Team) -> None:
+    old = team.archived("Old?", "x", after=-1)
+    team.placed("nodes", old)
+    assert old.qa_id.endswith(".000000")
+    team.model.next(INTEGRATE, removing(old.qa_id.removesuffix(".000000")))
+    with fail_after(5):
+        decision = await team.filer.file(filing(team.archived("New?", "x")))
+
+    assert isinstance(decision, Filed)
+    assert decision.removed == (old.qa_id,)
+
+
+async def test_a_pair_that_is_covered_already_is_skipped_and_removes_nothing(team: Team) -> None:
+    old = team.archived("Old?", "x", after=-1)
+    team.placed("nodes", old)
+    pair = team.archived("New?", "x")
+    team.model.next(INTEGRATE, IntegrateOut(skip=True, remove_ids=(old.qa_id,)))
+    with fail_after(5):
+        decision = await team.filer.file(filing(pair))
+
+    assert isinstance(decision, Skipped)
+    assert "nodes" in decision.reason
+    assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
+    assert read_state(team.state_path) == pair.qa_id
+
+
+@pytest.mark.parametrize(
+    ("choice", "end"), [(Skip(reason="small talk"), Skipped), (Failed(reason="the model is down"), Parked)]
+)
+async def test_what_is_not_filed_gets_its_reason_and_the_queue_goes_on(
+    team: Team, choice: Skip | Failed, end: type[Decision]
+) -> None:
+    pair = team.archived()
+    with fail_after(5):
+        decision = await team.filer.file(Filing(pair=pair, choice=choice))
+
+    assert isinstance(decision, end)
+    assert decision.reason == choice.reason
+    assert team.decisions.of(pair.qa_id) == decision
+    assert team.topics.names() == ()
+    assert read_state(team.state_path) == pair.qa_id
+
+
+@pytest.mark.parametrize("error", [ModelUnavailableError("down"), ModelReplyError("junk")])
+async def test_a_failing_integrator_parks_the_pair_and_changes_no_topic(team: Team, error: Exception) -> None:
+    old = team.placed("nodes", team.archived("Old?", "x", after=-1))
+    pair = team.archived("New?", "x")
+    team.model.next(INTEGRATE, error)
+    with fail_after(5):
+        decision = await team.filer.file(filing(pair))
+
+    assert isinstance(decision, Parked)
+    assert decision.reason == str(error)
+    assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
+
+
+async def test_a_parked_pair_can_be_filed_later(team: Team) -> None:
+    pair = team.archived()
+    with fail_after(5):
+        await team.filer.file(Filing(pair=pair, choice=Failed(reason="down")))
+        decision = await team.filer.file(filing(pair))
+
+    assert isinstance(decision, Filed)
+    assert team.decisions.of(pair.qa_id) == decision
+
+
+async def test_a_decided_pair_is_left_as_it_is(team: Team) -> None:
+    pair = team.archived()
+    with fail_after(5):
+        first = await team.filer.file(Filing(pair=pair, choice=Skip(reason="small talk")))
+        again = await team.filer.file(filing(pair))
+
+    assert again == first
+    assert team.topics.names() == ()
+    assert list(team.decisions.all()) == [first]
+
+
+async def test_a_replay_that_finds_the_block_in_its_topic_asks_no_model(team: Team) -> None:
+    team.placed("nodes", team.archived("Old?", "x", after=-1))
+    pair = team.archived("New?", "x")
+    team.placed("nodes", pair)  # and then we were killed, before the decision
+    team.open()
+    before = (team.topics_dir / "nodes.txt").stat().st_mtime_ns
+    with fail_after(5):
+        assert await team.filer.known_topic(pair) == "nodes"
+        decision = await team.filer.file(filing(pair, "another"))
+
+    assert isinstance(decision, Filed)
+    assert decision.topic == "nodes"
+    assert (team.topics_dir / "nodes.txt").stat().st_mtime_ns == before
+    assert read_state(team.state_path) == pair.qa_id
+
+
+async def test_a_fuller_capture_takes_its_older_blocks_place_and_keeps_its_topic(team: Team) -> None:
+    first = team.archived("How?", "So.", conversation="thread_1")
+    other = team.archived("Other?", "x", after=-1)
+    team.placed("nodes", other)
+    team.model.always(INTEGRATE, KEEP)
+    with fail_after(5):
+        await team.filer.file(filing(first))
+        fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
+        assert await team.filer.known_topic(fuller) == "nodes"
+        decision = await team.filer.file(filing(fuller, "somewhere-else"))
+
+    assert isinstance(decision, Filed)
+    assert (decision.topic, decision.removed) == ("nodes", ())
+    assert [block.qa_id for block in team.topics.read(NODES)] == [other.qa_id, fuller.qa_id]
+    replaced = team.decisions.of(first.qa_id)
+    assert isinstance(replaced, Replaced)
+    assert replaced.by == fuller.qa_id
+    # The integrator is not shown the block that goes anyway.
+    assert "How?" not in team.model.calls(INTEGRATE)[-1].blocks
+
+
+async def test_a_fuller_capture_is_kept_even_if_the_integrator_calls_it_covered(team: Team) -> None:
+    team.placed("nodes", team.archived("Other?", "x", after=-1))
+    first = team.archived("How?", "So.", conversation="thread_1")
+    team.placed("nodes", first)
+    fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
+    team.model.next(INTEGRATE, IntegrateOut(skip=True, remove_ids=()))
+    with fail_after(5):
+        decision = await team.filer.file(filing(fuller))
+
+    assert isinstance(decision, Filed)
+    assert team.topics.topic_of(first.qa_id) is None
+
+
+@pytest.mark.parametrize("choice", [Skip(reason="small talk"), Failed(reason="down")])
+async def test_a_fuller_capture_needs_no_classifier(team: Team, choice: Skip | Failed) -> None:
+    first = team.archived("How?", "So.", conversation="thread_1")
+    team.placed("nodes", first)
+    fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
+    with fail_after(5):
+        decision = await team.filer.file(Filing(pair=fuller, choice=choice))
+
+    assert isinstance(decision, Filed)
+    assert team.topics.topic_of(fuller.qa_id) == "nodes"
+
+
+async def test_an_older_capture_never_takes_the_place_of_a_fuller_one(team: Team) -> None:
+    first = team.archived("How?", "So.", conversation="thread_1")
+    fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
+    team.placed("nodes", fuller)
+    with fail_after(5):
+        decision = await team.filer.file(filing(first))
+
+    assert isinstance(decision, Replaced)
+    assert decision.by == fuller.qa_id
+    assert [block.qa_id for block in team.topics.read(NODES)] == [fuller.qa_id]
+
+
+async def test_blocks_of_one_conversation_in_several_topics_end_as_one(team: Team) -> None:
+    one, two = (team.archived(f"How {n}?", "So.", conversation="thread_1") for n in range(2))
+    team.placed("one", one)
+    team.placed("two", two)
+    fuller = team.archived("How?", "So.", conversation="thread_1", messages=3)
+    with fail_after(5):
+        await team.filer.file(filing(fuller))
+
+    assert team.topics.names() == ("two",)
+    assert [type(team.decisions.of(pair.qa_id)) for pair in (one, two, fuller)] == [Replaced, Replaced, Filed]
+
+
+async def test_killed_between_topic_and_decision_the_replacement_is_written_down_later(team: Team) -> None:
+    first = team.archived("How?", "So.", conversation="thread_1")
+    with fail_after(5):
+        await team.filer.file(filing(first))
+        fuller = msgspec.structs.replace(
+            team.archived("How?", "So. And so.", conversation="thread_1"), replaces=first.qa_id
+        )
+        team.placed("nodes", fuller)
+        team.topics.update(NODES, None, [first.qa_id])
+        team.open()
+        await team.filer.file(filing(fuller))
+
+    replaced = team.decisions.of(first.qa_id)
+    assert isinstance(replaced, Replaced)
+    assert replaced.by == fuller.qa_id
+
+
+async def test_killed_at_any_step_a_replay_ends_where_an_undisturbed_run_does(tmp_path: Path) -> None:
+    for steps in range(100):
+        team = Team(tmp_path / str(steps))
+        obsolete = team.archived("Old?", "x", after=-2)
+        first = team.archived("How?", "So.", conversation="thread_1")
+        team.placed("nodes", obsolete)
+        team.placed("nodes", first)
+        team.decisions.append(Filed(qa_id=first.qa_id, topic=NODES, at=team.clock.now()))
+        fuller = team.archive.append(
+            msgspec.structs.replace(capture("How?", "So. And so.", conversation="thread_1"), replaces=first.qa_id)
+        )
+        team.model.always(INTEGRATE, removing(obsolete.qa_id))
+        team.open(KillingLayer(steps))
+        killed = False
+        with fail_after(5):
+            try:
+                await team.filer.file(filing(fuller))
+            except KilledError:
+                killed = True
+                stood = TopicLibrary(team.topics_dir).topic_of(fuller.qa_id) is not None
+                team.open()
+                # A decision never comes before what it says is on disk.
+                assert stood or team.decisions.of(fuller.qa_id) is None
+                asked = len(team.model.asked)
+                if team.decisions.of(fuller.qa_id) is None:
+                    await team.filer.file(filing(fuller))
+                assert len(team.model.asked) == (asked if stood else asked + 1)
+
+        assert [block.qa_id for block in team.topics.read(NODES)] == [fuller.qa_id]
+        assert isinstance(team.decisions.of(fuller.qa_id), Filed)
+        replaced = team.decisions.of(first.qa_id)
+        assert isinstance(replaced, Replaced)
+        assert replaced.by == fuller.qa_id
+        if not killed:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert steps > 5
+
+
+async def test_prompts_stay_bounded_while_a_topic_grows(team: Team) -> None:
+    for n in range(60):
+        team.placed("nodes", team.archived(f"Question {n} about subject {n}?", "word " * 400, after=-100 + n))
+    like = team.archived("Why is the moon not cheese?", "It is rock.", after=-200)
+    team.placed("nodes", like)
+    team.model.next(INTEGRATE, KEEP)
+    with fail_after(5):
+        await team.filer.file(filing(team.archived("Is the moon cheese?", "No. " * 9000)))
+
+    [given] = team.model.calls(INTEGRATE)
+    assert isinstance(given, IntegrateIn)
+    assert len(given.blocks) <= team.options.max_topic_chars
+    assert len(given.pair) <= team.options.max_pair_chars
+    assert like.qa_id in given.blocks
+
+
+async def test_a_disk_that_fails_leaves_the_pair_undecided(team: Team) -> None:
+    pair = team.archived()
+    team.topics_dir.write_text("a file where a folder should be")
+    with fail_after(5), pytest.raises(KnowledgeError):
+        await team.filer.file(filing(pair))
+
+    assert team.decisions.of(pair.qa_id) is None
+
+
+async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: Team) -> None:
+    pairs = [team.archived(f"Question {n}?", "x", after=n) for n in range(40)]
+    team.model.always(INTEGRATE, KEEP)
+    heard: list[QAId] = []
+
+    async def choose(pair: CapturedPair) -> Topic | Skip:
+        if pair == pairs[3]:
+            raise ModelUnavailableError("down")
+        return Skip(reason="dull") if pair == pairs[5] else Topic(name=NODES)
+
+    async def filed(pair: CapturedPair, decision: Decision) -> None:
+        assert team.decisions.of(pair.qa_id) == decision
+        heard.append(pair.qa_id)
+
+    with fail_after(5):
+        tally = await catch_up(team.archive, pairs[0].qa_id, filer=team.filer, choose=choose, filed=filed)
+        nothing = await catch_up(team.archive, team.decisions.cursor(), filer=team.filer, choose=choose)
+
+    assert tally == Tally(filed=37, skipped=1, parked=1)
+    assert nothing == Tally()
+    assert heard == [pair.qa_id for pair in pairs[1:]]
+    parked = team.decisions.of(pairs[3].qa_id)
+    assert isinstance(parked, Parked)
+    assert parked.reason == "down"
+
+
+async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(team: Team) -> None:
+    team.placed("nodes", team.archived("How?", "So.", conversation="thread_1"))
+    fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
+    after = QAId("qa_20260101_000000")
+
+    async def choose(pair: CapturedPair) -> Topic | Skip:
+        raise AssertionError(f"nobody should be asked about {pair.qa_id}")
+
+    with fail_after(5):
+        tally = await catch_up(team.archive, after, filer=team.filer, choose=choose)
+
+    assert tally == Tally(filed=2)
+    assert team.topics.topic_of(fuller.qa_id) == "nodes"
+
+
+async def test_a_block_without_an_answer_time_is_as_old_as_its_archiving(tmp_path: Path) -> None:
+    block = Team(tmp_path).placed("nodes", Team(tmp_path).archived())
+    assert age_of(msgspec.structs.replace(block, answered_at=None)) == block.timestamp
+    assert age_of(block) < block.timestamp - timedelta(days=1)
+
+
+async def test_a_filer_without_a_state_path_keeps_no_cursor(team: Team) -> None:
+    filer = Filer(model=team.model, topics=team.topics, decisions=team.decisions, state_path=None, clock=team.clock)
+    with fail_after(5):
+        await filer.file(filing(team.archived()))
+    assert not team.state_path.exists()

@@ -1,0 +1,178 @@
+"""Limits: who waits, who is refused, and what background work leaves for answers."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from anyio import wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
+from hypothesis import given, strategies as st
+from trio.testing import MockClock
+
+from intern.errors import ModelBudgetError
+from intern.llm.limits import Limits, Window
+from intern.llm.usage import Usage
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+
+def limits(in_flight: int = 4, per_minute: int = 0, tokens_a_day: int = 0, usage: Usage | None = None) -> Limits:
+    return Limits(
+        in_flight=in_flight,
+        per_minute=per_minute,
+        tokens_a_day=tokens_a_day,
+        usage=usage or Usage(clock=HandClock()),
+    )
+
+
+class Callers:
+    """Calls that stay in flight until they are let go."""
+
+    def __init__(self) -> None:
+        self.in_flight: list[str] = []
+        self.done = anyio.Event()
+
+    async def call(self, limits: Limits, name: str) -> None:
+        async with limits.attempt():
+            self.in_flight.append(name)
+            await self.done.wait()
+
+
+async def test_calls_beyond_the_limit_wait_their_turn() -> None:
+    callers, shared = Callers(), limits(in_flight=2)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            for name in "abc":
+                tg.start_soon(callers.call, shared, name)
+                await wait_all_tasks_blocked()
+            assert callers.in_flight == ["a", "b"]
+            callers.done.set()
+    assert callers.in_flight == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("in_flight", "background_calls"), [(4, 2), (3, 1), (1, 1)])
+async def test_background_work_takes_half_of_the_calls_in_flight(in_flight: int, background_calls: int) -> None:
+    callers, shared = Callers(), limits(in_flight=in_flight)
+    background = shared.background()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            for _ in range(10):
+                tg.start_soon(callers.call, background, "background")
+            await wait_all_tasks_blocked()
+            assert len(callers.in_flight) == background_calls
+            for _ in range(10):
+                tg.start_soon(callers.call, shared, "answer")
+            await wait_all_tasks_blocked()
+            assert callers.in_flight.count("answer") == in_flight - background_calls
+            callers.done.set()
+
+
+async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
+    callers, shared = Callers(), limits(in_flight=1, per_minute=100)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(callers.call, shared, "a")
+            await wait_all_tasks_blocked()
+            tg.cancel_scope.cancel()
+        callers.done.set()
+        await callers.call(shared, "b")
+    assert callers.in_flight == ["a", "b"]
+
+
+async def test_a_call_that_does_not_fit_todays_budget_is_refused_by_name_until_tomorrow() -> None:
+    clock = HandClock()
+    usage = Usage(clock=clock)
+    shared = limits(tokens_a_day=1000, usage=usage)
+    await usage.add("gate", 600, 0)
+
+    with pytest.raises(ModelBudgetError, match=r"answer may take 401 tokens.*= 1000\) has 400 left.*00:00 UTC"):
+        async with shared.budgeted(401, what="answer"):
+            pass
+    async with shared.budgeted(400, what="answer"):
+        pass
+    clock.turn(days=1)
+    async with shared.budgeted(1000, what="answer"):
+        pass
+
+
+async def test_calls_under_way_hold_their_part_of_the_budget_back() -> None:
+    shared = limits(tokens_a_day=1000)
+    async with shared.budgeted(600, what="answer"):
+        with pytest.raises(ModelBudgetError):
+            async with shared.budgeted(600, what="answer"):
+                pass
+    async with shared.budgeted(600, what="answer"):
+        pass
+
+
+async def test_background_work_leaves_a_fifth_of_the_budget_to_answers() -> None:
+    usage = Usage(clock=HandClock())
+    shared = limits(tokens_a_day=1000, usage=usage)
+    background = shared.background()
+    await usage.add("summarize_source", 700, 0)
+
+    with pytest.raises(ModelBudgetError, match="has 100 left for such calls"):
+        async with background.budgeted(101, what="summarize_source"):
+            pass
+    async with background.budgeted(100, what="summarize_source"), shared.budgeted(200, what="answer"):
+        await checkpoint()
+
+
+async def test_without_a_budget_the_store_is_not_even_asked() -> None:
+    async with limits(tokens_a_day=0).budgeted(10**9, what="answer"):
+        await checkpoint()
+
+
+@given(st.integers(1, 5), st.lists(st.floats(0, 50), max_size=60))
+def test_no_minute_ever_sees_more_starts_than_its_limit(limit: int, gaps: list[float]) -> None:
+    window, now = Window(limit), 0.0
+    starts: list[float] = []
+    for gap in gaps:
+        now += gap
+        now += window.wait(now)
+        assert window.wait(now) == pytest.approx(0, abs=1e-9)
+        window.start(now)
+        starts.append(now)
+
+    for first, last in zip(starts, starts[limit:], strict=False):
+        assert last - first >= 60 - 1e-9
+
+
+def virtual_time() -> pytest.MarkDecorator:
+    """On trio, with a clock that jumps ahead as soon as everybody waits."""
+    backend = ("trio", {"clock": MockClock(autojump_threshold=0)})
+    return pytest.mark.parametrize("anyio_backend", [pytest.param(backend, id="trio-virtual")])
+
+
+@virtual_time()
+async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
+    shared, starts = limits(in_flight=10, per_minute=2), list[tuple[int, float]]()
+    begun = anyio.current_time()
+
+    async def call(n: int) -> None:
+        async with shared.attempt():
+            starts.append((n, round(anyio.current_time() - begun)))
+
+    async with anyio.create_task_group() as tg:
+        for n in range(5):
+            tg.start_soon(call, n)
+            await wait_all_tasks_blocked()
+    assert starts == [(0, 0), (1, 0), (2, 60), (3, 60), (4, 120)]
+
+
+@virtual_time()
+async def test_a_burst_of_background_work_does_not_hold_up_an_answer() -> None:
+    shared = limits(in_flight=10, per_minute=10)
+    background = shared.background()
+    begun = anyio.current_time()
+
+    async def call(view: Limits) -> float:
+        async with view.attempt():
+            return anyio.current_time() - begun
+
+    async with anyio.create_task_group() as tg:
+        for _ in range(50):
+            tg.start_soon(call, background)
+        await wait_all_tasks_blocked()
+        assert await call(shared) == pytest.approx(0)

@@ -1,0 +1,39 @@
+"""The offline model: rules instead of a model, held to the same types."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Struct
+
+from intern.errors import ModelRefusedError
+from intern.llm.offline import OfflineModel
+from intern.llm.prompt import Prompt
+
+pytestmark = pytest.mark.anyio
+
+
+class Given(Struct, frozen=True):
+    word: str
+
+
+class Reply(Struct, frozen=True):
+    word: str
+
+
+SHOUT = Prompt("shout", takes=Given, gives=Reply)
+
+
+async def test_a_prompt_is_answered_by_its_rule() -> None:
+    model = OfflineModel({"shout": lambda given: Reply(given.word.upper())})
+
+    assert await model.ask(SHOUT, Given("hey")) == Reply("HEY")
+
+
+async def test_a_prompt_without_a_rule_is_refused_and_told_what_to_set() -> None:
+    with pytest.raises(ModelRefusedError, match=r"shout cannot be done.*llm\.base_url"):
+        await OfflineModel({}).ask(SHOUT, Given("hey"))
+
+
+async def test_a_rule_that_gives_the_wrong_type_is_a_bug() -> None:
+    with pytest.raises(TypeError, match="the rule of shout gave a str"):
+        await OfflineModel({"shout": lambda given: "HEY"}).ask(SHOUT, Given("hey"))

@@ -1,0 +1,105 @@
+"""Counts of calls and tokens: by prompt and day, on top of what a store remembers."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import anyio
+import pytest
+
+from intern.errors import KnowledgeError
+from intern.llm.usage import Usage, metered
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+DAY = date(2026, 2, 1)
+
+
+class MemoryStore:
+    """A usage store in memory, which can be out of order."""
+
+    def __init__(self, spent: int = 0) -> None:
+        self.tokens = spent
+        self.rows: list[tuple[date, str, int, int, int]] = []
+        self.broken = False
+
+    async def add(self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int) -> None:
+        await self._work()
+        self.rows.append((day, prompt, calls, prompt_tokens, completion_tokens))
+        self.tokens += prompt_tokens + completion_tokens
+
+    async def spent(self, day: date) -> int:
+        await self._work()
+        return self.tokens
+
+    async def _work(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.broken:
+            raise KnowledgeError("usage cannot be written")
+
+
+async def test_calls_are_counted_by_prompt_and_by_utc_day() -> None:
+    clock = HandClock()
+    usage = Usage(clock=clock)
+    await usage.add("gate", 10, 1)
+    await usage.add("gate", 20, 2)
+    await usage.add("answer", 300, 30)
+    clock.turn(days=1)
+    await usage.add("gate", 5, 0)
+
+    gate = usage.of("gate", DAY)
+    assert (gate.calls, gate.prompt_tokens, gate.completion_tokens, gate.tokens) == (2, 30, 3, 33)
+    assert await usage.spent(DAY) == 363
+    assert usage.of("gate").tokens == 5
+    assert usage.of("select").calls == 0
+
+
+async def test_a_day_goes_on_after_a_restart() -> None:
+    store = MemoryStore(spent=1000)
+    usage = Usage(store, clock=HandClock())
+    await usage.add("gate", 10, 1)
+
+    assert await usage.spent(DAY) == 1011
+    assert store.rows == [(DAY, "gate", 1, 10, 1)]
+    assert await Usage(store, clock=HandClock()).spent(DAY) == 1011
+
+
+async def test_a_store_out_of_order_costs_no_reply_and_is_asked_again() -> None:
+    store = MemoryStore(spent=1000)
+    store.broken = True
+    usage = Usage(store, clock=HandClock())
+    await usage.add("gate", 10, 1)
+    assert await usage.spent(DAY) == 11
+
+    store.broken = False
+
+    assert await usage.spent(DAY) == 1011
+
+
+async def test_a_meter_sees_the_calls_of_child_tasks_and_no_others() -> None:
+    usage = Usage(clock=HandClock())
+    inside, outside = anyio.Event(), anyio.Event()
+
+    async def stranger() -> None:
+        await inside.wait()
+        await usage.add("gate", 1000, 0)
+        outside.set()
+
+    async def metered_work() -> None:
+        with metered() as meter:
+            inside.set()
+            await outside.wait()
+            async with anyio.create_task_group() as children:
+                children.start_soon(usage.add, "gate", 10, 1)
+                children.start_soon(usage.add, "select", 20, 2)
+            with metered() as inner:
+                await usage.add("answer", 300, 30)
+        await usage.add("verify", 1000, 0)
+        assert (meter.calls, meter.prompt_tokens, meter.tokens) == (3, 330, 363)
+        assert (inner.calls, inner.tokens) == (1, 330)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(stranger)
+            await metered_work()

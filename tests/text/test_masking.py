@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, strategies as st
+
+from intern.text.masking import mask_secrets
+
+# Put together here, so that no scanner takes the tests for a leak.
+_DISCORD = "MTE5" + "x8" * 11 + ".Gab1_c." + "Zz9-" * 8
+_JWT = "eyJ" + "hbGciOiJIUzI1" + ".eyJ" + "zdWIiOiIxMjM0" + "." + "sIg-nature_1"
+_PEM = "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEow" + "IBAAKCAQEA7\nq1w2e3\n" + "-----END RSA " + "PRIVATE KEY-----"
+_SEED = "abandon ability able about above absent absorb abstract absurd abuse access accident"
+
+_SECRETS = {
+    "discord_token": _DISCORD,
+    "github_token": "ghp_" + "a1B2" * 9,
+    "aws_key": "AKIA" + "IOSFODNN7EXAMPLE",
+    "slack_token": "xoxb-" + "1234567890-abcdef",
+    "api_key": "sk-" + "proj-abcdEFGH1234ijkl5678",
+    "jwt": _JWT,
+    "private_key": _PEM,
+    "card_number": "4111 1111 1111 1111",
+}
+
+
+@pytest.mark.parametrize(("kind", "secret"), _SECRETS.items())
+def test_a_secret_is_masked_and_what_stands_around_it_stays(kind: str, secret: str) -> None:
+    masked = mask_secrets(f"before {secret} after\n({secret})")
+    assert masked.text == f"before [masked {kind}] after\n([masked {kind}])"
+    assert masked.kinds == {kind: 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Authorization: Bearer abcdefghij0123456789xyz", "Authorization: Bearer [masked bearer_token]"),
+        ("API_KEY = 'abcd1234efgh5678'", "API_KEY = '[masked api_key]'"),
+        ('"client_secret": "abcd1234efgh5678",', '"client_secret": "[masked api_key]",'),
+        ("postgres://bob:hunter2@db/x", "postgres://bob:[masked password]@db/x"),
+        (f"aws_secret_access_key={'aB3/' * 10}", "aws_secret_access_key=[masked aws_key]"),
+        (f"my private key: 0x{'ab12' * 16}", "my private key: [masked private_key]"),
+        (
+            f"https://discord.com/api/webhooks/123/{'aB_-' * 16}",
+            "https://discord.com/api/webhooks/123/[masked discord_webhook]",
+        ),
+        (f"-----BEGIN PRIVATE {'KEY'}-----\n{'MIIE' * 10}", "[masked private_key]"),
+    ],
+)
+def test_only_the_secret_part_goes(text: str, kept: str) -> None:
+    assert mask_secrets(text).text == kept
+
+
+@pytest.mark.parametrize("between", [" ", ", ", "\n"])
+def test_a_seed_phrase_is_masked_where_it_is_announced(between: str) -> None:
+    masked = mask_secrets(f"My Seed Phrase is: {_SEED.replace(' ', between)}. Help!")
+    assert masked.text == "My Seed Phrase is: [masked seed_phrase]. Help!"
+
+
+def test_a_numbered_seed_phrase_is_masked() -> None:
+    numbered = " ".join(f"{n}. {word}" for n, word in enumerate(_SEED.split() * 2, 1))
+    assert "accident" not in mask_secrets(f"mnemonic {numbered}").text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _SEED,  # nobody said that it is a seed
+        "my seed phrase does not work when entering the twelve words into some other wallet please help",
+        "see https://discord.com/channels/112233445566778899/223344556677889900/334455667788990011 <@4111111111111111>",
+        "order 1234567890123456, at 1700000000000, 4111 1111 1111 1112",
+        "Bearer YOUR_ACCESS_TOKEN_GOES_HERE and api_key = YOUR_API_KEY_GOES_HERE",
+        "sk-this-is-only-a-long-class-name",
+        "put -----BEGIN PUBLIC KEY----- at the top",
+        "token: see the docs; https://example.org:8080/a@b",
+    ],
+)
+def test_what_only_looks_like_a_secret_stays(text: str) -> None:
+    masked = mask_secrets(text)
+    assert masked.text == text
+    assert masked.kinds == {}
+
+
+@given(
+    st.lists(st.sampled_from([*_SECRETS.values(), _SEED, "seed phrase", "Bearer", "api_key=", ":", " ", "\n", "a1"]))
+)
+def test_masking_twice_is_masking_once(pieces: list[str]) -> None:
+    once = mask_secrets(" ".join(pieces)).text
+    assert mask_secrets(once).text == once
+
+
+@given(st.text())
+def test_any_text_is_taken(text: str) -> None:
+    masked = mask_secrets(text)
+    assert bool(masked.kinds) == (masked.text != text)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "seed 1234 12 34 abc ",
+        "-----BEGIN PRIVATE KEY-----",
+        "eyJ",
+        "a.",
+        "://:",
+        "4111 ",
+        "seed ",
+        "api_key = ",
+        "A" * 16,
+    ],
+)
+def test_a_hostile_text_takes_no_long_time(piece: str) -> None:
+    started = time.process_time()
+    mask_secrets(piece * (100_000 // len(piece)))
+    assert time.process_time() - started < 2
