@@ -38,7 +38,7 @@ NOTE = "(offline mode: quoted from the sources)"
 
 # The least share of what is telling in a question that must stand in a description (a summary lacks much of its
 # source), and in the passage that is quoted.
-_DESCRIBED = 0.25
+_DESCRIBED = 0.2
 _ANSWERED = 0.42
 # What the team said is worth a little more than what fits as well.
 _TEAM = 1.15
@@ -55,7 +55,7 @@ _BLAND_WEIGHT = 0.4
 # A source is as good as none beside one that fits twice as well.
 _NEAR_BEST = 0.5
 # Short enough to be read in a chat, long enough for a paragraph with its code.
-_QUOTE_CHARS = 400
+_QUOTE_CHARS = 500
 
 _ASKING = re.compile(
     r"""[?？؟]

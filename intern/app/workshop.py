@@ -12,7 +12,8 @@ from anyio.to_thread import run_sync
 from intern.domain import Capture, CapturedPair, Decision, Filed, Filing, QAId, Skip, Topic
 from intern.errors import KnowledgeError
 from intern.indexing.catalogue import Catalogue
-from intern.indexing.provisional import add_topic_provisionally, describe_topic
+from intern.indexing.offline import describe_by_rules
+from intern.indexing.provisional import add_topic_provisionally
 from intern.indexing.refresh import Refreshed, refresh_sources, refresh_topics
 from intern.knowledge.archive import Archive
 from intern.knowledge.blocks import time_of
@@ -127,7 +128,7 @@ class Workshop:
                 self.decisions,
                 topics_dir=self._settings.paths.topics,
                 state_path=self._settings.paths.state,
-                describe=describe_topic,
+                describe=describe_by_rules,
                 clock=self._clock,
                 options=self._settings.learning,
             )

@@ -21,6 +21,7 @@ from intern.observe.log import get_logger
 _log = get_logger(__name__)
 
 _PAGE = 100  # what Discord gives at most
+_NEWEST = (1 << 63) - 1  # a snowflake after all others
 
 
 class History(Protocol):
@@ -55,7 +56,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
     """The surroundings of a batch, bots' messages included."""
 
     thread: tuple[ChatMessage, ...] = ()
-    """In a thread: what it hangs on, and its messages up to the batch's last; oldest first. Else empty."""
+    """In a thread: what it hangs on, and its messages, oldest first; for a question, those up to it. Else empty."""
     chains: tuple[Chain, ...] = ()
     """Of the batch's replies; in a thread also of its other messages' replies that point out of it."""
     reply_authors: Mapping[MessageId, Author | None] = {}
@@ -159,8 +160,9 @@ class _Reader:
         self._shelves: dict[ChannelId, _Shelf] = {}
         # A window as a distance between snowflakes, which count milliseconds above their lowest 22 bits.
         self._window = (ceil(bounds.window_seconds * 1000) + 1) << 22
-        # What came after the batch was not what it answers; so the result does not depend on when we read.
-        self._horizon = int(batch.last.id) + 1
+        # What came after a question was not what it asks. A thread that the team answered in is kept whole.
+        whole = channel.is_thread and batch.author.type == "team_member"
+        self._horizon = _NEWEST if whole else int(batch.last.id) + 1
         self.calls = 0
         self.cut = False
         if channel.is_thread and (born := _number(channel.id)) is not None:

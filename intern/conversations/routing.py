@@ -95,13 +95,8 @@ def _asks(batch: Batch, place: Channel, facts: RoutingFacts) -> bool:
 
 
 def _targets(batch: Batch, facts: RoutingFacts) -> list[Author | None]:
-    """The author of each message that the batch replies to; a reply within the batch is no reply to anybody."""
-    own = {message.id for message in batch.messages}
-    return [
-        facts.reply_authors.get(message.reply_to)
-        for message in batch.messages
-        if message.reply_to and message.reply_to not in own
-    ]
+    """The author of each message that the batch replies to."""
+    return [facts.reply_authors.get(message.reply_to) for message in batch.messages if message.reply_to]
 
 
 def _mentions(batch: Batch) -> bool:

@@ -157,10 +157,9 @@ class HikariDiscord:
 
     async def _hold(self, bot: hikari.GatewayBot) -> None:
         others = _shard_tasks()
-        start = asyncio.create_task(bot.start(check_for_updates=False), name="discord: start")
         try:
             try:
-                await asyncio.shield(start)
+                await bot.start(check_for_updates=False)
             except hikari.HikariError:  # which is a RuntimeError, too
                 raise
             except RuntimeError as error:
@@ -168,7 +167,7 @@ class HikariDiscord:
                 raise DiscordUnavailableError(str(error)) from error
             await bot.join()
         finally:
-            await _let_go(bot, start, others)
+            await _let_go(bot, others)
 
     async def _on_payload(self, event: hikari.ShardPayloadEvent) -> None:
         # hikari runs each call in a task of its own: they keep their order only as long as none of them waits.
@@ -221,27 +220,18 @@ def _shard_tasks() -> set[asyncio.Task[Any]]:
     return {task for task in asyncio.all_tasks() if "(shard " in task.get_name()}
 
 
-async def _let_go(bot: hikari.GatewayBot, start: asyncio.Task[None], others: set[asyncio.Task[Any]]) -> None:
-    """Close what `start` began, done or not. `others` belong to somebody else's connection."""
-    if not start.done():
-        # start() does not return while it dials, and cancelling it alone would leave the task behind that dials on.
-        await _cancelled(_shard_tasks() - others or {start})
-        await asyncio.wait({start})
-    _retrieved(start)
+async def _let_go(bot: hikari.GatewayBot, others: set[asyncio.Task[Any]]) -> None:
+    """Close the bot, whatever it is at, and the tasks that hikari forgets. `others` are of somebody else's bot."""
     if not _shard_tasks() - others:
         # The connection is dead already; close() would report its end once more, with a traceback.
         bot._shards.clear()  # noqa: SLF001
     if bot.is_alive:
         await bot.close()
-    # A connection that is closed during its handshake forgets its heartbeat.
-    await _cancelled(_shard_tasks() - others)
-
-
-async def _cancelled(tasks: set[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
+    # A start() that was cancelled leaves the task behind that dials on, a refused handshake its heartbeat.
+    if forgotten := _shard_tasks() - others:
+        for task in forgotten:
+            task.cancel()
+        await asyncio.wait(forgotten)
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

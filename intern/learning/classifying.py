@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import anyio.to_thread
+
 from intern.domain import CapturedPair, IndexEntry, Skip, Topic
 from intern.errors import ModelError, ModelReplyError
 from intern.learning.material import block_material, block_of, index_material, text_of
@@ -28,10 +30,9 @@ async def choose_topic(
     """
     bounds = options or LearningOptions()
     topics = [entry for entry in entries if entry.source_id.startswith(_TEAM)]
-    given = ClassifyIn(
-        index=index_material(topics, text_of(pair.turns), bounds.max_index_chars),
-        pair=block_material(block_of(pair), bounds.max_pair_chars),
-    )
+    # In a thread: ten thousand topics take longer to rank than a heartbeat may wait.
+    index = await anyio.to_thread.run_sync(index_material, topics, text_of(pair.turns), bounds.max_index_chars)
+    given = ClassifyIn(index=index, pair=block_material(block_of(pair), bounds.max_pair_chars))
     try:
         choice = _choice(await model.ask(CLASSIFY, given))
     except ModelError as error:

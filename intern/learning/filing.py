@@ -32,7 +32,7 @@ from intern.domain import (
     TopicBlock,
     TopicName,
 )
-from intern.errors import ModelError
+from intern.errors import ModelError, ModelUnavailableError
 from intern.knowledge.blocks import time_of
 from intern.knowledge.decisions import write_state
 from intern.knowledge.files import FileLayer
@@ -136,8 +136,9 @@ class Filer:
         """Carry out a filing, and return the decision that was written down about the pair.
 
         A conversation keeps its topic, whatever the filing says: a fuller capture takes its older block's place there.
-        Where the integrating model fails, the pair is parked. A pair that was decided before (parked aside) is left
-        as it is. Raises KnowledgeError where the disk fails; the pair is then undecided.
+        Where the integrating model's reply makes no sense, the pair is parked. A pair that was decided before (parked
+        aside) is left as it is. Raises ModelUnavailableError while the model is away, and KnowledgeError where the
+        disk fails; the pair is then undecided.
         """
         pair, choice = filing.pair, filing.choice
         standing = await self._on_disk(self._look_up, pair)
@@ -151,6 +152,8 @@ class Filer:
             verdict = await self._integrate(topic, blocks, pair)
         except ModelError as error:
             _log.warning("llm_integration_failed", qa_id=pair.qa_id, topic_name=topic, reason=str(error))
+            if isinstance(error, ModelUnavailableError):
+                raise
             return await self._on_disk(self._set_aside, pair, Failed(reason=str(error)))
         if verdict.skip and not standing.older:
             return await self._on_disk(self._set_aside, pair, Skip(reason=f"{topic} says all of it already"))
@@ -161,11 +164,8 @@ class Filer:
         if not blocks:
             return IntegrateOut(skip=False, remove_ids=())
         bounds = self._options
-        given = IntegrateIn(
-            topic=topic,
-            blocks=blocks_material(blocks, text_of(pair.turns), bounds.max_topic_chars),
-            pair=block_material(block_of(pair), bounds.max_pair_chars),
-        )
+        shown = await anyio.to_thread.run_sync(blocks_material, blocks, text_of(pair.turns), bounds.max_topic_chars)
+        given = IntegrateIn(topic=topic, blocks=shown, pair=block_material(block_of(pair), bounds.max_pair_chars))
         return await self._model.ask(INTEGRATE, given)
 
     def _removable(
@@ -264,12 +264,17 @@ class Filer:
 async def choice_for(
     pair: CapturedPair, *, filer: Filer, choose: Callable[[CapturedPair], Awaitable[Topic | Skip]]
 ) -> Choice:
-    """The topic that the conversation stands in already, else what `choose` says, else why it could not."""
+    """The topic that the conversation stands in already, else what `choose` says, else why it could not.
+
+    Raises ModelUnavailableError while the model is away.
+    """
     known = await filer.known_topic(pair)
     if known is not None:
         return Topic(name=known)
     try:
         return await choose(pair)
+    except ModelUnavailableError:
+        raise  # the next pair would fare no better
     except ModelError as error:
         return Failed(reason=str(error))
 
@@ -284,7 +289,8 @@ async def catch_up(
 ) -> Tally:
     """Classify and file every pair archived after a position, in order, one by one; `filed` hears of each.
 
-    A pair that fails is parked, and the next one goes on. Raises KnowledgeError where the disk fails.
+    A pair whose replies make no sense is parked, and the next one goes on. Raises ModelUnavailableError while the model
+    is away, and KnowledgeError where the disk fails; what is filed by then stays so.
     """
     decisions: list[Decision] = []
     pairs = archive.after(after)

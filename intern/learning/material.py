@@ -5,8 +5,9 @@ Everything here is bounded, so a prompt stays the same size however much the tea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set as AbstractSet
 from datetime import datetime
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -59,12 +60,17 @@ def block_material(block: TopicBlock, max_chars: int) -> str:
 
 def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) -> str:
     """The index in its file format, or the entries that share most with `query`; at least one, if there is any."""
-    whole = format_index(entries)
-    if len(whole) <= max_chars:
-        return whole.rstrip("\n")
-    texts = [format_index([entry]) for entry in entries]
-    kept = _best([set(words(text)) for text in texts], [len(text) for text in texts], query, max_chars)
+    sizes = [len(entry.source_id) + len(entry.description) + len("\n\n\n") for entry in entries]
+    if sum(sizes) <= max_chars:
+        return format_index(entries).rstrip("\n")
+    kept = _best([_entry_words(entry) for entry in entries], sizes, query, max_chars)
     return format_index(entries[n] for n in kept).rstrip("\n")
+
+
+@lru_cache(maxsize=65536)
+def _entry_words(entry: IndexEntry) -> frozenset[str]:
+    # Kept: each capture looks at all entries, and hardly any of them has changed since the last.
+    return frozenset(words(f"{entry.source_id}\n{entry.description}"))
 
 
 def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:
@@ -78,11 +84,13 @@ def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) ->
     return "\n\n".join(texts)
 
 
-def _best(held: Sequence[set[str]], sizes: Sequence[int], query: str, max_chars: int) -> list[int]:
+def _best(held: Sequence[AbstractSet[str]], sizes: Sequence[int], query: str, max_chars: int) -> list[int]:
     """The places of what covers the query best and still fits, in order; the best one always."""
     rarity = Rarity(held)
-    wanted = words(query)
-    ranked = sorted(range(len(held)), key=lambda n: (-rarity.covered(wanted, held[n]), n))
+    weights = {word: rarity.weight(word) for word in words(query)}
+    # Sorted: sums of floating point numbers depend on their order, and sets have none that lasts.
+    scores = [sum(weights[word] for word in sorted(weights.keys() & have)) for have in held]
+    ranked = sorted(range(len(held)), key=lambda n: (-scores[n], n))
     kept: list[int] = []
     left = max_chars
     for n in ranked:

@@ -24,7 +24,6 @@ from intern.domain import (
     Decision,
     Filed,
     Filing,
-    Image,
     IndexEntry,
     Parked,
     QAId,
@@ -35,7 +34,7 @@ from intern.domain import (
     TopicBlock,
     TopicName,
 )
-from intern.errors import KnowledgeError, ModelUnavailableError
+from intern.errors import KnowledgeError
 from intern.knowledge.blocks import time_of
 from intern.knowledge.decisions import write_state
 from intern.knowledge.files import FileLayer
@@ -43,7 +42,7 @@ from intern.knowledge.topics import TopicLibrary
 from intern.learning.classifying import choose_topic
 from intern.learning.filing import Decisions, Filer, Tally, choice_for
 from intern.learning.options import LearningOptions
-from intern.llm.prompt import InT, Model, OutT, Prompt
+from intern.llm.prompt import Model
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 
@@ -51,9 +50,6 @@ _log = get_logger(__name__)
 
 COMPLETE = "COMPLETE"
 """A file of this name in `topics.next` says that it may take the old library's place."""
-
-# One timeout is a pair's bad luck; this many pairs in a row are an endpoint that is down.
-_DOWN_AFTER = 3
 
 
 class ArchivedPairs(Protocol):
@@ -188,25 +184,6 @@ class _Draft:
             self.append(Replaced(qa_id=qa_id, by=by, at=at))
 
 
-class _Watched:
-    """The model, and the error of its last call since `begin` if it could not be reached."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.down: ModelUnavailableError | None = None
-
-    def begin(self) -> None:
-        self.down = None
-
-    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        self.down = None
-        try:
-            return await self._model.ask(prompt, given, images=images)
-        except ModelUnavailableError as error:
-            self.down = error
-            raise
-
-
 class _Rebuild:
     """The new library as it grows."""
 
@@ -220,28 +197,23 @@ class _Rebuild:
         options: LearningOptions,
     ) -> None:
         self.draft = _Draft()
-        self._watched = _Watched(model)
+        self._model = model
         self._library = library
         self._filer = Filer(
-            model=self._watched, topics=library, decisions=self.draft, state_path=None, clock=clock, options=options
+            model=model, topics=library, decisions=self.draft, state_path=None, clock=clock, options=options
         )
         self._describe = describe
         self._options = options
         self._entries: dict[TopicName, IndexEntry] = {}
-        self._missed = 0
 
     async def add(self, pair: CapturedPair) -> None:
-        self._watched.begin()
         choice = await choice_for(pair, filer=self._filer, choose=self._choose)
         decision = await self._filer.file(Filing(pair=pair, choice=choice))
         if isinstance(decision, Filed):
             await anyio.to_thread.run_sync(self._list, decision.topic)
-        self._missed = self._missed + 1 if self._watched.down else 0
-        if self._watched.down and self._missed >= _DOWN_AFTER:
-            raise self._watched.down
 
     async def _choose(self, pair: CapturedPair) -> Topic | Skip:
-        return await choose_topic(self._watched, pair, tuple(self._entries.values()), self._options)
+        return await choose_topic(self._model, pair, tuple(self._entries.values()), self._options)
 
     def _list(self, topic: TopicName) -> None:
         description = self._describe(self._library.read(topic))
@@ -264,7 +236,7 @@ def _planned(archive: ArchivedPairs, after: QAId | None) -> _Plan:
         pairs, last = pairs + 1, pair.qa_id
         version = _Version(len(pair.message_ids), pair.timestamp, pair.answered_at, pair.qa_id)
         versions[pair.conversation_id].append(version)
-    kept = sorted(map(min, versions.values()), key=lambda version: (version.answered, version.archived))
+    kept = sorted(map(max, versions.values()), key=lambda version: (version.answered, version.archived))
     replaced = [(version.qa_id, max(group).qa_id) for group in versions.values() for version in sorted(group)[:-1]]
     return _Plan(pairs, tuple(version.qa_id for version in kept), tuple(replaced), last)
 

@@ -102,6 +102,15 @@ async def test_the_part_that_chats_with_a_colleague_is_left_out() -> None:
     assert texts(request) == ["How do I stake?", "In the portal."]
 
 
+async def test_the_part_that_chats_about_another_conversation_is_left_out() -> None:
+    world = World()
+    told = world.say("tom", "On the wiki.", to=world.say("bob", "Where is the faucet?"))
+    alice = world.say("alice", "How do I stake?")
+    batch = [world.say("maya", "Nicely said.", to=told), world.say("maya", "In the portal.", to=alice)]
+    [request] = await world.captured(*batch)
+    assert texts(request) == ["How do I stake?", "In the portal."]
+
+
 async def test_who_replies_to_their_own_reply_goes_on_with_it() -> None:
     world = World()
     alice = world.say("alice", "How do I stake?")

@@ -11,7 +11,7 @@ from msgspec import structs
 from intern.conversations.context import Gathered, History, gather, split_by_reply
 from intern.conversations.options import ContextBounds
 from intern.discord.sandbox import Sandbox
-from intern.domain import Author, Batch, ChannelId, ChatMessage
+from intern.domain import Author, Batch, ChannelId, ChatMessage, MessageId
 from intern.errors import DiscordRefusedError, DiscordUnavailableError
 from tests.fakes import HandClock
 
@@ -200,8 +200,19 @@ async def test_a_thread_is_read_with_the_question_that_it_hangs_on_and_its_neigh
         "I wonder, too.",
         "From the docs: no idea.",
         "Like so.",
+        "Later words.",
     ]
     assert gathered.chains == ()
+
+
+async def test_what_follows_a_question_in_a_thread_is_no_context_of_it() -> None:
+    world = World()
+    question = world.say("alice", "How do I stake?")
+    thread = world.discord.open_thread(question.channel_id, question.id, "staking")
+    asked = world.say("alice", "And unstake?", place=thread)
+    world.say("bob", "Later words.", place=thread)
+    gathered = await world.gather(asked)
+    assert texts(gathered.thread) == ["How do I stake?", "And unstake?"]
 
 
 async def test_replies_in_a_thread_that_point_out_of_it_bring_their_chains() -> None:
@@ -221,6 +232,7 @@ async def test_a_forum_post_is_its_own_opening() -> None:
     opening = world.discord.open_post("alice", "Staking", "How do I stake?")
     answer = world.say("maya", "Like so.", place=opening.channel_id)
     assert texts((await world.gather(answer)).thread) == ["How do I stake?", "Like so."]
+    assert world.calls == 1
 
 
 async def test_a_thread_of_a_hundred_replies_costs_at_most_ten_calls() -> None:
@@ -235,6 +247,7 @@ async def test_a_thread_of_a_hundred_replies_costs_at_most_ten_calls() -> None:
     gathered = await world.gather(answer)
     assert texts(gathered.thread) == ["How do I stake?", *(f"reply {n}" for n in range(100)), "Done."]
     assert gathered.reply_authors[said.id] == said.author
+    assert [chain.reply for chain in gathered.chains] == [answer.id]
     assert world.calls <= 10
 
 
@@ -247,6 +260,34 @@ async def test_a_thread_beyond_the_bound_keeps_its_newest_and_its_opening() -> N
     gathered = await world.gather(world.say("maya", "Done.", place=thread), max_messages=120)
     assert texts(gathered.thread) == ["How do I stake?", *(f"line {n}" for n in range(131, 250)), "Done."]
     assert gathered.cut
+
+
+class WithoutSystemMessages(Sandbox):
+    """Pages come short of what was asked for, as where joins and pins are left out of them."""
+
+    async def before(self, channel_id: ChannelId, message_id: MessageId | None, limit: int) -> Sequence[ChatMessage]:
+        page = await super().before(channel_id, message_id, limit)
+        return [message for message in page if message.text != "(pinned a message)"]
+
+
+async def test_a_page_that_lacks_system_messages_is_not_taken_for_the_last() -> None:
+    world = World()
+    world.discord = WithoutSystemMessages(world.clock, team=["maya"])
+    question = world.say("alice", "How do I stake?")
+    thread = world.discord.open_thread(question.channel_id, question.id, "staking")
+    for n in range(150):
+        world.say("bob", "(pinned a message)" if n % 50 == 7 else f"line {n}", place=thread)
+    gathered = await world.gather(world.say("maya", "Done.", place=thread))
+    assert len(gathered.thread) == 1 + 147 + 1
+
+
+async def test_a_bots_message_stands_alone_in_a_chain() -> None:
+    world = World()
+    world.say(world.discord.bot, "Welcome, bob!")
+    wrong = world.say(world.discord.bot, "You cannot.", to=world.say("alice", "How do I stake?"))
+    world.say(world.discord.bot, "Anything else?")
+    gathered = await world.gather(world.say("maya", "You can.", to=wrong))
+    assert texts(gathered.messages) == ["How do I stake?", "You cannot."]
 
 
 async def test_the_budget_of_calls_ends_the_search_and_says_so() -> None:

@@ -221,6 +221,7 @@ class TestPosting:
             sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)
             await w.ledger.part_sent(question.id, 0, sent)
             w.discord.say("maya", "In the portal.", reply_to=question.id)
+            w.clock.turn(minutes=60)
             assert (await w.post(long)).status == "posted"
             assert len(w.said()) == 2
 
@@ -364,6 +365,13 @@ def test_no_part_of_a_split_reply_holds_a_link(text: str, filler: int) -> None:
         assert clickable(part) == []
         assert 0 < len(part) <= 2000
         assert part.strip()
+
+
+def test_a_cut_through_code_lays_no_link_bare() -> None:
+    first, second = parts(f"`{'word ' * 450}https://evil.example`")
+    assert len(first) > 1900
+    assert second.rstrip("`").endswith("evil.example")
+    assert "https" not in second
 
 
 @pytest.mark.parametrize("text", ["`", "```\n", "[", "](", "<", "a", "a:", "\\`", "``a", "\n", "> ", "discord"])

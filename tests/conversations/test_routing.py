@@ -129,7 +129,7 @@ def test_a_team_members_own_forum_post_is_no_capture() -> None:
     assert route(batch(TEAM, PLAIN, first_id=700), place("post"), facts()) == "nobody"
 
 
-def test_a_reply_within_the_batch_is_a_reply_to_nobody() -> None:
+def test_a_team_members_reply_within_the_batch_teaches_nobody() -> None:
     said = batch(TEAM, PLAIN, "901")
     first, second = said.messages
     own = structs.replace(said, messages=(first, structs.replace(second, reply_to=first.id)))

@@ -89,14 +89,15 @@ async def test_whoever_listens_hears_all_that_happens_from_then_on() -> None:
         said = sandbox.say("alice", "hello")
         edited = sandbox.edit(sandbox.general, said.id, "hello there")
         sandbox.delete(sandbox.general, said.id, early.id)
+        assert edited.edited_at is not None
+        assert heard == [
+            MessageCreated(message=said),
+            MessageEdited(message=edited),
+            MessagesDeleted(guild_id=sandbox.guild_id, channel_id=sandbox.general, message_ids=(said.id, early.id)),
+        ]
         tg.cancel_scope.cancel()
     sandbox.say("alice", "after")
-    assert edited.edited_at is not None
-    assert heard == [
-        MessageCreated(message=said),
-        MessageEdited(message=edited),
-        MessagesDeleted(guild_id=sandbox.guild_id, channel_id=sandbox.general, message_ids=(said.id, early.id)),
-    ]
+    assert len(heard) == 3
     assert [message.text for message in sandbox.messages(sandbox.general)] == ["after"]
 
 

@@ -155,8 +155,8 @@ async def test_what_is_not_filed_gets_its_reason_and_the_queue_goes_on(
     assert read_state(team.state_path) == pair.qa_id
 
 
-@pytest.mark.parametrize("error", [ModelUnavailableError("down"), ModelReplyError("junk")])
-async def test_a_failing_integrator_parks_the_pair_and_changes_no_topic(team: Team, error: Exception) -> None:
+async def test_an_integrator_s_senseless_reply_parks_the_pair_and_changes_no_topic(team: Team) -> None:
+    error = ModelReplyError("junk")
     old = team.placed("nodes", team.archived("Old?", "x", after=-1))
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, error)
@@ -165,6 +165,17 @@ async def test_a_failing_integrator_parks_the_pair_and_changes_no_topic(team: Te
 
     assert isinstance(decision, Parked)
     assert decision.reason == str(error)
+    assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
+
+
+async def test_an_absent_integrator_leaves_the_pair_undecided(team: Team) -> None:
+    old = team.placed("nodes", team.archived("Old?", "x", after=-1))
+    pair = team.archived("New?", "x")
+    team.model.next(INTEGRATE, ModelUnavailableError("down"))
+    with fail_after(5), pytest.raises(ModelUnavailableError):
+        await team.filer.file(filing(pair))
+
+    assert team.decisions.of(pair.qa_id) is None
     assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
 
 
@@ -364,7 +375,7 @@ async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: 
 
     async def choose(pair: CapturedPair) -> Topic | Skip:
         if pair == pairs[3]:
-            raise ModelUnavailableError("down")
+            raise ModelReplyError("junk")
         return Skip(reason="dull") if pair == pairs[5] else Topic(name=NODES)
 
     async def filed(pair: CapturedPair, decision: Decision) -> None:
@@ -380,7 +391,26 @@ async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: 
     assert heard == [pair.qa_id for pair in pairs[1:]]
     parked = team.decisions.of(pairs[3].qa_id)
     assert isinstance(parked, Parked)
-    assert parked.reason == "down"
+    assert parked.reason == "junk"
+
+
+async def test_catching_up_stops_where_the_model_is_away_and_goes_on_from_there(team: Team) -> None:
+    pairs = [team.archived(f"Question {n}?", "x", after=n) for n in range(3)]
+    team.model.always(INTEGRATE, KEEP)
+    away = True
+
+    async def choose(pair: CapturedPair) -> Topic | Skip:
+        if away and pair == pairs[1]:
+            raise ModelUnavailableError("down")
+        return Topic(name=NODES)
+
+    with fail_after(5), pytest.raises(ModelUnavailableError):
+        await catch_up(team.archive, None, filer=team.filer, choose=choose)
+    assert team.decisions.cursor() == pairs[0].qa_id
+
+    away = False
+    with fail_after(5):
+        assert await catch_up(team.archive, team.decisions.cursor(), filer=team.filer, choose=choose) == Tally(filed=2)
 
 
 async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(team: Team) -> None:

@@ -1,0 +1,46 @@
+"""Resident memory of `intern run`, connected and idle: the process against the Discord double, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.figures import Figure
+from tests.double.discord import DiscordDouble
+
+INTERN = Path(sys.executable).parent / "intern"
+
+
+def measure() -> Iterator[Figure]:
+    """After the first heartbeat was answered, with an empty knowledge base and an endpoint that nobody asks."""
+    yield Figure("connected and idle, resident memory", asyncio.run(_resident_megabytes()), "MB", 90)
+
+
+async def _resident_megabytes() -> float:
+    async with asyncio.timeout(60), DiscordDouble() as discord:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "data/knowledge-base/sources").mkdir(parents=True)
+            environment = {
+                **{name: value for name, value in os.environ.items() if not name.startswith("INTERN")},
+                "INTERN__DISCORD__TOKEN": discord.token,
+                "INTERN__DISCORD__GUILD_IDS": f'["{discord.guild.id}"]',
+                "INTERN__DISCORD__REST_URL": discord.rest_url,
+                "INTERN__LLM__BASE_URL": "http://127.0.0.1:9",
+                "INTERN__LLM__MODEL": "none",
+            }
+            process = await asyncio.create_subprocess_exec(INTERN, "run", cwd=folder, env=environment)
+            try:
+                await discord.wait_ready()
+                await discord.until(lambda: discord.gateway.heartbeats)
+                # Let it come to rest: a second heartbeat is a whole interval later.
+                await asyncio.sleep(3)
+                status = Path(f"/proc/{process.pid}/status").read_text()
+            finally:
+                process.terminate()
+                await process.wait()
+    kilobytes = next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]
+    return int(kilobytes) / 1024

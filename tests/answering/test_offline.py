@@ -1,0 +1,237 @@
+"""Without a model: what the sources hold is quoted, and what they do not hold is met with silence."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import anyio
+import pytest
+
+from intern.answering.offline import NOTE, RULES, answer, gate, select, verify
+from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import AnswerIn, GateIn, SelectIn, ShownSource, VerifyIn
+from intern.answering.workflow import Answerer
+from intern.domain import AIResult, Conversation, IndexEntry, Message, RequestContext, SourceId
+from intern.llm.offline import OfflineModel
+from tests.answering.shelf import Shelf
+
+INSTALL = """\
+# Install Lumen Relay on Debian, Ubuntu or with Docker
+
+Debian and Ubuntu:
+
+```sh
+sudo apt install ./lumen-relay.deb
+```
+
+With Docker, mount a volume for the spool: `docker run -v spool:/var/lib/lumen-relay lumen/relay`.
+
+The relay needs 60 MB of memory.
+"""
+PORTS = """\
+# Configuration: port, spool size, log level of Lumen Relay
+
+## Port
+
+Agents connect to port 7480. To change it, set `listen = "0.0.0.0:9000"` in relay.toml and restart the relay.
+
+## Spool
+
+When the spool is larger than `spool.max_size` (5 GB), the oldest data is dropped.
+"""
+TLS = """\
+# Encrypt connections to Lumen Relay with your own TLS certificate
+
+Set `tls.certificate` and `tls.key`. Renewed certificates are picked up within a minute, without a restart.
+"""
+BACKUP = """\
+# Back up and restore Lumen Relay
+
+`lumen-relay backup create FILE` writes configuration and spool while the relay runs.
+Restore with `lumen-relay backup restore FILE` on a stopped relay; agents reconnect without a new enrolment.
+"""
+TROUBLE = """\
+# Troubleshooting Lumen Relay: connection refused, metrics arrive twice
+
+**Connection refused.** The relay is not running, or a firewall blocks its port.
+
+**Metrics arrive twice.** Two agents have the same name, usually after a virtual machine was cloned.
+"""
+CLOUDFLARE = """\
+Does Lumen Relay work behind Cloudflare?
+--- QA ---
+id: qa_20260201_031056.228000
+timestamp: 2026-02-01T03:10:56.228000Z
+answered_at: 2026-02-01T03:10:00.000000Z
+User: Does Lumen Relay work behind Cloudflare?
+Team: Not with the orange cloud: agents do not speak HTTP.
+  Use a DNS-only record.
+User: thanks
+Team: And open 7480.
+
+--- QA ---
+id: qa_20260203_000000
+timestamp: 2026-02-03T00:00:00Z
+User: can agents buffer for longer than a day?
+Team: Raise agent.buffer.
+"""
+DOCS = {
+    "kb:install.md": INSTALL,
+    "kb:ports.md": PORTS,
+    "kb:tls.md": TLS,
+    "kb:backup.md": BACKUP,
+    "kb:trouble.md": TROUBLE,
+    "team:cloudflare.txt": CLOUDFLARE,
+}
+
+
+async def asked(question: str) -> AIResult:
+    with anyio.fail_after(5):
+        answerer = Answerer(OfflineModel(RULES), Shelf(DOCS), AnsweringOptions())
+        return await answerer.answer(Conversation((Message(role="user", text=question),)), RequestContext())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("question", "source", "says"),
+    [
+        ("How do I change the port?", "kb:ports.md", "0.0.0.0:9000"),
+        ("which port must be open for agents to connect?", "kb:ports.md", "7480"),
+        ("can I install it with docker?", "kb:install.md", "docker run"),
+        ("how can I use my own certificates", "kb:tls.md", "tls.certificate"),
+        ("Do I need a restart after the TLS certificate was renewed?", "kb:tls.md", "without a restart"),
+        ("How do I restore from a backup?", "kb:backup.md", "backup restore FILE"),
+        ("my metrics arrive twice, why?", "kb:trouble.md", "cloned"),
+        ("I get connection refused", "kb:trouble.md", "firewall"),
+        (
+            "is it possible to put the relay behind Cloudflare",
+            "team:cloudflare.txt#qa_20260201_031056.228000",
+            "DNS-only",
+        ),
+        (
+            "my agents can't connect through cloudflare, help",
+            "team:cloudflare.txt#qa_20260201_031056.228000",
+            "DNS-only",
+        ),
+    ],
+)
+async def test_what_the_sources_hold_is_quoted_with_its_source(question: str, source: str, says: str) -> None:
+    result = await asked(question)
+    assert [citation.source_id for citation in result.citations] == [source]
+    assert result.reply_text is not None
+    assert says in result.reply_text
+    assert result.reply_text.endswith(NOTE)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("Can I run Lumen Relay on Windows?", "no_answer no_sources"),
+        ("Does Lumen Relay support LDAP login?", "no_answer no_sources"),
+        ("Is there a Kubernetes helm chart for the relay?", "no_answer no_sources"),
+        ("How do I bake a chocolate cake?", "no_sources"),
+        ("anyone going to FOSDEM?", "no_sources"),
+        ("why is the sky blue?", "no_sources"),
+        ("thanks, that did it!", "not_a_question"),
+        ("good morning all", "not_a_question"),
+        ("?", "not_a_question"),
+    ],
+)
+async def test_what_nothing_answers_is_met_with_silence(question: str, reason: str) -> None:
+    result = await asked(question)
+    assert not result.should_reply
+    assert result.reason in reason.split()
+
+
+@pytest.mark.anyio
+async def test_the_same_question_gets_the_same_answer() -> None:
+    first, second = [await asked("How do I change the port?") for _ in range(2)]
+    assert (first.reply_text, first.citations) == (second.reply_text, second.citations)
+
+
+def test_the_team_is_quoted_without_the_user_and_without_the_indent() -> None:
+    draft = answer(answering("does it work behind cloudflare?", ("team:cloudflare.txt", CLOUDFLARE)))
+    assert draft.answer == (
+        f"Not with the orange cloud: agents do not speak HTTP.\nUse a DNS-only record.\n\nAnd open 7480.\n\n{NOTE}"
+    )
+
+
+def answering(question: str, *sources: tuple[str, str], room: int = 3000) -> AnswerIn:
+    shown = tuple(ShownSource(source_id=source_id, title="", text=text) for source_id, text in sources)
+    return AnswerIn(max_answer_chars=room, sources=shown, history="", question=question, query="")
+
+
+def block(qa_id: str, question: str, reply: str) -> str:
+    return f"--- QA ---\nid: {qa_id}\nUser: {question}\nTeam: {reply}\n\n"
+
+
+def test_the_team_wins_over_documentation_that_fits_as_well() -> None:
+    doc = ("kb:a.md", "Where is the signing key kept? In /etc.")
+    team = ("team:a.txt", block("qa_1", "Where is the signing key kept?", "In /var."))
+    assert answer(answering("where is the signing key?", doc, team)).citations == ("team:a.txt#qa_1",)
+
+
+def test_of_two_team_answers_that_fit_alike_the_later_is_quoted() -> None:
+    topic = block("qa_1", "Where is the signing key?", "In /old.") + block(
+        "qa_2", "Where is the signing key?", "In /new."
+    )
+    assert answer(answering("where is the signing key?", ("team:a.txt", topic))).citations == ("team:a.txt#qa_2",)
+
+
+@pytest.mark.parametrize("room", [1, len(NOTE) + 2, 60, 120, 3000])
+def test_an_answer_never_exceeds_its_room(room: int) -> None:
+    draft = answer(answering("How do I change the port?", ("kb:ports.md", PORTS), room=room))
+    assert len(draft.answer or "") <= room
+    assert bool(draft.answer) == bool(draft.citations)
+
+
+def test_nothing_shown_is_nothing_answered() -> None:
+    assert answer(answering("How do I change the port?")).answer is None
+    assert answer(answering("", ("kb:ports.md", PORTS))).answer is None
+
+
+def test_only_quotes_pass_verification() -> None:
+    shown = (ShownSource(source_id="kb:ports.md", title="", text=PORTS),)
+
+    def verdict(text: str) -> bool:
+        given = VerifyIn(sources=shown, history="", question="", answer=text, citations=("kb:ports.md",))
+        return verify(given).is_good_enough
+
+    assert verdict(f"Agents connect  to port 7480.\n\n## Spool\n\n{NOTE}")
+    assert not verdict(f"Agents connect to port 7481.\n\n{NOTE}")
+    assert not verdict(NOTE)
+
+
+def test_a_source_that_fits_much_better_stands_alone() -> None:
+    entries = tuple(IndexEntry(SourceId(key), text.split("\n")[0]) for key, text in DOCS.items())
+    given = SelectIn(entries=entries, max_sources=5, history="", question="own TLS certificate", query="")
+    assert select(given).selected_source_ids == ("kb:tls.md",)
+
+
+@pytest.mark.parametrize(
+    ("text", "addressed", "is_question"),
+    [
+        ("how does it work", False, True),
+        ("it crashes with an error after the update", False, True),
+        ("doesn't start", False, True),
+        ("can't connect", False, True),
+        ("Is it fast", False, True),
+        ("怎么安装？", False, True),
+        ("nice release", False, False),
+        ("nice release notes", True, True),
+        ("hello", True, False),
+        ("thank you, solved now", True, False),
+        ("thanks! but how do I undo it?", False, True),
+    ],
+)
+def test_the_gate_knows_a_question_by_its_words(text: str, addressed: bool, is_question: bool) -> None:  # noqa: FBT001
+    decision = gate(GateIn(question=text, history="", addressed=addressed))
+    assert (decision.is_question, decision.is_answerable) == (is_question, is_question)
+
+
+@pytest.mark.parametrize("text", [".\n" * 3000, ". " * 3000, "x" * 6000, "how " * 1500, "-" * 6000])
+def test_the_gate_takes_no_more_than_its_length_in_work(text: str) -> None:
+    began = process_time()
+    gate(GateIn(question=text, history="", addressed=False))
+    assert process_time() - began < 2

@@ -1,0 +1,58 @@
+"""The program as people have it: a wheel, built and installed once for all tests of this folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from tests.double.discord import DiscordDouble
+from tests.endpoint_double import EndpointDouble, endpoint_double
+from tests.process.running import API_KEY, Installed
+
+SOURCE_TREE = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Only asyncio: the Discord double knows nothing else, and `intern run` neither."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """A virtual environment with intern's wheel in it; what intern depends on is shared with the one we run in."""
+    folder = tmp_path_factory.mktemp("installed")
+    _succeed("-m", "build", "--wheel", "--no-isolation", "--outdir", folder, SOURCE_TREE)
+    (wheel,) = folder.glob("*.whl")
+    home = folder / "venv"
+    _succeed("-m", "venv", "--without-pip", home)
+    python = home / "bin" / "python"
+    _succeed("-m", "pip", "--isolated", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
+    (packages,) = (home / "lib").glob("python*/site-packages")
+    # A .pth line only lengthens the path: behind our wheel, and without the .pth files that lie over there.
+    (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return Installed(python=python, program=home / "bin" / "intern", packages=packages)
+
+
+def _succeed(*arguments: str | Path) -> None:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+async def discord() -> AsyncGenerator[DiscordDouble]:
+    """Discord; leaving it checks that every request and reply fitted its OpenAPI file."""
+    async with DiscordDouble() as double:
+        yield double
+
+
+@pytest.fixture
+def endpoint() -> Generator[EndpointDouble]:
+    """A model endpoint that answers intern's prompts sensibly, and refuses whoever has no key."""
+    with endpoint_double(api_key=API_KEY) as double:
+        yield double

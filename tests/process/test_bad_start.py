@@ -1,0 +1,125 @@
+"""What the installed program says where it cannot work: one line that names what to do, and an exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.double.discord import DiscordDouble
+from tests.endpoint_double import EndpointDouble
+from tests.process.running import (
+    API_KEY,
+    Ended,
+    Folder,
+    Installed,
+    ended,
+    nobody_listening,
+    started,
+    variables,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def _one_line(run: Ended, *names: str) -> None:
+    """All of stderr is one sentence that names what to do, without a secret."""
+    assert run.stderr.startswith("intern: ")
+    assert run.stderr.count("\n") == 1, run.stderr
+    assert [name for name in names if name not in run.stderr] == [], run.stderr
+    assert run.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("missing", "names"),
+    [
+        ("discord__token", ["discord.token", "INTERN__DISCORD__TOKEN"]),
+        ("discord__guild_ids", ["discord.guild_ids"]),
+        ("llm__base_url", ["llm.base_url", "llm.provider"]),
+        ("llm__model", ["llm.model"]),
+    ],
+)
+async def test_a_missing_setting_is_named(
+    installed: Installed, folder: Folder, discord: DiscordDouble, missing: str, names: list[str]
+) -> None:
+    settings = variables(discord, "http://127.0.0.1:9/v1")
+    del settings[f"INTERN__{missing.upper()}"]
+    run = await ended(installed, folder, settings, "run")
+    assert run.exit_code == 2
+    _one_line(run, *names)
+    assert discord.requests == []
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        pytest.param(4004, ["discord.token", "Reset Token"], id="refused token"),
+        pytest.param(4014, ["Message Content Intent", "developer portal"], id="missing intent"),
+    ],
+)
+async def test_a_connection_that_discord_refuses_for_good_ends_with_what_to_do(
+    installed: Installed,
+    folder: Folder,
+    discord: DiscordDouble,
+    endpoint: EndpointDouble,
+    code: int,
+    names: list[str],
+) -> None:
+    discord.gateway.refuse_identify = code
+    run = await ended(installed, folder, variables(discord, endpoint.base_url), "run")
+    assert run.exit_code == 2
+    _one_line(run, *names)
+    assert discord.token not in run.stderr
+    assert len(discord.gateway.identifies) == 1
+
+
+async def test_a_token_that_rest_refuses_ends_with_what_to_do(
+    installed: Installed, folder: Folder, discord: DiscordDouble, endpoint: EndpointDouble
+) -> None:
+    wrong = discord.token + "-but-wrong"
+    run = await ended(installed, folder, variables(discord, endpoint.base_url, discord__token=wrong), "run")
+    assert run.exit_code == 2
+    _one_line(run, "discord.token", "Reset Token")
+    assert wrong not in run.stderr
+    assert discord.gateway.identifies == []
+
+
+async def test_an_intent_that_is_taken_away_later_ends_it_too(
+    installed: Installed, folder: Folder, discord: DiscordDouble, endpoint: EndpointDouble
+) -> None:
+    async with started(installed, folder, variables(discord, endpoint.base_url)) as bot:
+        await discord.wait_ready()
+        await discord.close_gateway(4014)
+        assert await bot.until_ended() == 2
+        (said,) = (line for line in bot.lines if not line.startswith("{"))
+        assert "Message Content Intent" in said
+        assert bot.complaints == [said]
+
+
+@pytest.mark.parametrize("command", [["index"], ["ask", "How can I move the spool to another disk?"]])
+async def test_a_command_that_cannot_reach_its_model_says_so(
+    installed: Installed, folder: Folder, discord: DiscordDouble, command: list[str]
+) -> None:
+    folder.write("spool.md", "# The spool\n\nMove the spool to another disk with `spool.path`.\n")
+    with nobody_listening() as base_url:
+        run = await ended(installed, folder, variables(discord, base_url), *command)
+        assert run.exit_code == 3
+        _one_line(run, base_url)
+    assert API_KEY not in run.stderr
+
+
+async def test_a_second_bot_on_the_same_folder_is_refused(
+    installed: Installed, folder: Folder, discord: DiscordDouble, endpoint: EndpointDouble
+) -> None:
+    settings = variables(discord, endpoint.base_url)
+    async with started(installed, folder, settings) as bot:
+        await discord.wait_ready()
+        run = await ended(installed, folder, settings, "run")
+        assert run.exit_code == 3
+        _one_line(run, "data", str(bot.process.pid))
+        assert len(discord.gateway.identifies) == 1
