@@ -7,15 +7,18 @@ file, `.env` beside the working folder, the environment. A variable `INTERN__DIS
 from __future__ import annotations
 
 import difflib
+import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli
 from dotenv import dotenv_values
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from intern.answering.options import AnsweringOptions
 from intern.conversations.options import ConversationOptions
@@ -29,6 +32,7 @@ from intern.llm.options import LlmOptions
 from intern.observe.log import LogFormat, LogLevel
 
 CONFIG_FILE = "intern.toml"
+_DOTENV = ".env"
 _PREFIX = "INTERN__"
 
 
@@ -41,8 +45,8 @@ class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class DiscordSection(DiscordOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[discord]`: the connection, and how conversations are read."""
 
-    max_history_messages: int = 50
-    max_history_chars: int = 12_000
+    max_history_messages: Annotated[int, Meta(ge=0)] = 50
+    max_history_chars: Annotated[int, Meta(ge=1)] = 12_000
 
 
 class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,11 +61,12 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     team_index_cache_path: str = ""
     qa_raw_last_processed_id: str = ""
     mask_secrets: bool = True
-    max_removals: int = 3
-    max_source_bytes: int = 1_000_000
-    concurrency: int = 4
-    settle_seconds: float = 2.0
-    scan_interval_seconds: float = 600.0
+    max_removals: Annotated[int, Meta(ge=0)] = 3
+    max_source_bytes: Annotated[int, Meta(ge=1)] = 1_000_000
+    concurrency: Annotated[int, Meta(ge=1)] = 4
+    settle_seconds: Annotated[float, Meta(ge=0)] = 2.0
+    scan_interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
+    """Each look costs a walk through the folder."""
 
 
 class PromptsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,9 +126,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Whatever no log may show."""
-        known = (self.discord.token, self.llm.api_key, self.kb_model.api_key)
-        return tuple({secret.reveal() for secret in known if secret})
+        """Whatever no log may show: tokens and keys, and what stands behind the `?` of an endpoint's address."""
+        known = [self.discord.token, self.llm.api_key, self.kb_model.api_key]
+        known += [Secret(options.base_url.partition("?")[2]) for options in (self.llm, self.kb_model)]
+        return tuple(dict.fromkeys(secret.reveal() for secret in known if secret))
 
     def require_for_run(self) -> None:
         """Raise ConfigError unless `intern run` has all that it cannot guess."""
@@ -146,7 +152,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     f'or choose {key}.provider = "offline" to work without a model'
                 )
             if not options.model:
-                raise ConfigError(f"{key}.model is not set: name the model that {options.base_url} should use")
+                raise ConfigError(f"{key}.model is not set: name the model that the endpoint should use")
 
 
 class Paths:
@@ -180,23 +186,38 @@ def load_settings(
     names the key, the place and what was expected, never a value.
     """
     environment = _environment(environ)
-    path = _config_path(config, environment)
+    path = _config_path(config, environment.values)
     raw = _read(path) if path else {}
     place = str(path) if path else "the defaults"
     _refuse_unknown(raw, place)
     origin = dict.fromkeys(_keys(raw), place)
-    for name, value in environment.items():
+    for name, value in environment.values.items():
         if name.startswith(_PREFIX):
-            origin[_lay_variable(raw, name, value)] = f"the environment variable {name}"
+            there = environment.place(name)
+            origin[_lay_variable(raw, name, value, there)] = there
     _merge(raw, overrides or {})
     return _decode(raw, origin, place)
 
 
-def _environment(environ: Mapping[str, str] | None) -> dict[str, str]:
+class _Environment(NamedTuple):
+    values: Mapping[str, str]
+    from_file: Collection[str]
+    """Names that only `.env` sets."""
+
+    def place(self, name: str) -> str:
+        return f"{name} in {_DOTENV}" if name in self.from_file else f"the environment variable {name}"
+
+
+def _environment(environ: Mapping[str, str] | None) -> _Environment:
     if environ is not None:
-        return dict(environ)
-    in_file = {name: value for name, value in dotenv_values(".env").items() if value is not None}
-    return {**in_file, **os.environ}
+        return _Environment(environ, ())
+    try:
+        in_file = {name: value for name, value in dotenv_values(_DOTENV).items() if value is not None}
+    except OSError as error:
+        raise ConfigError(f"{_DOTENV}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{_DOTENV}: is not UTF-8 text; save it as UTF-8") from None
+    return _Environment({**in_file, **os.environ}, in_file.keys() - os.environ.keys())
 
 
 def _config_path(config: Path | None, environment: Mapping[str, str]) -> Path | None:
@@ -204,13 +225,13 @@ def _config_path(config: Path | None, environment: Mapping[str, str]) -> Path | 
         return config
     if named := environment.get("INTERN_CONFIG"):
         return Path(named)
-    here = Path(CONFIG_FILE)
-    return here if here.is_file() else None
+    # Whatever it is: a folder of that name, or a link to nothing, should be told of rather than passed over.
+    return Path(CONFIG_FILE) if os.path.lexists(CONFIG_FILE) else None
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomli.loads(path.read_text(encoding="utf-8"))
+        return tomli.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; `intern init` writes one") from None
     except OSError as error:
@@ -241,7 +262,8 @@ def _shape(kind: type[Struct]) -> dict[str, Any]:
     return shape
 
 
-def _known() -> dict[str, Any]:
+@cache
+def _known() -> Mapping[str, Any]:
     shape = _shape(Settings)
     del shape["llm_kb"]
     shape["llm"] = {**shape["llm"], "kb": dict(shape["llm"])}
@@ -254,7 +276,7 @@ def _refuse_unknown(
     known = _known() if shape is None else shape
     for key, value in raw.items():
         if key not in known:
-            raise ConfigError(f"{place}: {_unknown(above + key, [above + name for name in known])}")
+            raise ConfigError(f"{place}: {_unknown(above + key)}")
         below = known[key]
         if _is_table(below):
             if not _is_table(value):
@@ -262,9 +284,19 @@ def _refuse_unknown(
             _refuse_unknown(value, place, below, f"{above}{key}.")
 
 
-def _unknown(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return f"there is no setting {key}" + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}")
+def _unknown(key: str) -> str:
+    names = list(_names(_known()))
+    # The right word in the wrong table is the likeliest mistake.
+    elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = difflib.get_close_matches(key, elsewhere, n=1, cutoff=0) or difflib.get_close_matches(
+        key, names, n=1, cutoff=0.7
+    )
+    shown = key if key.isprintable() else ascii(key)
+    if near:
+        return f"there is no setting {shown}; did you mean {near[0]}?"
+    above = key.rpartition(".")[0]
+    beside = [name for name in names if name.rpartition(".")[0] == above]
+    return f"there is no setting {shown}; there are {', '.join(beside or _known())}"
 
 
 def _keys(raw: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -275,42 +307,52 @@ def _keys(raw: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield above + key
 
 
-def _lay_variable(raw: dict[str, Any], name: str, value: str) -> str:
+def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Every table and key there is."""
+    for name, below in shape.items():
+        yield above + name
+        if _is_table(below):
+            yield from _names(below, f"{above}{name}.")
+
+
+def _lay_variable(raw: dict[str, Any], name: str, value: str, place: str) -> str:
     """Put a variable's value where its name points; return the key."""
     steps = name.removeprefix(_PREFIX).lower().split("__")
-    key, shape = ".".join(steps), _known()
+    key, hint = ".".join(steps), _hint(steps)
+    if hint is None:
+        raise ConfigError(f"{place}: {_unknown(key)}")
+    if _is_table(hint):
+        raise ConfigError(f"{place}: {key} is a table; name one key of it, as in {name}__{next(iter(hint)).upper()}")
     table = raw
     for step in steps[:-1]:
-        below = shape.get(step)
-        if not _is_table(below):
-            raise ConfigError(f"the environment variable {name}: {_unknown(key, list(_leaves(_known())))}")
-        shape, table = below, table.setdefault(step, {})
-    if steps[-1] not in shape or _is_table(shape[steps[-1]]):
-        raise ConfigError(f"the environment variable {name}: {_unknown(key, list(_leaves(_known())))}")
-    table[steps[-1]] = value if _is_text(shape[steps[-1]]) else _toml_value(name, key, value)
+        table = table.setdefault(step, {})
+    table[steps[-1]] = value if _is_text(hint) else _toml_value(key, value, place)
     return key
 
 
-def _leaves(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    for name, below in shape.items():
-        if _is_table(below):
-            yield from _leaves(below, f"{above}{name}.")
-        else:
-            yield above + name
+def _hint(steps: list[str]) -> Any:
+    """What may stand at a key; None where there is no such key."""
+    hint: Any = _known()
+    for step in steps:
+        hint = hint.get(step) if _is_table(hint) else None
+    return hint
 
 
 def _is_text(hint: Any) -> bool:
     return hint in {str, Secret, Path} or get_origin(hint) is Literal
 
 
-def _toml_value(name: str, key: str, value: str) -> Any:
+def _toml_value(key: str, value: str, place: str) -> Any:
     try:
-        return tomli.loads(f"value = {value}")["value"]
+        parsed = tomli.loads(f"value = {value}")
     except tomli.TOMLDecodeError:
+        parsed = {}
+    if parsed.keys() != {"value"}:
         raise ConfigError(
-            f"the environment variable {name}: {key} is no string, so write it as in intern.toml: "
+            f"{place}: {key} is no string, so write it as in intern.toml: "
             'a number, true or false, or a list like ["1", "2"]'
-        ) from None
+        )
+    return parsed["value"]
 
 
 def _merge(raw: dict[str, Any], over: Mapping[str, Any]) -> None:
@@ -322,6 +364,12 @@ def _merge(raw: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 
 def _decode(raw: dict[str, Any], origin: Mapping[str, str], place: str) -> Settings:
+    def wrong(key: str, what: str) -> ConfigError:
+        return ConfigError(f"{origin.get(key, place)}: {key or 'the file'}: {what}")
+
+    for key, value in _values(raw):
+        if problem := _problem(value):
+            raise wrong(key, problem)
     llm = dict(raw.get("llm", {}))
     if "kb" in llm:
         over = llm.pop("kb")
@@ -329,11 +377,47 @@ def _decode(raw: dict[str, Any], origin: Mapping[str, str], place: str) -> Setti
     try:
         settings = msgspec.convert(_with_ids_as_text(raw), Settings, dec_hook=_decode_special)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$.")
-        key = where.rstrip("`").replace("llm_kb", "llm.kb").replace("[...]", "")
-        raise ConfigError(f"{origin.get(key, place)}: {key or 'the file'}: {_plain(what)}") from None
-    _check_cursor(settings.kb.qa_raw_last_processed_id, origin.get("kb.qa_raw_last_processed_id", place))
-    return settings
+        # From None, here and elsewhere: a chained error may repeat the value.
+        raise wrong(*_explained(error)) from None
+    for key, options in (("llm", settings.llm), ("llm.kb", settings.kb_model)):
+        if _USER.search(options.base_url):
+            raise wrong(f"{key}.base_url", "must hold no user and no password; a key belongs into api_key")
+    if not _is_id(settings.kb.qa_raw_last_processed_id):
+        raise wrong(
+            "kb.qa_raw_last_processed_id", "is no id of the archive; expected one like qa_20260201_031056.228000"
+        )
+    # An [llm.kb] that changes nothing is the same model, and shares its limits.
+    return msgspec.structs.replace(settings, llm_kb=None) if settings.llm_kb == settings.llm else settings
+
+
+def _values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value and its key; a list's items each."""
+    if _is_table(raw):
+        for name, below in raw.items():
+            yield from _values(below, f"{key}.{name}" if key else name)
+    elif _is_list(raw):
+        for item in raw:
+            yield from _values(item, key)
+    else:
+        yield key, raw
+
+
+def _problem(value: Any) -> str:
+    """Why a value can stand nowhere; empty where it can."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "expected a finite number"
+    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+        return "expected UTF-8 text without null characters"
+    return ""
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it holds no halves of characters, as variables that are not UTF-8 do."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _with_ids_as_text(raw: Any) -> Any:
@@ -348,33 +432,65 @@ def _texts(items: Any) -> Any:
 
 
 def _decode_special(kind: type, value: Any) -> Any:
-    if kind is Secret and isinstance(value, str):
-        return Secret(value)
-    if kind is Path and isinstance(value, str):
-        return Path(value)
-    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    if kind is Secret:
+        # A line's end comes along easily where a variable is filled from a file.
+        if not _VISIBLE.fullmatch(value.strip()):
+            raise ValueError("expected visible ASCII characters only, as tokens and keys have")
+        return Secret(value.strip())
+    if not value:
+        raise ValueError("expected the path of a folder, got an empty string")
+    return Path(value)
 
 
-def _plain(what: str) -> str:
-    """Msgspec's sentence in the words of TOML."""
-    for python, toml in (
-        ("`str`", "a string"),
-        ("`int`", "a whole number"),
-        ("`float`", "a number"),
-        ("`bool`", "true or false"),
-        ("`array`", "a list"),
-        ("`object`", "a table"),
-    ):
-        what = what.replace(python, toml)
-    return what[:1].lower() + what[1:]
+_USER = re.compile(r"//[^/?#]*@")
+_VISIBLE = re.compile(r"[!-~]*")
+_ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
+_TYPES = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": 'a list like ["1", "2"]',
+    "object": "a table",
+}
+_GOT = {
+    **_TYPES,
+    "array": "a list",
+    "list": "a list",
+    "dict": "a table",
+    **dict.fromkeys(("datetime", "date", "time"), "a date or time"),
+}
+_BOUNDS = {">=": "of at least", "<=": "of at most", ">": "greater than", "<": "less than"}
 
 
-def _check_cursor(qa_id: str, place: str) -> None:
-    if not qa_id:
-        return
+def _explained(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The key, and what was expected there, in the words of TOML and without the value."""
+    parts = _ERROR.fullmatch(str(error))
+    assert parts is not None, "anything matches"
+    what = parts["what"]
+    key = re.sub(r"\[\d+\]", "", parts["where"] or "").replace("llm_kb", "llm.kb")
+    first, _, rest = what.partition(" ")
+    if _hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
+        return f"{key}.{first}", rest
+    if what.startswith("Invalid enum value"):  # it goes on with the value
+        choices = get_args(_hint(key.split(".")))
+        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in choices)
+    found = _TYPE.fullmatch(what)
+    if found is None:
+        return key, what[:1].lower() + what[1:]
+    expected = f"expected {_TYPES.get(found['wanted'], found['wanted'])}"
+    if found["bound"]:
+        number = found["number"].removesuffix(".0")
+        return key, f"{expected} {_BOUNDS[found['bound']]} {number}"
+    return key, expected + (f", got {_GOT.get(found['got'], found['got'])}" if found["got"] else "")
+
+
+def _is_id(qa_id: str) -> bool:
+    """Whether it is empty or an id of the archive."""
     try:
-        time_of(QAId(qa_id))
+        return not qa_id or bool(time_of(QAId(qa_id)))
     except ValueError:
-        raise ConfigError(
-            f"{place}: kb.qa_raw_last_processed_id is no id of the archive; expected one like qa_20260201_031056.228000"
-        ) from None
+        return False

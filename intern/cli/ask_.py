@@ -23,7 +23,7 @@ def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) ->
     """
     if not question.strip():
         raise click.UsageError("the question is empty")
-    settings = settings_of(ctx)
+    settings = settings_of(ctx, tells_itself=True)
     from intern.app import open_intern
     from intern.domain import COULD_NOT_LOOK, Conversation, Message
 
@@ -37,6 +37,8 @@ def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) ->
             print()
             for citation in result.citations:
                 print(f"Source: {citation.source_id}" + (f" <{citation.url}>" if citation.url else ""))
+        elif result.reason in COULD_NOT_LOOK:
+            say(f"intern: could not look: {result.debug.get('error', result.reason)}")
         else:
             say(f"no answer: {result.reason}")
         if trace and not as_json:

@@ -20,7 +20,7 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     Reads the sources folder, describes what is new or changed, and forgets what is gone. What did not change costs
     nothing. While `intern run` works on the same data folder, it does the work, and this command waits for it.
     """
-    settings = settings_of(ctx)
+    settings = settings_of(ctx, tells_itself=True)
     from intern.app import open_intern
 
     async def work() -> int:
@@ -31,10 +31,11 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
         else:
             for path, reason in refreshed.skipped:
                 say(f"left out {path}: {reason}")
-            say(f"{len(refreshed.changed)} described, {len(refreshed.removed)} removed")
+            if refreshed.changed or refreshed.removed or not refreshed.pending:
+                say(f"{len(refreshed.changed)} described, {len(refreshed.removed)} removed")
         if refreshed.pending:
-            reason = refreshed.pending[0].reason
-            say(f"intern: {len(refreshed.pending)} sources are not described yet; mend this and run it again: {reason}")
+            owed = refreshed.pending
+            say(f"intern: not described yet: {len(owed)}; mend this and run it again: {owed[0].reason}")
             return 3
         return 0
 

@@ -12,13 +12,20 @@ import click
 from intern.settings import Settings, load_settings
 
 
-def settings_of(ctx: click.Context, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """The settings that `--config` and the environment give. Raises ConfigError."""
+def settings_of(
+    ctx: click.Context, overrides: Mapping[str, Any] | None = None, *, tells_itself: bool = False
+) -> Settings:
+    """The settings that `--config` and the environment give. Raises ConfigError.
+
+    A command that `tells_itself` what went wrong logs errors only, or the same would be said twice; log.level "debug"
+    shows it all.
+    """
     chosen: str | None = ctx.find_root().obj
     settings = load_settings(Path(chosen) if chosen else None, overrides=overrides)
     from intern.observe.log import configure
 
-    configure(log_format=settings.log.format, level=settings.log.level, secrets=settings.secrets)
+    level = "error" if tells_itself and settings.log.level != "debug" else settings.log.level
+    configure(log_format=settings.log.format, level=level, secrets=settings.secrets)
     return settings
 
 

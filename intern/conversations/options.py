@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 
 class ContextBounds(Struct, frozen=True, kw_only=True):
@@ -21,10 +23,10 @@ class ContextBounds(Struct, frozen=True, kw_only=True):
 class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the conversations room takes from the settings."""
 
-    message_batch_wait_seconds: float = 60.0
-    max_history_messages: int = 50
+    message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
+    max_history_messages: Annotated[int, Meta(ge=0)] = 50
     """Context messages that go to a model with a question."""
-    max_history_chars: int = 12_000
+    max_history_chars: Annotated[int, Meta(ge=1)] = 12_000
     """Of the question and its context together."""
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from intern.domain.ids import GuildId, RoleId, UserId
 from intern.domain.secret import Secret
@@ -17,7 +19,7 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     team_member_ids: tuple[UserId, ...] = ()
     team_role_ids: tuple[RoleId, ...] = ()
     """Whoever holds one of these roles is of the team, too."""
-    message_batch_wait_seconds: float = 60.0
+    message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
     """Messages of one author in one channel that follow each other within this pause are one."""
     rest_url: str = "https://discord.com/api/v10"
     """Discord, unless a test says otherwise. The gateway's own address is asked for there."""

@@ -12,9 +12,9 @@ class IndexingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     concurrency: Annotated[int, Meta(ge=1)] = 4
     """Sources that are summarised at the same time."""
-    max_source_chars: int = 8000
+    max_source_chars: Annotated[int, Meta(ge=1)] = 8000
     """Characters of a source that the model sees; of a longer one its head and its tail."""
-    max_topic_chars: int = 4000
+    max_topic_chars: Annotated[int, Meta(ge=1)] = 4000
     """Characters of a topic file that the model sees; of a longer one each question, and what fits of the answers."""
-    max_description_chars: int = 800
+    max_description_chars: Annotated[int, Meta(ge=1)] = 800
     """Longer descriptions are cut at a word, so one talkative reply cannot crowd the others out of the index."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 
 class LearningOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of a capture's prompts and effects: it costs no more than these, whatever the knowledge grows to."""
 
-    max_removals: int = 3
+    max_removals: Annotated[int, Meta(ge=0)] = 3
     """Blocks that one new pair may make obsolete; the rest stays, so one bad reply cannot empty a topic."""
-    max_index_chars: int = 4000
+    max_index_chars: Annotated[int, Meta(ge=1)] = 4000
     """Characters of the team index that the classifier sees: the entries most like the pair."""
-    max_topic_chars: int = 4000
+    max_topic_chars: Annotated[int, Meta(ge=1)] = 4000
     """Characters of a topic file that the integrator sees: the blocks most like the pair."""
-    max_pair_chars: int = 6000
+    max_pair_chars: Annotated[int, Meta(ge=1)] = 6000
     """Characters of the pair itself in either prompt."""

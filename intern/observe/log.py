@@ -42,7 +42,13 @@ def configure(
     out = stream or sys.stderr
     pretty = log_format == "pretty" or (log_format == "auto" and out.isatty())
     render: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=pretty and out.isatty())]
+        [
+            structlog.dev.ConsoleRenderer(
+                colors=out.isatty(),
+                # Prettier ones show the values of variables, and break lines within a secret.
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        ]
         if pretty
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     )

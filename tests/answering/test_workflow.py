@@ -42,6 +42,7 @@ from intern.errors import (
     ModelUnavailableError,
     SourceError,
 )
+from intern.llm.prompt import Prompt
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel, refused
 
@@ -77,10 +78,15 @@ def scripted(
     verify: Any = GOOD,
 ) -> ScriptedModel:
     model = ScriptedModel()
-    for prompt, reply in ((GATE, gate), (SELECT, select), (ANSWER, answer), (VERIFY, verify)):
+    planned: list[tuple[Prompt[Any, Any], Any]] = [(GATE, gate), (SELECT, select), (ANSWER, answer), (VERIFY, verify)]
+    for prompt, reply in planned:
         if reply is not None:
             model.always(prompt, reply)
     return model
+
+
+async def never(_: object) -> None:
+    await anyio.sleep_forever()
 
 
 def draft(answer: str | None = "Run `relay keys rotate`.", *citations: str) -> Draft:
@@ -269,17 +275,17 @@ async def test_gate_and_selection_stand_side_by_side_when_it_looks_like_a_questi
     both = anyio.Event()
     waiting: list[str] = []
 
-    async def meet(name: str, reply: Any) -> Any:
-        waiting.append(name)
-        if len(waiting) == 2:
-            both.set()
-        await both.wait()  # neither answers before both are asked
-        return reply
+    def meeting(name: str, reply: Any) -> Any:
+        async def ask(_: Any) -> Any:
+            waiting.append(name)
+            if len(waiting) == 2:
+                both.set()
+            await both.wait()  # neither answers before both are asked
+            return reply
 
-    model = scripted(
-        gate=lambda _: meet("gate", YES),
-        select=lambda _: meet("select", Selection(selected_source_ids=("kb:keys.md",))),
-    )
+        return ask
+
+    model = scripted(gate=meeting("gate", YES), select=meeting("select", CHOICE))
     assert (await answered(model)).should_reply
     assert (await answered(model, text="rotating keys fails", addressed=True)).should_reply
 
@@ -333,7 +339,7 @@ async def test_a_rewritten_question_guides_selection_and_reading() -> None:
 
 
 async def test_nobody_waits_for_the_selection_when_the_gate_says_no() -> None:
-    model = scripted(gate=NO, select=lambda _: anyio.sleep_forever())
+    model = scripted(gate=NO, select=never)
     result = await answered(model)
     assert result.reason == "not_a_question"
     assert result.debug is not None
@@ -355,6 +361,11 @@ async def test_the_gates_no_counts_more_than_a_failed_selection() -> None:
     assert result.reason == "not_a_question"
 
 
+async def test_nobody_waits_for_the_selection_when_the_gate_fails() -> None:
+    result = await answered(scripted(gate=refused(), select=never))
+    assert result.reason == "model_failed"
+
+
 @pytest.mark.parametrize("step", ["gate", "select"])
 async def test_a_bug_comes_out_as_itself(step: str) -> None:
     with pytest.raises(ZeroDivisionError):
@@ -363,13 +374,13 @@ async def test_a_bug_comes_out_as_itself(step: str) -> None:
 
 @pytest.mark.parametrize("step", ["gate", "select", "answer", "verify"])
 async def test_time_runs_out_at_any_step(step: str) -> None:
-    result = await answered(scripted(**{step: lambda _: anyio.sleep_forever()}), request_timeout_seconds=0.01)
+    result = await answered(scripted(**{step: never}), request_timeout_seconds=0.01)
     assert result.reason == "timeout"
     assert result.reply_text is None
 
 
 async def test_cancelling_an_answer_cancels_it() -> None:
-    model = scripted(gate=lambda _: anyio.sleep_forever())
+    model = scripted(gate=never)
     with anyio.move_on_after(0.01) as scope:
         await answered(model)
     assert scope.cancelled_caught
@@ -387,6 +398,15 @@ async def test_long_sources_are_cut_to_what_fits() -> None:
     assert "zebra is striped" in shown[0].text
     assert shown[1].text == "# B\n\nshort"
     assert model.calls(VERIFY)[0].sources == shown
+
+
+async def test_a_long_index_is_cut_to_what_fits() -> None:
+    knowledge = Shelf({**{f"kb:{n}.md": f"# Part {n} on other things" for n in range(200)}, "kb:keys.md": KEYS})
+    model = scripted()
+    result = await answered(model, knowledge, text="how are keys rotated?", max_index_chars=500)
+    assert result.should_reply
+    shown = model.calls(SELECT)[0].entries
+    assert sum(len(entry.source_id) + len(entry.description) for entry in shown) <= 500
 
 
 async def test_images_reach_those_who_must_understand_the_question() -> None:

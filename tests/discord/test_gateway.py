@@ -9,6 +9,7 @@ from typing import Any, Self
 import pytest
 from anyio import create_task_group, fail_after, sleep_forever
 
+from intern.actors.listener import Gateway
 from intern.discord.gateway import HikariDiscord
 from intern.discord.options import DiscordOptions
 from intern.domain import (
@@ -283,6 +284,11 @@ async def test_a_rest_url_without_a_discord_ends_it() -> None:
             discord.fail_next("GET", "/gateway/bot", status=404)
             with pytest.raises(ConfigError, match=r"discord\.rest_url"):
                 await listen_to_the_end(discord)
+
+
+def test_it_is_what_the_listener_asks_for() -> None:
+    gateway: Gateway = HikariDiscord(DiscordOptions(token=Secret("MTIz.x.y"), guild_ids=(GuildId("1"),)))
+    assert gateway
 
 
 def test_what_cannot_work_is_said_before_anything_is_opened() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +8,8 @@ from typing import Any
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
+from intern.conversations.context import History
+from intern.conversations.posting import Outlet
 from intern.discord.options import DiscordOptions
 from intern.discord.rest import HikariRest
 from intern.discord.wire import ChannelsSeen, Memory, RawChannel
@@ -21,7 +22,6 @@ from intern.errors import (
     DiscordUnknownOutcomeError,
 )
 from tests.double.discord import DiscordDouble
-from tests.double.faults import Faults
 from tests.double.world import Message
 
 pytestmark = pytest.mark.anyio
@@ -66,6 +66,14 @@ def channel_id(place: Any) -> ChannelId:
 
 def message_id(message: Message) -> MessageId:
     return MessageId(message.id)
+
+
+def test_it_is_what_the_rooms_ask_for() -> None:
+    rest = HikariRest(DiscordOptions(token=Secret("MTIz.x.y")))
+    history: History = rest
+    outlet: Outlet = rest
+    assert history
+    assert outlet
 
 
 # Writing
@@ -303,7 +311,6 @@ async def test_an_id_that_is_none_never_reaches_a_path(strange: str) -> None:
 
 async def test_a_waiter_that_gives_up_in_the_rate_limit_queue_breaks_nothing() -> None:
     async with connected() as (discord, rest):
-        discord._faults = Faults(time.time)  # hikari reads X-RateLimit-Reset as Discord means it: seconds since 1970
         discord.bucket("POST", POST, limit=2, per=2.0)
         help_ = channel_id(discord.help)
         for n in "12":

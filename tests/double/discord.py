@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class DiscordDouble:
         self.acts = Acts(self.world, self.gateway.dispatch)
         self.requests: list[Request] = []
         self.violations: list[str] = []
-        self._faults = Faults(lambda: asyncio.get_running_loop().time())
+        self._faults = Faults(time.time)  # X-RateLimit-Reset counts seconds since 1970
         self._specification = specification() if check else None
         self._change = asyncio.Event()
         self._away = False

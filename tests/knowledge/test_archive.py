@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import asdict, replace
 from structlog.testing import capture_logs
 
@@ -72,7 +72,7 @@ def archived_at(*moments: datetime) -> bytes:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(captures, st.timedeltas(timedelta(days=-20), timedelta(days=20))), max_size=8))
 def test_all_that_was_appended_is_read_back_in_order_live_and_after_a_restart(
     work: list[tuple[Capture, timedelta]],

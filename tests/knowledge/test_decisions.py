@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from structlog.testing import capture_logs
 
 from intern.domain import Decision, Filed, Parked, QAId, Replaced, Skipped, TopicName
@@ -32,7 +32,7 @@ decisions = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(taken=st.lists(decisions, max_size=6))
 def test_all_that_was_decided_is_known_live_and_after_a_restart(
     tmp_path_factory: pytest.TempPathFactory, taken: list[Decision]

@@ -48,7 +48,9 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
 
 
 def test_a_foreign_text_in_the_lock_file_is_no_pid(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("a text that is longer than any pid")
     with FolderLock(tmp_path):
+        assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
         (tmp_path / ".lock").write_text("rm -rf")
         with pytest.raises(FolderBusyError, match="in use by another process;"):
             FolderLock(tmp_path).acquire()

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from structlog.testing import capture_logs
 
 from intern.domain import ConversationId, QAId, TopicBlock, TopicName, Turn
@@ -89,7 +89,7 @@ def test_a_topic_without_blocks_is_gone(tmp_path: Path) -> None:
     assert library.update(GPU, None, [block(0).qa_id]) == ()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(

@@ -89,18 +89,6 @@ async def test_a_token_that_rest_refuses_ends_with_what_to_do(
     assert discord.gateway.identifies == []
 
 
-async def test_an_intent_that_is_taken_away_later_ends_it_too(
-    installed: Installed, folder: Folder, discord: DiscordDouble, endpoint: EndpointDouble
-) -> None:
-    async with started(installed, folder, variables(discord, endpoint.base_url)) as bot:
-        await discord.wait_ready()
-        await discord.close_gateway(4014)
-        assert await bot.until_ended() == 2
-        (said,) = (line for line in bot.lines if not line.startswith("{"))
-        assert "Message Content Intent" in said
-        assert bot.complaints == [said]
-
-
 @pytest.mark.parametrize("command", [["index"], ["ask", "How can I move the spool to another disk?"]])
 async def test_a_command_that_cannot_reach_its_model_says_so(
     installed: Installed, folder: Folder, discord: DiscordDouble, command: list[str]

@@ -1,0 +1,176 @@
+"""The main job on real chat: from messages to topic files, by the real actors and the offline model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+from anyio import create_task_group, fail_after
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from intern.actors.batcher import batcher
+from intern.actors.capturer import capturer
+from intern.actors.classifier import classifier
+from intern.actors.integrator import integrator
+from intern.actors.office import ANSWERS, ARCHIVED, BATCHES, CAPTURES, CHANGES, EVENTS, FILINGS
+from intern.actors.router import router
+from intern.actors.witness import Witness
+from intern.app.models import offline_rules
+from intern.app.workshop import Workshop
+from intern.conversations.batching import Batches
+from intern.conversations.dispatching import Dispatcher
+from intern.discord.sandbox import Sandbox
+from intern.domain import AnswerRequest, ChatMessage, MessageCreated
+from intern.knowledge.database import Database
+from intern.llm.offline import OfflineModel
+from intern.settings import Settings, load_settings
+from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
+from tests.fakes import HandClock
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not EVAL.is_dir(), reason="needs the real chats, which are not part of the project"),
+]
+
+
+class LogClock(HandClock):
+    """Tells the time of the log that is read."""
+
+    def set(self, now: datetime) -> None:
+        self._now = now
+
+
+def settings_in(folder: Path) -> Settings:
+    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": {"mask_secrets": False}})
+
+
+def in_a_thread(each: Exchange, sandbox: Sandbox, clock: LogClock) -> list[ChatMessage]:
+    """An exchange as a Discord thread on its first message: questions, answers and follow-ups in the log's order."""
+    parent = sandbox.add_channel(each.channel)
+    place = parent
+    messages: list[ChatMessage] = []
+    for line in (chat_lines()[message_id] for message_id in each.ids):
+        clock.set(line.at)
+        message = sandbox.say(name_of(line, each), line.text, channel_id=place)
+        if place == parent:
+            place = sandbox.open_thread(parent, message.id, "a question")
+        messages.append(message)
+    return messages
+
+
+def in_replies(each: Exchange, sandbox: Sandbox, clock: LogClock) -> list[ChatMessage]:
+    """An exchange in a channel of its own; each line that replies in the log is a Discord reply to the same line."""
+    place = sandbox.add_channel(each.channel)
+    said: dict[str, ChatMessage] = {}
+    for line in (chat_lines()[message_id] for message_id in each.ids):
+        clock.set(line.at)
+        target = next((said[message_id] for message_id in line.reply_to if message_id in said), None)
+        said[line.message_id] = sandbox.say(
+            name_of(line, each), line.text, channel_id=place, reply_to=target.id if target else None
+        )
+    return list(said.values())
+
+
+def name_of(line: ChatLine, each: Exchange) -> str:
+    """Who is of the team differs by channel."""
+    return f"{line.author} (team)" if line.author in each.team else f"{line.author}"
+
+
+async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest]) -> None:
+    """Nobody answers questions here."""
+    async with asked:
+        async for _ in asked:
+            pass
+
+
+async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sandbox: Sandbox) -> Workshop:
+    """Everything through batcher, router, capturer, classifier and integrator; the stores as they are afterwards."""
+    settings, witness = settings_in(folder), Witness()
+    async with await Database.open(settings.paths.database) as db:
+        workshop = Workshop(settings, db, OfflineModel(offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC)))
+        dispatch = Dispatcher(sandbox, workshop.posts, settings.conversations, guild_ids=[sandbox.guild_id])
+        events, to_batch = EVENTS.open()
+        batches, to_route = BATCHES.open()
+        questions, asked = ANSWERS.open()
+        captures, to_capture = CAPTURES.open()
+        archived, to_classify = ARCHIVED.open()
+        filings, to_file = FILINGS.open()
+        changed, nudged = CHANGES.open()
+        async with nudged, create_task_group() as tg:
+            tg.start_soon(unanswered, asked)
+            tg.start_soon(partial(batcher, to_batch, batches, open_batches=Batches(0)))
+            tg.start_soon(partial(router, to_route, questions, captures, dispatch=dispatch, witness=witness))
+            tg.start_soon(partial(capturer, to_capture, archived, keeper=workshop, witness=witness))
+            tg.start_soon(
+                partial(classifier, workshop, to_classify, filings, after=None, chooser=workshop, witness=witness)
+            )
+            tg.start_soon(partial(integrator, to_file, changed, filer=workshop, witness=witness))
+            async with events:
+                for messages in conversations:
+                    for message in messages:
+                        await events.send(MessageCreated(message=message))
+        return workshop
+
+
+def team_of(held: Sequence[Exchange]) -> set[str]:
+    return {f"{name} (team)" for each in held for name in each.team}
+
+
+@pytest.mark.timeout(600)
+async def test_every_message_of_an_answered_question_is_archived_and_most_are_filed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock, held = LogClock(), exchanges()
+    sandbox = Sandbox(clock, team=team_of(held))
+    conversations = [in_a_thread(each, sandbox, clock) for each in held]
+    with fail_after(500):
+        workshop = await learned(tmp_path, conversations, sandbox)
+
+    filed = 0
+    for messages in conversations:
+        home = workshop.archive.conversation_of(messages[0].id)
+        assert home is not None
+        pair = workshop.archive.latest_of(home)
+        assert pair is not None
+        assert [turn.text for turn in pair.turns] == [message.text for message in messages]
+        decision = workshop.decisions.of(pair.qa_id)
+        assert decision is not None
+        topic = workshop.topics.topic_of(pair.qa_id)
+        if topic is None:
+            assert decision.reason
+            continue
+        [block] = [block for block in workshop.topics.read(topic) if block.qa_id == pair.qa_id]
+        assert block.turns == pair.turns
+        filed += 1
+    with capsys.disabled():
+        print(f"\n{len(held)} exchanges, {filed} in {len(workshop.topics.names())} topic files")
+    assert filed >= 0.9 * len(held)
+
+
+@pytest.mark.timeout(600)
+async def test_every_team_reply_in_a_channel_is_archived_with_what_it_replies_to(tmp_path: Path) -> None:
+    clock, held = LogClock(), exchanges()
+    sandbox = Sandbox(clock, team=team_of(held))
+    conversations = [in_replies(each, sandbox, clock) for each in held]
+    with fail_after(500):
+        workshop = await learned(tmp_path, conversations, sandbox)
+
+    answers = 0
+    for messages in conversations:
+        by_id = {message.id: message for message in messages}
+        for answer in messages:
+            question = by_id.get(answer.reply_to) if answer.reply_to else None
+            if answer.author.type != "team_member" or question is None or question.author.type != "community_user":
+                continue
+            home = workshop.archive.conversation_of(answer.id)
+            assert home is not None
+            pair = workshop.archive.latest_of(home)
+            assert pair is not None
+            texts = [turn.text for turn in pair.turns]
+            assert question.text in texts
+            assert answer.text in texts
+            answers += 1
+    assert answers > len(held)

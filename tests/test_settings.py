@@ -1,0 +1,461 @@
+"""Settings: where each value comes from, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import tomli
+from hypothesis import given, settings as bounds, strategies as st
+
+from intern.answering.options import AnsweringOptions
+from intern.domain import Secret
+from intern.errors import ConfigError
+from intern.settings import Settings, load_settings
+
+EXAMPLE = Path(__file__).parents[1] / "intern.toml.example"
+CANARY = "cAnArY-MTE5ODYyMjQ4MzQ3MTkyNTI0OA.Gx7-secret"
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, and an environment that sets nothing."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("INTERN"):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+def loaded(text: str = "", /, **environ: str) -> Settings:
+    """What a file with this text and these variables give."""
+    path = Path("given.toml")
+    path.write_text(text, encoding="utf-8")
+    return load_settings(path, environ=environ)
+
+
+def refused(text: str = "", /, **environ: str) -> str:
+    """Why these are refused, on one line that never shows a value."""
+    with pytest.raises(ConfigError) as error:
+        loaded(text, **environ)
+    assert CANARY not in str(error.value)
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# Where values come from.
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    settings = load_settings(environ={})
+    assert settings == Settings()
+    assert settings.data.dir == Path("data")
+    assert settings.discord.message_batch_wait_seconds == 60
+    assert settings.llm.kind == "offline"
+    assert settings.kb_model is settings.llm
+    assert settings.paths.sources == Path("data/knowledge-base/sources")
+    assert settings.paths.raw == Path("data/team-knowledge/raw")
+    assert settings.paths.database == Path("data/intern.db")
+
+
+def test_a_file_sets_what_it_names_and_nothing_else() -> None:
+    settings = loaded('[ai]\nmax_sources = 2\n[kb]\nteam_raw_dir = "/srv/raw"\n[data]\ndir = "elsewhere"')
+    assert settings.ai == AnsweringOptions(max_sources=2)
+    assert settings.paths.raw == Path("/srv/raw")
+    assert settings.paths.topics == Path("elsewhere/team-knowledge/topics")
+
+
+def test_a_file_with_a_byte_order_mark_is_read() -> None:
+    assert loaded('\ufeff[llm]\nmodel = "m"').llm.model == "m"
+
+
+def test_the_environment_wins_over_the_file() -> None:
+    settings = loaded(
+        '[discord]\ntoken = "from file"\nguild_ids = ["1"]'.replace("from file", "file"), INTERN__DISCORD__TOKEN="env"
+    )
+    assert settings.discord.token == Secret("env")
+    assert settings.discord.guild_ids == ("1",)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "section", "key", "expected"),
+    [
+        ("INTERN__LLM__MODEL", "gpt = 4 # fast", "llm", "model", "gpt = 4 # fast"),
+        ("INTERN__LLM__MODEL", "4", "llm", "model", "4"),
+        ("INTERN__LLM__MODEL", '"quoted"', "llm", "model", '"quoted"'),
+        ("INTERN__LLM__API_KEY", "sk-1", "llm", "api_key", Secret("sk-1")),
+        ("INTERN__LLM__API_KEY", " sk-1\n", "llm", "api_key", Secret("sk-1")),
+        ("INTERN__LLM__PROVIDER", "offline", "llm", "provider", "offline"),
+        ("INTERN__LOG__LEVEL", "debug", "log", "level", "debug"),
+        ("INTERN__DATA__DIR", "/srv/my data", "data", "dir", Path("/srv/my data")),
+        ("INTERN__LLM__MAX_RETRIES", "5", "llm", "max_retries", 5),
+        ("INTERN__LLM__TIMEOUT_SECONDS", "2.5", "llm", "timeout_seconds", 2.5),
+        ("INTERN__LLM__TIMEOUT_SECONDS", "2", "llm", "timeout_seconds", 2.0),
+        ("INTERN__LLM__IMAGES", "true", "llm", "images", True),
+        ("INTERN__DISCORD__GUILD_IDS", '["12", 34]', "discord", "guild_ids", ("12", "34")),
+        ("INTERN__DISCORD__TEAM_ROLE_IDS", "[]", "discord", "team_role_ids", ()),
+    ],
+)
+def test_a_variable_needs_quotes_only_inside_of_lists(
+    variable: str, value: str, section: str, key: str, expected: object
+) -> None:
+    settings = loaded("", **{variable: value})
+    assert getattr(getattr(settings, section), key) == expected
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    assert loaded("", INTERN_PORT="tcp://10.0.0.1:80", INTERNAL__X="1", PATH="/bin") == Settings()
+
+
+def test_a_dotenv_file_is_read_and_the_real_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(".env").write_text("INTERN__LLM__MODEL=filed\nexport INTERN__AI__MAX_SOURCES='3'  # few\nOTHER\n")
+    assert load_settings().llm.model == "filed"
+    assert load_settings().ai.max_sources == 3
+    monkeypatch.setenv("INTERN__LLM__MODEL", "real")
+    assert load_settings().llm.model == "real"
+
+
+def test_a_mistake_in_a_dotenv_file_is_told_as_one() -> None:
+    Path(".env").write_text(f"INTERN__LLM__MAX_RETRIES={CANARY}\n")
+    with pytest.raises(
+        ConfigError, match=r"^INTERN__LLM__MAX_RETRIES in \.env: llm\.max_retries is no string"
+    ) as error:
+        load_settings()
+    assert CANARY not in str(error.value)
+
+
+def test_a_dotenv_file_that_is_no_text_is_refused() -> None:
+    Path(".env").write_bytes(b"INTERN__LLM__MODEL=\xff\n")
+    with pytest.raises(ConfigError, match=r"^\.env: is not UTF-8"):
+        load_settings()
+
+
+def test_a_folder_named_dotenv_is_none_of_ours() -> None:
+    Path(".env").mkdir()
+    assert load_settings() == Settings()
+
+
+def test_the_file_is_the_named_one_then_the_variable_s_then_the_one_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("intern", "variable", "named"):
+        Path(f"{name}.toml").write_text(f'[llm]\nmodel = "{name}"')
+    assert load_settings().llm.model == "intern"
+    monkeypatch.setenv("INTERN_CONFIG", "variable.toml")
+    assert load_settings().llm.model == "variable"
+    assert load_settings(Path("named.toml")).llm.model == "named"
+    monkeypatch.setenv("INTERN_CONFIG", "")
+    assert load_settings().llm.model == "intern"
+
+
+def test_overrides_win_over_everything() -> None:
+    Path("intern.toml").write_text('[llm]\nmodel = "file"\n[ai]\nmax_sources = 2')
+    settings = load_settings(environ={"INTERN__LLM__MODEL": "env"}, overrides={"llm": {"model": "over"}})
+    assert (settings.llm.model, settings.ai.max_sources) == ("over", 2)
+
+
+def test_the_model_for_indexing_is_laid_over_the_other_one() -> None:
+    settings = loaded(
+        '[llm]\nbase_url = "http://a/v1"\nmodel = "big"\napi_key = "k1"\n[llm.kb]\nmodel = "small"',
+        INTERN__LLM__KB__TIMEOUT_SECONDS="5",
+    )
+    assert settings.llm_kb is not None
+    assert settings.kb_model is settings.llm_kb
+    assert (settings.kb_model.base_url, settings.kb_model.model) == ("http://a/v1", "small")
+    assert settings.kb_model.api_key == Secret("k1")
+    assert (settings.kb_model.timeout_seconds, settings.llm.timeout_seconds) == (5, 60)
+
+
+@pytest.mark.parametrize("same", ["[llm.kb]", '[llm.kb]\nmodel = "m"'])
+def test_a_model_for_indexing_that_is_the_same_shares_the_limits_of_the_other_one(same: str) -> None:
+    settings = loaded(f'[llm]\nmodel = "m"\n{same}')
+    assert settings.kb_model is settings.llm
+
+
+def test_ids_may_be_numbers() -> None:
+    settings = loaded("[discord]\nguild_ids = [123456789012345678]\nteam_member_ids = [1, '2']\nteam_role_ids = [3]")
+    assert settings.discord.guild_ids == ("123456789012345678",)
+    assert settings.discord.team_member_ids == ("1", "2")
+    assert settings.discord.team_role_ids == ("3",)
+
+
+# What is said of a wrong one.
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[discord]\ntokn = 1", "there is no setting discord.tokn; did you mean discord.token?"),
+        ("[discrod]\ntoken = 1", "there is no setting discrod; did you mean discord?"),
+        ("token = 1", "there is no setting token; did you mean discord.token?"),
+        ("[discord]\nmax_retries = 1", "there is no setting discord.max_retries; did you mean llm.max_retries?"),
+        ("[llm.kb]\nmodell = 1", "there is no setting llm.kb.modell; did you mean llm.kb.model?"),
+        ("[llm_kb]\nmodel = 1", "there is no setting llm_kb; did you mean llm.kb?"),
+        (
+            "[llm.kb.qwertyuiop]\nmodel = 1",
+            "there is no setting llm.kb.qwertyuiop; there are llm.kb.provider, llm.kb.base_url",
+        ),
+        ("[prompts]\nqwertyuiop = 1", "there is no setting prompts.qwertyuiop; there are prompts.dir"),
+        ("qwertyuiop = 1", "there is no setting qwertyuiop; there are data, discord, llm, ai, kb, prompts, log"),
+        ('[ai]\n"a\\nb" = 1', r"there is no setting 'ai.a\nb'"),
+        ("discord = 5", "discord must be a table: write [discord]"),
+        ("[[discord]]\n", "discord must be a table: write [discord]"),
+        ("[llm]\nkb = 1", "llm.kb must be a table: write [llm.kb]"),
+    ],
+)
+def test_an_unknown_key_is_told_with_the_nearest_known_one(text: str, said: str) -> None:
+    assert refused(text).startswith(f"given.toml: {said}")
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("INTERN__DISCORD__TOKN", "there is no setting discord.tokn; did you mean discord.token?"),
+        ("INTERN__DISCROD__TOKEN", "there is no setting discrod.token; did you mean discord.token?"),
+        ("INTERN__TOKEN", "there is no setting token; did you mean discord.token?"),
+        ("INTERN__DISCORD", "discord is a table; name one key of it, as in INTERN__DISCORD__TOKEN"),
+        ("INTERN__LLM__KB", "llm.kb is a table; name one key of it, as in INTERN__LLM__KB__PROVIDER"),
+        ("INTERN__DISCORD__TOKEN__MORE", "there is no setting discord.token.more"),
+        ("INTERN__", "there is no setting "),
+        ("INTERN__LLM_KB__MODEL", "there is no setting llm_kb.model; did you mean llm.kb.model?"),
+    ],
+)
+def test_an_unknown_variable_is_named(variable: str, said: str) -> None:
+    assert refused("", **{variable: CANARY}).startswith(f"the environment variable {variable}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'[discord]\ntoken = ["{CANARY}"]', "discord.token: expected a string, got a list"),
+        (f'[discord]\ntoken = {{ it = "{CANARY}" }}', "discord.token: expected a string, got a table"),
+        ("[llm]\napi_key = 5", "llm.api_key: expected a string, got a whole number"),
+        ("[llm]\napi_key = true", "llm.api_key: expected a string, got true or false"),
+        ('[llm]\napi_key = "…"', "llm.api_key: expected visible ASCII characters only, as tokens and keys have"),
+        (f'[llm]\napi_key = "{CANARY} and"', "llm.api_key: expected visible ASCII characters only"),
+        (f'[llm]\nprovider = "{CANARY}"', 'llm.provider: expected one of "", "endpoint", "offline"'),
+        (f'[llm.kb]\nprovider = "{CANARY}"', 'llm.kb.provider: expected one of "", "endpoint", "offline"'),
+        (f'[log]\nlevel = "{CANARY}"', 'log.level: expected one of "debug", "info", "warning", "error"'),
+        (f'[llm]\nmax_retries = "{CANARY}"', "llm.max_retries: expected a whole number, got a string"),
+        ("[llm]\nmax_retries = 1.5", "llm.max_retries: expected a whole number, got a number"),
+        (f'[llm]\nimages = "{CANARY}"', "llm.images: expected true or false, got a string"),
+        (f'[llm]\ntimeout_seconds = "{CANARY}"', "llm.timeout_seconds: expected a number, got a string"),
+        (f'[discord]\nguild_ids = "{CANARY}"', 'discord.guild_ids: expected a list like ["1", "2"], got a string'),
+        ("[discord]\nguild_ids = 5", 'discord.guild_ids: expected a list like ["1", "2"], got a whole number'),
+        (f'[discord]\nguild_ids = ["1", "{CANARY}"]', "discord.guild_ids: must hold Discord's ids"),
+        ("[discord]\nguild_ids = [1.5]", "discord.guild_ids: expected a string, got a number"),
+        ("[discord]\nguild_ids = [-5]", "discord.guild_ids: must hold Discord's ids"),
+        (f'[discord]\nrest_url = "{CANARY}"', "discord.rest_url: must begin with https://"),
+        (f'[llm]\nbase_url = "http://me:{CANARY}@host/v1"', "llm.base_url: must hold no user and no password"),
+        (f'[llm.kb]\nbase_url = "http://{CANARY}@host/v1"', "llm.kb.base_url: must hold no user and no password"),
+        ("[data]\ndir = 5", "data.dir: expected a string, got a whole number"),
+        ('[data]\ndir = ""', "data.dir: expected the path of a folder, got an empty string"),
+        (f'[data]\ndir = "{CANARY}\\u0000"', "data.dir: expected UTF-8 text without null characters"),
+        (f'[kb]\nsources_dir = "{CANARY}\\u0000"', "kb.sources_dir: expected UTF-8 text without null characters"),
+        (
+            f'[kb]\nqa_raw_last_processed_id = "{CANARY}"',
+            "kb.qa_raw_last_processed_id: is no id of the archive; expected one like qa_20260201_031056.228000",
+        ),
+        ("[ai]\nanswer_scope = 2026-01-01", "ai.answer_scope: expected a string, got a date or time"),
+        ("[llm]\nmax_retries = -1", "llm.max_retries: expected a whole number of at least 0"),
+        ("[llm]\nmax_retries = 11", "llm.max_retries: expected a whole number of at most 10"),
+        ("[llm.kb]\nmax_retries = 11", "llm.kb.max_retries: expected a whole number of at most 10"),
+        ("[llm]\ntimeout_seconds = 0", "llm.timeout_seconds: expected a number greater than 0"),
+        ("[llm]\ntimeout_seconds = inf", "llm.timeout_seconds: expected a finite number"),
+        ("[llm]\ntimeout_seconds = nan", "llm.timeout_seconds: expected a finite number"),
+        ("[discord]\nmessage_batch_wait_seconds = -1", "discord.message_batch_wait_seconds: expected a number of at"),
+        ("[discord]\nmax_history_messages = -1", "discord.max_history_messages: expected a whole number of at least 0"),
+        ("[discord]\nmax_history_chars = 0", "discord.max_history_chars: expected a whole number of at least 1"),
+        ("[ai]\nmax_sources = 0", "ai.max_sources: expected a whole number of at least 1"),
+        ("[ai]\nmax_answer_chars = -5", "ai.max_answer_chars: expected a whole number of at least 1"),
+        ("[ai]\nrequest_timeout_seconds = 0.0", "ai.request_timeout_seconds: expected a number greater than 0"),
+        ("[kb]\nconcurrency = 0", "kb.concurrency: expected a whole number of at least 1"),
+        ("[kb]\nmax_removals = -1", "kb.max_removals: expected a whole number of at least 0"),
+        ("[kb]\nmax_source_bytes = 0", "kb.max_source_bytes: expected a whole number of at least 1"),
+        ("[kb]\nsettle_seconds = -0.5", "kb.settle_seconds: expected a number of at least 0"),
+        ("[kb]\nscan_interval_seconds = 0", "kb.scan_interval_seconds: expected a number of at least 1"),
+    ],
+)
+def test_a_wrong_value_is_told_by_its_key_and_what_was_expected(text: str, said: str) -> None:
+    assert refused(text).startswith(f"given.toml: {said}")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        (
+            "INTERN__LLM__MAX_RETRIES",
+            CANARY,
+            "llm.max_retries is no string, so write it as in intern.toml: a number, tr",
+        ),
+        ("INTERN__LLM__MAX_RETRIES", "1\nmax_tokens = 2", "llm.max_retries is no string"),
+        ("INTERN__LLM__MAX_RETRIES", "", "llm.max_retries is no string"),
+        ("INTERN__LLM__MAX_RETRIES", "-1", "llm.max_retries: expected a whole number of at least 0"),
+        ("INTERN__LLM__MAX_RETRIES", f"'{CANARY}'", "llm.max_retries: expected a whole number, got a string"),
+        ("INTERN__DISCORD__GUILD_IDS", "12345", 'discord.guild_ids: expected a list like ["1", "2"], got a whole nu'),
+        ("INTERN__DISCORD__GUILD_IDS", f'["{CANARY}"]', "discord.guild_ids: must hold Discord's ids"),
+        ("INTERN__LLM__PROVIDER", CANARY, 'llm.provider: expected one of "", "endpoint", "offline"'),
+        ("INTERN__LLM__KB__PROVIDER", CANARY, 'llm.kb.provider: expected one of "", "endpoint", "offline"'),
+        ("INTERN__LLM__BASE_URL", f"http://u:{CANARY}@host", "llm.base_url: must hold no user and no password"),
+        ("INTERN__LLM__MODEL", f"{CANARY}\udcff", "llm.model: expected UTF-8 text without null characters"),
+        ("INTERN__KB__QA_RAW_LAST_PROCESSED_ID", CANARY, "kb.qa_raw_last_processed_id: is no id of the archive"),
+        ("INTERN__DATA__DIR", "", "data.dir: expected the path of a folder"),
+    ],
+)
+def test_a_wrong_variable_is_told_by_its_name(variable: str, value: str, said: str) -> None:
+    message = refused("[llm]\nmax_retries = 3\nprovider = ''\n[llm.kb]\nprovider = ''", **{variable: value})
+    assert message.startswith(f"the environment variable {variable}: {said}")
+
+
+@bounds(deadline=None, max_examples=30)
+@given(st.text(min_size=8).map(lambda tail: CANARY + tail))
+def test_no_text_in_any_place_comes_back_in_a_message(text: str) -> None:
+    for section, keys in _keys_of(Settings()).items():
+        for key in keys:
+            said = _said_of({section: {key: text}})
+            assert CANARY not in said
+            assert "\n" not in said
+
+
+def _said_of(overrides: dict[str, dict[str, str]]) -> str:
+    try:
+        load_settings(environ={}, overrides=overrides)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_the_line_of_broken_toml_is_named() -> None:
+    message = refused(f"[discord]\ntoken = {CANARY}")
+    assert message.startswith("given.toml: is not valid TOML: ")
+    assert "line 2" in message
+
+
+def test_a_file_that_is_no_text_is_told_so() -> None:
+    Path("given.toml").write_bytes(f'[discord]\ntoken = "{CANARY}'.encode() + b'\xff"')
+    with pytest.raises(ConfigError, match=r"^given\.toml: is not UTF-8 text") as error:
+        load_settings(Path("given.toml"), environ={})
+    assert error.value.__cause__ is None
+
+
+def test_a_missing_file_is_told_with_what_writes_one() -> None:
+    with pytest.raises(ConfigError, match=r"^nowhere\.toml: there is no such file; `intern init` writes one$"):
+        load_settings(environ={"INTERN_CONFIG": "nowhere.toml"})
+
+
+@pytest.mark.parametrize("name", ["intern.toml", "other.toml"])
+def test_a_folder_in_the_place_of_the_file_is_refused(name: str) -> None:
+    Path(name).mkdir()
+    with pytest.raises(ConfigError, match=rf"^{re.escape(name)}: cannot be read \(Is a directory\)"):
+        load_settings(None if name == "intern.toml" else Path(name), environ={})
+
+
+def test_a_link_to_nowhere_is_not_passed_over() -> None:
+    Path("intern.toml").symlink_to("gone.toml")
+    with pytest.raises(ConfigError, match=r"^intern\.toml: there is no such file"):
+        load_settings(environ={})
+
+
+def test_a_file_below_a_file_cannot_be_read() -> None:
+    Path("file").write_text("")
+    with pytest.raises(ConfigError, match=r"file/intern\.toml: cannot be read"):
+        load_settings(Path("file/intern.toml"), environ={})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_told_so() -> None:
+    Path("intern.toml").write_text("")
+    Path("intern.toml").chmod(0)
+    with pytest.raises(ConfigError, match=r"^intern\.toml: cannot be read \(Permission denied\)"):
+        load_settings(environ={})
+
+
+# Secrets.
+
+
+def test_no_secret_is_printed() -> None:
+    settings = loaded(
+        f'[discord]\ntoken = "{CANARY}1"\n[llm]\napi_key = "{CANARY}2"\n[llm.kb]\napi_key = "{CANARY}3"',
+    )
+    assert CANARY not in f"{settings} {settings!r} {settings.discord} {settings.llm} {settings.kb_model}"
+    assert CANARY not in str(msgspec.structs.asdict(settings))
+
+
+def test_every_secret_is_listed_for_the_log_to_scrub() -> None:
+    settings = loaded(
+        '[discord]\ntoken = "one"\n[llm]\napi_key = "two"\nbase_url = "http://h/v1?key=four"\n'
+        '[llm.kb]\napi_key = "three"'
+    )
+    assert set(settings.secrets) == {"one", "two", "three", "key=four"}
+    assert Settings().secrets == ()
+
+
+# What `intern run` needs.
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("", "discord.token"),
+        ("[discord]\ntoken = 'x'", "discord.guild_ids"),
+        ("[discord]\ntoken = 'x'\nguild_ids = [1]", "llm.base_url"),
+        ("[discord]\ntoken = 'x'\nguild_ids = [1]\n[llm]\nprovider = 'endpoint'", "llm.base_url"),
+        (f"[discord]\ntoken = 'x'\nguild_ids = [1]\n[llm]\nbase_url = 'http://h?{CANARY}'", "llm.model"),
+        (
+            "[discord]\ntoken = 'x'\nguild_ids = [1]\n[llm]\nprovider = 'offline'\n[llm.kb]\nprovider = 'endpoint'",
+            "llm.kb.base_url",
+        ),
+    ],
+)
+def test_what_a_run_cannot_guess_is_asked_for(text: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{re.escape(key)} is not set: ") as error:
+        loaded(text).require_for_run()
+    assert CANARY not in str(error.value)
+
+
+def test_a_run_needs_a_token_a_server_and_a_model() -> None:
+    loaded("[discord]\ntoken = 'x'\nguild_ids = [1]\n[llm]\nprovider = 'offline'").require_for_run()
+    loaded("[discord]\ntoken = 'x'\nguild_ids = [1]\n[llm]\nbase_url = 'http://h'\nmodel = 'm'").require_for_run()
+
+
+# intern.toml.example.
+
+_COMMENTED = re.compile(r"# (?P<line>[a-z_]+ = .*)")
+
+
+def _uncommented() -> str:
+    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
+    return "\n".join(found["line"] if (found := _COMMENTED.fullmatch(line)) else line for line in lines)
+
+
+def _keys_of(settings: Settings) -> dict[str, set[str]]:
+    sections: Iterator[tuple[str, Any]] = (
+        (name, getattr(settings, name)) for name in settings.__struct_fields__ if name != "llm_kb"
+    )
+    return {name: set(section.__struct_fields__) for name, section in sections}
+
+
+def test_the_example_as_it_is_sets_nothing() -> None:
+    assert load_settings(EXAMPLE, environ={}) == Settings()
+
+
+def test_the_example_holds_every_key_with_its_default() -> None:
+    documented = tomli.loads(_uncommented())
+    assert set(documented["llm"].pop("kb")) <= set(documented["llm"])
+    assert {name: set(section) for name, section in documented.items()} == _keys_of(Settings())
+    path = Path("uncommented.toml")
+    path.write_text(_uncommented(), encoding="utf-8")
+    assert load_settings(path, environ={}) == Settings()
+
+
+def test_the_example_explains_every_key() -> None:
+    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
+    for section in re.split(r"(?m)^\[", "\n".join(lines))[1:]:
+        body = section.splitlines()[1:]
+        first = next(line for line in body if line)
+        assert section.startswith("llm.kb") or not _COMMENTED.fullmatch(first), f"[{section.splitlines()[0]}: {first}"
