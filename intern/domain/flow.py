@@ -10,10 +10,21 @@ from intern.domain.answers import Citation, Conversation, RequestContext
 from intern.domain.chat import Author, Channel, ChatMessage
 from intern.domain.ids import ChannelId, ConversationId, GuildId, MessageId, TopicName
 from intern.domain.learning import CapturedPair
+from intern.domain.secret import Secret
 
 
 class _Flow(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
     pass
+
+
+class InteractionTicket(Struct, frozen=True, kw_only=True):
+    """What an interaction is answered with. Discord wants a sign within 3 s; the token is good for 15 minutes."""
+
+    id: str
+    token: Secret
+    application_id: str
+    guild_id: GuildId | None
+    channel_id: ChannelId
 
 
 class MessageCreated(_Flow, frozen=True, kw_only=True):
@@ -39,6 +50,68 @@ class MessagesDeleted(_Flow, frozen=True, kw_only=True):
 MessageEvent = MessageCreated | MessageEdited | MessagesDeleted
 
 
+class ChannelSeen(Struct, frozen=True, kw_only=True):
+    """A channel or thread as a new session finds it."""
+
+    channel: Channel
+    last_message_id: MessageId | None = None
+    """Its newest message, deleted or not; None where there never was one, or Discord does not tell."""
+
+
+class SessionStarted(_Flow, frozen=True, kw_only=True):
+    """A gateway session that is no continuation: what happened on this server before it was not told."""
+
+    guild_id: GuildId
+    channels: tuple[ChannelSeen, ...]
+    """Text channels, forums and active threads that the bot can see."""
+
+
+class ButtonPressed(_Flow, frozen=True, kw_only=True):
+    """Somebody pressed a button under a message of ours."""
+
+    interaction: InteractionTicket
+    user: Author
+    button: str
+    """The `custom_id` that we gave it."""
+    message_id: MessageId
+    """The message that holds the button."""
+
+
+class AskCommand(_Flow, frozen=True, kw_only=True):
+    """`/ask`, or "Answer this" on a message: an answer for one pair of eyes."""
+
+    interaction: InteractionTicket
+    user: Author
+    question: str
+    on: ChatMessage | None = None
+    """The message that the menu entry was used on."""
+
+
+class LearnCommand(_Flow, frozen=True, kw_only=True):
+    """The menu entry "Learn from this" on a message."""
+
+    interaction: InteractionTicket
+    user: Author
+    on: ChatMessage
+
+
+class WhyCommand(_Flow, frozen=True, kw_only=True):
+    """`/intern why`: why was this answered, or not?"""
+
+    interaction: InteractionTicket
+    user: Author
+    about: str
+    """A message id or jump link; empty for the newest question of the channel."""
+
+
+Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand
+
+GatewayEvent = MessageEvent | SessionStarted | Interaction
+
+LateChange = MessageEdited | MessagesDeleted
+"""What happened to messages whose batch was handed on before."""
+
+
 class Batch(_Flow, frozen=True, kw_only=True):
     """Consecutive messages of one author in one channel, oldest first, never empty; settled by a quiet window."""
 
@@ -61,6 +134,12 @@ class AnswerRequest(_Flow, frozen=True, kw_only=True):
     context: RequestContext
     addressed: bool
     """The asker mentions the bot, replies to it, or writes in its thread or a new forum post."""
+
+
+class Withdrawal(_Flow, frozen=True, kw_only=True):
+    """Messages that their authors deleted: no answer, and nothing learned from them any more."""
+
+    message_ids: tuple[MessageId, ...]
 
 
 class CaptureRequest(_Flow, frozen=True, kw_only=True):
