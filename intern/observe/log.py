@@ -6,6 +6,7 @@ library (hikari, httpx, aiohttp) come out of the same sink.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -72,7 +73,9 @@ class _Scrubbed(structlog.stdlib.ProcessorFormatter):
 
     def __init__(self, secrets: Iterable[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        known = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
+        # As it is, and as JSON spells it.
+        forms = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
+        known = sorted(forms, key=len, reverse=True)
         self._secrets = re.compile("|".join(map(re.escape, known))) if known else None
 
     def format(self, record: logging.LogRecord) -> str:

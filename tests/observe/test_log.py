@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from intern.observe.log import LogFormat, configure, get_logger
+
+SECRET = 'tok.en+with(regex"and-quote'
+
+
+@pytest.fixture(autouse=True)
+def root_logger_as_it_was() -> Generator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def sink(log_format: LogFormat = "json", *, level: Any = "info", secrets: tuple[str, ...] = (SECRET,)) -> io.StringIO:
+    stream = io.StringIO()
+    configure(log_format=log_format, level=level, secrets=secrets, stream=stream)
+    return stream
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_one_json_object_on_one_line() -> None:
+    stream = sink()
+    get_logger("intern.test").info("qa_pair_captured", qa_id="qa_1", turns=2, text="two\nlines")
+    [line] = lines(stream)
+    assert line["event"] == "qa_pair_captured"
+    assert (line["qa_id"], line["turns"], line["text"]) == ("qa_1", 2, "two\nlines")
+    assert (line["level"], line["logger"]) == ("info", "intern.test")
+    assert line["timestamp"].endswith("Z")
+
+
+def test_libraries_come_out_of_the_same_sink_but_only_when_something_is_wrong() -> None:
+    stream = sink()
+    logging.getLogger("hikari.gateway").info("chatter")
+    logging.getLogger("hikari.gateway").warning("lost %s", "shard 0")
+    [line] = lines(stream)
+    assert (line["event"], line["logger"]) == ("lost shard 0", "hikari.gateway")
+
+
+@pytest.mark.parametrize("log_format", ["json", "pretty"])
+def test_a_secret_shows_nowhere_not_even_in_a_traceback_of_a_library(log_format: LogFormat) -> None:
+    stream = sink(log_format)
+    get_logger("intern.test").warning(SECRET, field=SECRET, nested={"a": [f"Bearer {SECRET}"]})
+    try:
+        int(SECRET)
+    except ValueError:
+        get_logger("intern.test").exception("failed")
+        logging.getLogger("httpx").exception("failed with %s", SECRET)
+    assert SECRET not in stream.getvalue()
+    assert stream.getvalue().count("[secret]") >= 5
+
+
+def test_debug_is_silent_unless_asked_for() -> None:
+    stream = sink()
+    get_logger("intern.test").debug("detail")
+    assert stream.getvalue() == ""
+
+    stream = sink(level="debug")
+    get_logger("intern.test").debug("detail")
+    assert len(lines(stream)) == 1
+
+
+def test_a_terminal_gets_lines_for_people_and_a_pipe_gets_json() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, is_json in ((Terminal(), False), (io.StringIO(), True)):
+        configure(log_format="auto", stream=stream)
+        get_logger("intern.test").info("hello")
+        assert stream.getvalue().startswith("{") is is_json
