@@ -1,5 +1,7 @@
 # Everything that a developer does, by name. `make demo` and `make test` are all the set-up there is.
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The first Python that is new enough and really runs (version managers put stubs on the PATH).
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation).
@@ -42,7 +44,7 @@ clean: ## forget the virtual environment and caches
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 .venv/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "intern needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	@test -n "$(PYTHON)" || { echo "intern needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(PIP) install $(CONSTRAINED) pip hatchling editables
 
