@@ -28,6 +28,7 @@ from intern.knowledge.database import Database
 from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
 from intern.knowledge.posts import PostLedger
+from intern.knowledge.usage import UsageLog
 from intern.observe.clock import Clock, SystemClock
 from intern.settings import Settings
 
@@ -45,9 +46,11 @@ class Discord:
 @asynccontextmanager
 async def _parts(settings: Settings, discord: Discord, *, witness: Witness, clock: Clock) -> AsyncGenerator[Parts]:
     """The bot, put together around a Discord; it holds the data folder meanwhile."""
-    with FolderLock(settings.data.dir) as lock:
-        await run_sync(lock.acquire)
-        async with await Database.open(settings.paths.database) as db, open_models(settings, db, clock) as models:
+    with FolderLock(settings.data.dir):
+        async with (
+            await Database.open(settings.paths.database) as db,
+            open_models(settings, UsageLog(db), clock) as models,
+        ):
             workshop = await run_sync(Workshop, settings, db, models.learning, clock)
             await workshop.jobs.reclaim()
             library = Library(

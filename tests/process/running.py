@@ -20,7 +20,7 @@ from anyio.streams.text import TextReceiveStream
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 API_KEY = "sk-double-9d27c1f04b"
 
 Json = dict[str, Any]

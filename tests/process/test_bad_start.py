@@ -32,6 +32,7 @@ def _one_line(run: Ended, *names: str) -> None:
     assert run.stderr.startswith("intern: ")
     assert run.stderr.count("\n") == 1, run.stderr
     assert [name for name in names if name not in run.stderr] == [], run.stderr
+    assert [secret for secret in (API_KEY, ".double.token") if secret in run.stderr] == []
     assert run.stdout == ""
 
 
@@ -67,6 +68,7 @@ async def test_a_connection_that_discord_refuses_for_good_ends_with_what_to_do(
     folder: Folder,
     discord: DiscordDouble,
     endpoint: EndpointDouble,
+    *,
     code: int,
     names: list[str],
 ) -> None:
@@ -74,7 +76,6 @@ async def test_a_connection_that_discord_refuses_for_good_ends_with_what_to_do(
     run = await ended(installed, folder, variables(discord, endpoint.base_url), "run")
     assert run.exit_code == 2
     _one_line(run, *names)
-    assert discord.token not in run.stderr
     assert len(discord.gateway.identifies) == 1
 
 
@@ -85,7 +86,6 @@ async def test_a_token_that_rest_refuses_ends_with_what_to_do(
     run = await ended(installed, folder, variables(discord, endpoint.base_url, discord__token=wrong), "run")
     assert run.exit_code == 2
     _one_line(run, "discord.token", "Reset Token")
-    assert wrong not in run.stderr
     assert discord.gateway.identifies == []
 
 
@@ -98,7 +98,6 @@ async def test_a_command_that_cannot_reach_its_model_says_so(
         run = await ended(installed, folder, variables(discord, base_url), *command)
         assert run.exit_code == 3
         _one_line(run, base_url)
-    assert API_KEY not in run.stderr
 
 
 async def test_a_second_bot_on_the_same_folder_is_refused(

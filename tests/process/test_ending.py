@@ -12,6 +12,7 @@ from tests.endpoint_double import EndpointDouble, Reply, never
 from tests.process.running import (
     Folder,
     Installed,
+    Json,
     answers_to,
     nobody_listening,
     started,
@@ -38,7 +39,11 @@ async def test_sigterm_flushes_an_open_batch_into_the_archive_and_says_goodbye_t
 ) -> None:
     settings = variables(discord, endpoint.base_url, discord__message_batch_wait_seconds="600")
     fast = anyio.Event()  # until it is set: a model in no hurry does not hold up the end
-    endpoint.next(lambda _: Reply() if fast.is_set() else never(), prompt="classify")
+
+    def classify(_: Json) -> Reply:
+        return Reply() if fast.is_set() else never()
+
+    endpoint.next(classify, prompt="classify")
     async with started(installed, folder, settings) as bot:
         await discord.wait_ready()
         question = await discord.say(discord.alice, "Which port does the relay use?")
@@ -61,7 +66,7 @@ async def test_sigterm_flushes_an_open_batch_into_the_archive_and_says_goodbye_t
         assert "It listens on 7070," in folder.topics()
         bot.ask_to_end()
         assert await bot.until_ended() == 0
-    assert [decision["kind"] for decision in folder.decisions()] == ["filed"]
+    assert [decision["action"] for decision in folder.decisions()] == ["filed"]
     assert len(discord.gateway.identifies) == 2
 
 
@@ -115,7 +120,7 @@ async def test_without_its_model_it_stays_silent_keeps_what_the_team_says_and_en
             failed = await bot.until_logged("ai_request", message_id=question.id)
             assert (failed["result"], failed["level"]) == ("error", "warning")
             await discord.say(discord.tess, "Set spool.path and start again.", reply_to=question)
-            await bot.until_logged("llm_classification_failed")
+            await bot.until_logged("llm_classification_failed", again_in_seconds=1.0)  # so it is not given up
             assert "Set spool.path and start again." in folder.raw()
             bot.ask_to_end()
             assert await bot.until_ended() == 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import anyio
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble
-from tests.process.running import PATIENCE, Folder, Installed, answers_to, started, until_heard, variables
+from tests.endpoint_double import EndpointDouble, sensible, text_of
+from tests.process.running import PATIENCE, Folder, Installed, Json, answers_to, started, variables
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -79,7 +80,7 @@ async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member(
         assert (silent["result"], silent["reason"]) == ("skipped", "no_sources")
         assert [r.path for r in discord.requests if r.method != "GET"] == []
 
-        await discord.say(discord.tess, ON_QUOTAS, reply_to=question)
+        taught = await discord.say(discord.tess, ON_QUOTAS, reply_to=question)
         await bot.until_logged("qa_pair_captured")
         assert ON_QUOTAS in folder.raw()
         await bot.until_logged("topic_file_updated")
@@ -88,11 +89,22 @@ async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member(
         assert "team:" in folder.team_index()
         await bot.kill()
 
-    async with started(installed, folder, settings) as bot:
+    endpoint.next(_citing_the_block, prompt="answer")
+    async with started(installed, folder, settings):
         await discord.wait_ready(sessions=2)
-        again = await discord.say(discord.bob, "The certificate is blocked since the tenant ran into its quota, what now?")
+        again = await discord.say(
+            discord.bob, "The certificate is blocked since the tenant ran into its quota, what now?"
+        )
         answer = await discord.wait_for_answer(again)
         assert ON_QUOTAS in answer.content
         assert "`team:" in answer.content
+        assert f"<https://discord.com/channels/{discord.guild.id}/{taught.channel_id}/{taught.id}>" in answer.content
         assert answers_to(discord, question) == []
     assert discord.violations == []
+
+
+def _citing_the_block(body: Json) -> Json:
+    """An answer that cites the one team answer in its material, as the prompt asks for."""
+    reply = sensible(body)
+    (block,) = re.findall(r"\bqa_\d+_\d+\.\d+\b", text_of(body, "user"))
+    return reply | {"citations": [f"{reply['citations'][0]}#{block}"]}
