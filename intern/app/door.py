@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 
 import msgspec
@@ -12,9 +12,9 @@ from anyio.to_thread import run_sync
 
 from intern.actors.clerk import do_all
 from intern.answering.workflow import Answerer
-from intern.app.models import open_models
+from intern.app.models import Models, open_models
 from intern.app.workshop import Workshop
-from intern.domain import AIResult, Capture, CapturedPair, Conversation, RequestContext
+from intern.domain import AIResult, Capture, CapturedPair, Conversation, IndexEntry, RequestContext
 from intern.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.archive import Archive
@@ -24,12 +24,15 @@ from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
 from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
+from intern.knowledge.usage import UsageLog
 from intern.learning.regenerating import Regenerated
-from intern.llm.prompt import Model
 from intern.observe.clock import Clock, SystemClock
+from intern.observe.log import get_logger
 from intern.settings import Settings
 
 _POLL_SECONDS = 0.2  # a person waits
+
+_log = get_logger(__name__)
 
 
 class Intern:
@@ -39,13 +42,20 @@ class Intern:
     """
 
     def __init__(
-        self, settings: Settings, db: Database, *, answering: Model, learning: Model, library: Library, clock: Clock
+        self,
+        settings: Settings,
+        db: Database | KnowledgeError,
+        *,
+        models: Models,
+        archive: Archive,
+        topics: TopicLibrary,
+        clock: Clock,
     ) -> None:
         self._settings = settings
-        self._db = db
-        self._learning = learning
+        self._usable = db
+        self._models = models
         self._clock = clock
-        self._answerer = Answerer(answering, library, settings.ai)
+        self._library = self._read_from(archive, topics)
         self._lock = FolderLock(settings.data.dir)
         self._workshop: Workshop | None = None
 
@@ -53,9 +63,12 @@ class Intern:
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
     ) -> AIResult:
         """A verified answer with its citations, or silence with its reason. Raises no `InternError`."""
-        return await self._answerer.answer(
-            conversation, context or RequestContext(platform="script"), addressed=addressed
-        )
+        answerer = Answerer(self._models.answering, self._library, self._settings.ai)
+        return await answerer.answer(conversation, context or RequestContext(platform="script"), addressed=addressed)
+
+    async def entries(self) -> tuple[IndexEntry, ...]:
+        """What the indices list; nothing before the first indexing. Raises KnowledgeError."""
+        return await self._library.entries()
 
     async def index(self) -> Refreshed:
         """Bring the indices up to date. Raises KnowledgeError; what the model could not describe is `pending`."""
@@ -77,6 +90,12 @@ class Intern:
         """Let go of the folder."""
         self._lock.release()
 
+    @property
+    def _db(self) -> Database:
+        if isinstance(self._usable, KnowledgeError):
+            raise self._usable
+        return self._usable
+
     async def _have_done(self, kind: str, payload: bytes = b"") -> bytes:
         """Do a job, or have it done by the process that holds the folder."""
         jobs = Jobs(self._db)
@@ -88,6 +107,9 @@ class Intern:
             if outcome is not None:
                 if outcome.error is not None:
                     raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
+                if self._workshop is None:
+                    # Another process has written what our stores have not seen.
+                    self._library = self._read_from(*await run_sync(_stores, self._settings, self._clock))
                 return outcome.result or b""
             if await self._holds_folder():
                 # Whoever held the folder is gone: what it left is ours now.
@@ -105,31 +127,46 @@ class Intern:
 
     async def _opened(self) -> Workshop:
         if self._workshop is None:
-            self._workshop = await run_sync(Workshop, self._settings, self._db, self._learning, self._clock)
+            workshop = await run_sync(Workshop, self._settings, self._db, self._models.learning, self._clock)
+            # Whoever writes knows best what is there.
+            self._workshop, self._library = workshop, self._read_from(workshop.archive, workshop.topics)
         return self._workshop
+
+    def _read_from(self, archive: Archive, topics: TopicLibrary) -> Library:
+        paths = self._settings.paths
+        return Library(
+            kb_index=paths.index,
+            team_index=paths.team_index,
+            sources=SourceFolder(paths.sources, self._settings.kb.max_source_bytes),
+            topics=topics,
+            archive=archive,
+        )
 
 
 @asynccontextmanager
 async def open_intern(settings: Settings, *, clock: Clock | None = None) -> AsyncGenerator[Intern]:
-    """Open a data folder. Raises ConfigError where the settings cannot work, KnowledgeError where the disk fails."""
+    """Open a data folder. Raises ConfigError where the settings cannot work, KnowledgeError where the disk fails.
+
+    A folder that cannot be written to can still be asked; what models cost is not kept then.
+    """
     clock = clock or SystemClock()
-    async with await Database.open(settings.paths.database) as db, open_models(settings, db, clock) as models:
-        library = await run_sync(_library, settings, clock)
-        intern = Intern(
-            settings, db, answering=models.answering, learning=models.learning, library=library, clock=clock
-        )
+    async with AsyncExitStack() as stack:
+        db: Database | KnowledgeError
+        try:
+            db = await stack.enter_async_context(await Database.open(settings.paths.database))
+        except KnowledgeError as error:
+            _log.warning("database_not_opened", reason=str(error))
+            db = error
+        usage = None if isinstance(db, KnowledgeError) else UsageLog(db)
+        models = await stack.enter_async_context(open_models(settings, usage, clock))
+        archive, topics = await run_sync(_stores, settings, clock)
+        intern = Intern(settings, db, models=models, archive=archive, topics=topics, clock=clock)
         try:
             yield intern
         finally:
             intern.close()
 
 
-def _library(settings: Settings, clock: Clock) -> Library:
-    paths = settings.paths
-    return Library(
-        kb_index=paths.index,
-        team_index=paths.team_index,
-        sources=SourceFolder(paths.sources, settings.kb.max_source_bytes),
-        topics=TopicLibrary(paths.topics),
-        archive=Archive(paths.raw, clock=clock),
-    )
+def _stores(settings: Settings, clock: Clock) -> tuple[Archive, TopicLibrary]:
+    """What answers read. Blocks; raises KnowledgeError."""
+    return Archive(settings.paths.raw, clock=clock), TopicLibrary(settings.paths.topics)

@@ -11,7 +11,6 @@ from intern.answering import offline as offline_answering
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY
 from intern.indexing import offline as offline_indexing
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC
-from intern.knowledge.database import Database
 from intern.knowledge.usage import UsageLog
 from intern.learning import offline as offline_learning
 from intern.learning.prompts import CLASSIFY, INTEGRATE
@@ -46,9 +45,9 @@ class Models(NamedTuple):
 
 
 @asynccontextmanager
-async def open_models(settings: Settings, db: Database, clock: Clock) -> AsyncGenerator[Models]:
-    """Open the models; what they cost is counted in the database. Raises ConfigError."""
-    usage = Usage(UsageLog(db), clock=clock)
+async def open_models(settings: Settings, log: UsageLog | None, clock: Clock) -> AsyncGenerator[Models]:
+    """Open the models; what they cost is kept in `log`, if there is one. Raises ConfigError."""
+    usage = Usage(log, clock=clock)
     templates = Templates(
         Path(settings.prompts.dir) if settings.prompts.dir else None,
         {

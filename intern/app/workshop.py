@@ -52,7 +52,9 @@ class Workshop:
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.posts = PostLedger(db, clock=clock)
         self.jobs = Jobs(db)
-        self._archivist = Archivist(self.archive, mask=settings.kb.mask_secrets)
+        self._archivist = Archivist(
+            self.archive, mask=settings.kb.mask_secrets, is_withdrawn=self.decisions.is_withdrawn
+        )
         self._filer = Filer(
             model=model,
             topics=self.topics,
@@ -106,17 +108,11 @@ class Workshop:
 
     async def refresh(self) -> Refreshed:
         """Bring both indices up to date."""
-        options, clock = self._settings.indexing, self._clock
         async with self._indexing:
-            topics = await refresh_topics(
-                self._model,
-                self.topics,
-                self._settings.paths.topics,
-                self._team_catalogue,
-                clock=clock,
-                options=options,
+            topics = await self._refresh_topics()
+            sources = await refresh_sources(
+                self._model, self.sources, self._kb_catalogue, clock=self._clock, options=self._settings.indexing
             )
-            sources = await refresh_sources(self._model, self.sources, self._kb_catalogue, clock=clock, options=options)
         return _joined(topics, sources)
 
     async def regenerate(self) -> Regenerated:
@@ -133,7 +129,8 @@ class Workshop:
                 options=self._settings.learning,
             )
             await run_sync(self.topics.reload)
-        await self.refresh()
+        async with self._indexing:
+            await self._refresh_topics()
         return done
 
     async def do(self, job: Job, look: Callable[[], None] = lambda: None) -> bytes:
@@ -152,6 +149,16 @@ class Workshop:
                 return msgspec.json.encode(pair)
             case unknown:
                 raise KnowledgeError(f"this version of intern knows no job {unknown!r}; update the one that is running")
+
+    async def _refresh_topics(self) -> Refreshed:
+        return await refresh_topics(
+            self._model,
+            self.topics,
+            self._settings.paths.topics,
+            self._team_catalogue,
+            clock=self._clock,
+            options=self._settings.indexing,
+        )
 
     async def _choose(self, pair: CapturedPair) -> Topic | Skip:
         entries = await run_sync(read_index, self._settings.paths.team_index)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from typing import Any
 
 import click
 
 from intern import __version__
+from intern.cli.ending import ReaderGoneError, ending_well
 
 # The first line of each command's help stands here, so that listing them imports none of them; a test compares.
 COMMANDS = {
@@ -43,6 +45,13 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click would end with 1 now, which is our word for "no answer".
+            raise ReaderGoneError from error
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="intern")
@@ -55,8 +64,6 @@ def cli(ctx: click.Context, config: str | None) -> None:
 
 def main() -> None:
     """Run the command line; the process ends with the command's exit code."""
-    from intern.cli.ending import ending_well
-
     # click knows whether a stream is a terminal, but not https://no-color.org.
     color = False if os.environ.get("NO_COLOR") else None
-    ending_well(lambda: cli(prog_name="intern", color=color))
+    ending_well(lambda: cli.main(prog_name="intern", color=color, standalone_mode=False))

@@ -8,7 +8,7 @@ import anyio
 import click
 import msgspec
 
-from intern.cli.options import say, settings_of
+from intern.cli.options import in_words, say, settings_of, show, show_json
 
 
 @click.command("ask")
@@ -30,17 +30,20 @@ def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) ->
     async def work() -> int:
         async with open_intern(settings) as intern:
             result = await intern.answer(Conversation((Message(role="user", text=question),)))
+            is_indexed = bool(await intern.entries())
         if as_json:
-            print(msgspec.json.encode(result).decode())
+            show_json(result)
         elif result.should_reply:
-            print(result.reply_text)
-            print()
-            for citation in result.citations:
-                print(f"Source: {citation.source_id}" + (f" <{citation.url}>" if citation.url else ""))
+            sources = [
+                f"Source: {each.source_id}" + (f" <{each.url}>" if each.url else "") for each in result.citations
+            ]
+            show("\n".join([result.reply_text or "", "", *sources]))
         elif result.reason in COULD_NOT_LOOK:
-            say(f"intern: could not look: {result.debug.get('error', result.reason)}")
+            say(f"intern: could not look: {(result.debug or {}).get('error', result.reason)}")
         else:
-            say(f"no answer: {result.reason}")
+            say(f"no answer: {in_words(result.reason)}")
+            if not is_indexed:
+                say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
         if trace and not as_json:
             say(msgspec.json.format(msgspec.json.encode(result.debug), indent=2).decode())
         if result.should_reply:

@@ -2,40 +2,86 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from errno import EDQUOT, EIO, ENOSPC
 from typing import NoReturn, cast
 
-from intern.errors import InternError
+import click
+
+from intern.errors import InternError, KnowledgeError
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED = 130  # 128 and SIGINT, as shells have it
+
+
+class ReaderGoneError(Exception):
+    """Whoever read our output has seen enough."""
 
 
 def ending_well(work: Callable[[], object]) -> NoReturn:
     """Run `work` and leave the process with the exit code that its end deserves."""
+    code = _code_of(work)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            _let_go(stream.fileno())
+            code = code or _code_for(error)
+    if code == INTERRUPTED:
+        # A thread may still wait for the keyboard, and Python would wait for it. All else is put away by now.
+        os._exit(code)
+    sys.exit(code)
+
+
+def _code_of(work: Callable[[], object]) -> int:
     try:
-        work()
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        sys.stderr.close()
-        sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:  # noqa: BLE001 the last word of the process; what is no InternError is shown whole
-        leaves = list(_leaves(error))
-        if all(isinstance(leaf, InternError) for leaf in leaves):
-            sys.exit(_say(leaf for leaf in leaves if isinstance(leaf, InternError)))
+        code = work()
+    except SystemExit as end:
+        code = end.code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    except BaseException as error:  # noqa: BLE001 the last word of the process; what is no InternError is shown whole
+        code = _code_for(error)
+    return code if isinstance(code, int) else 0
+
+
+def _code_for(error: BaseException) -> int:
+    leaves = [_of_the_disk(leaf) or leaf for leaf in _leaves(error)]
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+        return INTERRUPTED
+    bugs = [leaf for leaf in leaves if not isinstance(leaf, InternError | BrokenPipeError | ReaderGoneError)]
+    if bugs:
         traceback.print_exception(error)
-        sys.exit(BUG)
-    sys.exit(0)
+        return BUG
+    known = [leaf for leaf in leaves if isinstance(leaf, InternError)]
+    return _say(known) if known else 0
 
 
-def _say(errors: Iterator[InternError]) -> int:
+def _say(errors: Iterable[InternError]) -> int:
     said: dict[str, int] = {str(error): error.exit_code for error in errors}
     for line in said:
         print(f"intern: {line}", file=sys.stderr)
     return min(said.values())
+
+
+def _of_the_disk(error: BaseException) -> KnowledgeError | None:
+    """What a full or broken disk is to us, wherever it showed: our output may be a file."""
+    if not isinstance(error, OSError) or error.errno not in {ENOSPC, EDQUOT, EIO}:
+        return None
+    return KnowledgeError(f"{error.filename or 'the output'} cannot be written ({error.strerror})")
+
+
+def _let_go(fd: int) -> None:
+    """Send what may still be buffered to nowhere, or Python complains of it at its very end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, fd)
+    os.close(nowhere)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

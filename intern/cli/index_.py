@@ -6,9 +6,8 @@ import sys
 
 import anyio
 import click
-import msgspec
 
-from intern.cli.options import say, settings_of
+from intern.cli.options import say, settings_of, show_json
 
 
 @click.command("index")
@@ -27,7 +26,7 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
         async with open_intern(settings) as intern:
             refreshed = await intern.index()
         if as_json:
-            print(msgspec.json.encode(refreshed).decode())
+            show_json(refreshed)
         else:
             for path, reason in refreshed.skipped:
                 say(f"left out {path}: {reason}")

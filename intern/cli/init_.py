@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import click
 
 from intern.cli.options import say
 from intern.errors import ConfigError, KnowledgeError
+from intern.settings import CONFIG_FILE
 
 _FOLDERS = ("knowledge-base/sources", "team-knowledge/raw", "team-knowledge/topics")
 
@@ -24,14 +27,14 @@ def command(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in _FOLDERS:
             (folder / "data" / name).mkdir(parents=True, exist_ok=True)
-        config = folder / "intern.toml"
-        if config.exists():
-            say(f"{config} is there already; left as it is")
-        else:
+        config = folder / CONFIG_FILE
+        try:
             # Readable by its owner only: people put tokens into it.
-            config.touch(mode=0o600)
-            config.write_text(_example(), encoding="utf-8")
+            with open(config, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+                file.write(_example())
             say(f"wrote {config}")
+        except FileExistsError:
+            say(f"{config} is there already; left as it is")
     except OSError as error:
         raise KnowledgeError(f"{error.filename or folder}: cannot be written ({error.strerror})") from None
     say(f"put documents into {folder / 'data' / 'knowledge-base' / 'sources'}, then: intern index")

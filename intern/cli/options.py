@@ -1,15 +1,27 @@
-"""What several commands share: reading the settings, and where talk goes."""
+"""What several commands share: reading the settings, and where data and talk go."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from intern.settings import Settings, load_settings
+
+# What a terminal could take for a command of its own, and what UTF-8 cannot carry. Line breaks and tabs may stay.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_SILENCES = {
+    "not_a_question": "that is no question",
+    "not_answerable": "that is nothing that it answers",
+    "no_sources": "nothing in its knowledge is about that",
+    "no_answer": "its sources do not answer that",
+}
 
 
 def settings_of(
@@ -31,4 +43,30 @@ def settings_of(
 
 def say(text: str) -> None:
     """Talk: to stderr, so that stdout holds data only."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """Data for people."""
+    _write(printable(text).encode(sys.stdout.encoding, "backslashreplace"))
+
+
+def show_json(value: object) -> None:
+    """Data for scripts: one JSON object on a line, always UTF-8."""
+    _write(msgspec.json.encode(value))
+
+
+def printable(text: str) -> str:
+    """The text, with what a terminal would act on written out as an escape: answers may quote anybody."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def in_words(reason: str) -> str:
+    """Why there is no answer, for people."""
+    return f"{_SILENCES[reason]} ({reason})" if reason in _SILENCES else reason
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()

@@ -7,8 +7,9 @@ import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.resources import as_file, files
+from io import TextIOWrapper
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import anyio
 import click
@@ -17,7 +18,7 @@ from anyio.to_thread import run_sync
 
 from intern.actors.witness import Witness
 from intern.app.bot import open_sandbox
-from intern.cli.options import say, settings_of
+from intern.cli.options import in_words, printable, say, settings_of
 from intern.discord.sandbox import Sandbox
 from intern.domain import (
     AIResult,
@@ -37,6 +38,18 @@ from intern.observe.clock import SystemClock
 from intern.settings import Settings
 
 _TEAM_MEMBER = "mira"
+_IN_FOLDER = dict.fromkeys(
+    (
+        "index_path",
+        "index_cache_path",
+        "team_raw_dir",
+        "team_topics_dir",
+        "team_index_path",
+        "team_index_cache_path",
+        "qa_raw_last_processed_id",
+    ),
+    "",
+)
 _PATIENCE = 120.0  # seconds; a model on a slow machine takes its time
 
 
@@ -48,9 +61,9 @@ _PATIENCE = 120.0  # seconds; a model on a slow machine takes its time
 def command(ctx: click.Context, docs: Path | None, *, play: bool, data: Path | None) -> None:
     """Try the whole bot in the terminal, without Discord.
 
-    DOCS is a folder with your documents; without it, a bundled sample serves. Without an endpoint in the settings, no
-    model is used: answers are quotes. Type `alice: how do I …?` as a member, `@mira: …` as the team (a reply to the
-    last question), /topics, /why, /quit.
+    DOCS is a folder with your documents; without it, those in the --data folder serve, or else a bundled sample.
+    Without an endpoint in the settings, no model is used: answers are quotes. Type `alice: how do I …?` as a member,
+    `@mira: …` as the team (a reply to the last question), /topics, /why, /quit.
     """
     with _folders(docs, data) as (sources, folder):
         settings = settings_of(ctx, _overrides(sources, folder, play=play))
@@ -64,8 +77,9 @@ def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path
     """Where documents come from, and where the bot writes."""
     with tempfile.TemporaryDirectory(prefix="intern-") as temporary:
         folder = data or Path(temporary)
-        if docs is not None:
-            yield docs, folder
+        of_folder = folder / "knowledge-base" / "sources"
+        if docs is not None or of_folder.is_dir():
+            yield docs or of_folder, folder
             return
         packaged = files("intern") / "_sample"
         if packaged.is_dir():
@@ -83,7 +97,8 @@ def _overrides(sources: Path, folder: Path, *, play: bool) -> dict[str, dict[str
         "data": {"dir": str(folder)},
         # People in a terminal do not wait for a quiet window.
         "discord": {"message_batch_wait_seconds": 0.0 if play else 0.5},
-        "kb": {"sources_dir": str(sources), "settle_seconds": 0.1},
+        # Whatever else the settings say, nothing is written outside of the folder.
+        "kb": {**_IN_FOLDER, "sources_dir": str(sources), "settle_seconds": 0.1},
         "log": {"level": "warning"},
     }
 
@@ -119,9 +134,9 @@ class _Scene(Witness):
 
     def answered(self, request: AnswerRequest, result: AIResult) -> None:
         super().answered(request, result)
-        self.why = _in_words(result)
+        self.why = in_words(result.reason) or "answered"
         if not result.should_reply:
-            _margin(f"stays silent: {_in_words(result)}")
+            _margin(f"stays silent: {self.why}")
             self._now("done")
 
     def posted(self, reply: Reply, outcome: str) -> None:
@@ -187,6 +202,7 @@ async def _play(settings: Settings) -> int:
 
 async def _interact(settings: Settings) -> int:
     scene, sandbox = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER})
+    cast("TextIOWrapper", sys.stdin).reconfigure(errors="replace")  # whatever the keyboard or a file brings
     say(f"alice: …  asks as a member;  @{_TEAM_MEMBER}: …  replies as the team;  /topics  /why  /quit")
     async with _opened(settings, sandbox, scene):
         question: MessageId | None = None
@@ -252,7 +268,7 @@ async def _in_time(moment: Callable[[], Awaitable[object]]) -> None:
 
 
 async def _typed() -> str | None:
-    """A line from the person at the keyboard; None at the end."""
+    """A line from the person at the keyboard, or of a file; None at the end."""
     line = await run_sync(sys.stdin.readline, abandon_on_cancel=True)
     return line.strip() if line else None
 
@@ -262,20 +278,10 @@ def _show_topics(settings: Settings) -> None:
     for name in topics.names():
         click.echo(name)
         for block in topics.read(name):
-            click.echo(f"  {block.qa_id}  {block.turns[0].text.splitlines()[0] if block.turns[0].text else ''}")
+            question, *_ = *block.turns[0].text.splitlines(), ""
+            click.echo(f"  {block.qa_id}  {printable(question)}")
     if not topics.names():
         say("nothing was learned yet")
-
-
-def _in_words(result: AIResult) -> str:
-    words = {
-        "": "answered",
-        "not_a_question": "that is no question",
-        "not_answerable": "that is nothing that it answers",
-        "no_sources": "nothing in its knowledge is about that",
-        "no_answer": "its sources do not answer that",
-    }.get(result.reason, "")
-    return f"{words} ({result.reason})" if words and result.reason else words or result.reason
 
 
 def _say_aloud(line: _Line, note: str = "") -> None:
@@ -285,9 +291,9 @@ def _say_aloud(line: _Line, note: str = "") -> None:
 def _show_post(post: ChatMessage, sandbox: Sandbox) -> None:
     thread = next((place for place in sandbox.threads() if place.id == post.channel_id), None)
     if thread is not None:
-        click.secho(f"    in the thread “{thread.name}”", dim=True)
+        click.secho(f"    in the thread “{printable(thread.name)}”", dim=True)
     for line in post.text.splitlines():
-        click.echo(click.style("    intern │ ", fg="green") + line)
+        click.echo(click.style("    intern │ ", fg="green") + printable(line))
 
 
 def _margin(note: str) -> None:
