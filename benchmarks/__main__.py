@@ -6,9 +6,9 @@ import platform
 import sys
 from datetime import UTC, datetime
 
-from benchmarks import help_cpu, idle_memory
+from benchmarks import help_cpu, idle_memory, socket_to_batch
 
-BENCHMARKS = (help_cpu.measure, idle_memory.measure)
+BENCHMARKS = (help_cpu.measure, idle_memory.measure, socket_to_batch.measure)
 
 
 def main() -> int:

@@ -38,9 +38,14 @@ async def _resident_megabytes() -> float:
                 await discord.until(lambda: discord.gateway.heartbeats)
                 # Let it come to rest: a second heartbeat is a whole interval later.
                 await asyncio.sleep(3)
-                status = Path(f"/proc/{process.pid}/status").read_text()
+                megabytes = _resident(process.pid)
             finally:
                 process.terminate()
                 await process.wait()
+    return megabytes
+
+
+def _resident(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
     kilobytes = next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]
     return int(kilobytes) / 1024

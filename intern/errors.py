@@ -4,7 +4,8 @@
     ├── ConfigError              the operator must change a setting               exit code 2
     ├── ModelError               the language model could not give what we asked
     │   ├── ModelUnavailableError    down, slow or busy: asking later is worthwhile
-    │   │   └── ModelBudgetError         today's own budget is used up
+    │   │   ├── ModelBudgetError         today's own budget is used up
+    │   │   └── ModelAccessError         it lets us in only after somebody saw to it
     │   ├── ModelRefusedError        the endpoint will not answer this request
     │   └── ModelReplyError          it answered, but not what was asked for
     │       └── ModelReplyCutError       its reply was cut off by length
@@ -50,8 +51,15 @@ class ModelBudgetError(ModelUnavailableError):
     """Today's token budget leaves no room for this call; tomorrow (UTC) it will."""
 
 
+class ModelAccessError(ModelUnavailableError):
+    """The endpoint refuses us, whatever we ask: expired key, unknown model, wrong address.
+
+    Asking again at once will not help; once the operator or the provider saw to it, asking later will.
+    """
+
+
 class ModelRefusedError(ModelError):
-    """The endpoint will not answer this request, now or later: wrong key, unknown model, prompt too long."""
+    """The endpoint will not answer this one request, now or later: prompt too long, content filter."""
 
 
 class ModelReplyError(ModelError):

@@ -107,6 +107,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             message_batch_wait_seconds=self.discord.message_batch_wait_seconds,
             max_history_messages=self.discord.max_history_messages,
             max_history_chars=self.discord.max_history_chars,
+            modes={rule.id: rule.mode for rule in self.discord.channels},
+            default_mode=self.discord.default_mode,
+            max_question_age=self.discord.max_question_age,
         )
 
     @property
@@ -252,6 +255,12 @@ def _is_list(value: Any) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
+def _items(hint: Any) -> Mapping[str, Any]:
+    """What may stand in each table of a list of tables; nothing where it is no such list."""
+    kind, *_ = get_args(hint) or (None,)
+    return _shape(kind) if get_origin(hint) is tuple and isinstance(kind, type) and issubclass(kind, Struct) else {}
+
+
 # What may stand at each level: [llm.kb] is the one table inside a table.
 def _shape(kind: type[Struct]) -> dict[str, Any]:
     hints = get_type_hints(kind)
@@ -282,6 +291,9 @@ def _refuse_unknown(
             if not _is_table(value):
                 raise ConfigError(f"{place}: {above}{key} must be a table: write [{above}{key}]")
             _refuse_unknown(value, place, below, f"{above}{key}.")
+        elif (inside := _items(below)) and _is_list(value):
+            for item in filter(_is_table, value):
+                _refuse_unknown(item, place, inside, f"{above}{key}.")
 
 
 def _unknown(key: str) -> str:
@@ -311,8 +323,8 @@ def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
     """Every table and key there is."""
     for name, below in shape.items():
         yield above + name
-        if _is_table(below):
-            yield from _names(below, f"{above}{name}.")
+        inside = below if _is_table(below) else _items(below)
+        yield from _names(inside, f"{above}{name}.")
 
 
 def _lay_variable(raw: dict[str, Any], name: str, value: str, place: str) -> str:
@@ -338,8 +350,16 @@ def _hint(steps: list[str]) -> Any:
     return hint
 
 
+def _choices(key: str) -> tuple[str, ...]:
+    """The words that may stand at a key, which may be one of a list's tables."""
+    *above, last = key.split(".")
+    hint = _hint([*above, last])
+    return get_args(_items(_hint(above)).get(last) if hint is None else hint)
+
+
 def _is_text(hint: Any) -> bool:
-    return hint in {str, Secret, Path} or get_origin(hint) is Literal
+    # An id is a string under a name of its own.
+    return getattr(hint, "__supertype__", hint) in {str, Secret, Path} or get_origin(hint) is Literal
 
 
 def _toml_value(key: str, value: str, place: str) -> Any:
@@ -422,13 +442,19 @@ def _is_unicode(text: str) -> bool:
 
 def _with_ids_as_text(raw: Any) -> Any:
     """Ids are strings to us; people write them as numbers too."""
+    if _is_list(raw):
+        return [_with_ids_as_text(item) for item in raw]
     if not _is_table(raw):
         return raw
-    return {key: _texts(value) if key.endswith("_ids") else _with_ids_as_text(value) for key, value in raw.items()}
+    return {key: _id_as_text(key, value) for key, value in raw.items()}
 
 
-def _texts(items: Any) -> Any:
-    return [str(item) if type(item) is int else item for item in items] if _is_list(items) else items
+def _id_as_text(key: str, value: Any) -> Any:
+    if key.endswith("_ids") and _is_list(value):
+        return [str(each) if type(each) is int else each for each in value]
+    if key == "id" or key.endswith("_role_id"):
+        return str(value) if type(value) is int else value
+    return _with_ids_as_text(value)
 
 
 def _decode_special(kind: type, value: Any) -> Any:
@@ -476,8 +502,7 @@ def _explained(error: msgspec.ValidationError) -> tuple[str, str]:
     if _hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
         return f"{key}.{first}", rest
     if what.startswith("Invalid enum value"):  # it goes on with the value
-        choices = get_args(_hint(key.split(".")))
-        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in choices)
+        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in _choices(key))
     found = _TYPE.fullmatch(what)
     if found is None:
         return key, what[:1].lower() + what[1:]

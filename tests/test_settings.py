@@ -184,6 +184,26 @@ def test_ids_may_be_numbers() -> None:
     assert settings.discord.team_role_ids == ("3",)
 
 
+def test_channels_have_modes_and_any_id_may_be_a_number() -> None:
+    settings = loaded(
+        "[discord]\nlisted_channel_ids = [7]\nhandoff_role_id = 8\ndefault_mode = 'mention_only'\n"
+        "[[discord.channels]]\nid = 5\nmode = 'off'\n[[discord.channels]]\nid = '6'\nmode = 'answer'"
+    )
+    assert settings.conversations.modes == {"5": "off", "6": "answer"}
+    assert settings.conversations.default_mode == "mention_only"
+    assert (settings.discord.listed_channel_ids, settings.discord.handoff_role_id) == (("7",), "8")
+
+
+def test_a_variable_may_hold_channels_and_a_single_id() -> None:
+    settings = loaded(
+        INTERN__DISCORD__CHANNELS='[{ id = 5, mode = "off" }]',
+        INTERN__DISCORD__HANDOFF_ROLE_ID="8",
+        INTERN__DISCORD__DEFAULT_MODE="capture_only",
+    )
+    assert settings.conversations.modes == {"5": "off"}
+    assert (settings.discord.handoff_role_id, settings.discord.default_mode) == ("8", "capture_only")
+
+
 # What is said of a wrong one.
 
 
@@ -220,6 +240,7 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(text: str, said: str)
         ("INTERN__TOKEN", "there is no setting token; did you mean discord.token?"),
         ("INTERN__DISCORD", "discord is a table; name one key of it, as in INTERN__DISCORD__TOKEN"),
         ("INTERN__LLM__KB", "llm.kb is a table; name one key of it, as in INTERN__LLM__KB__PROVIDER"),
+        ("INTERN__DISCORD__CHANNELS__ID", "there is no setting discord.channels.id"),
         ("INTERN__DISCORD__TOKEN__MORE", "there is no setting discord.token.more"),
         ("INTERN__", "there is no setting "),
         ("INTERN__LLM_KB__MODEL", "there is no setting llm_kb.model; did you mean llm.kb.model?"),
@@ -271,6 +292,25 @@ def test_an_unknown_variable_is_named(variable: str, said: str) -> None:
         ("[discord]\nmessage_batch_wait_seconds = -1", "discord.message_batch_wait_seconds: expected a number of at"),
         ("[discord]\nmax_history_messages = -1", "discord.max_history_messages: expected a whole number of at least 0"),
         ("[discord]\nmax_history_chars = 0", "discord.max_history_chars: expected a whole number of at least 1"),
+        (f'[[discord.channels]]\nid = "{CANARY}"\nmode = "off"', "discord.channels: must hold Discord's ids"),
+        (
+            f'[[discord.channels]]\nid = 1\nmode = "{CANARY}"',
+            'discord.channels.mode: expected one of "answer", "mention_only", "capture_only", "off"',
+        ),
+        ("[[discord.channels]]\nid = 1", "discord.channels: object missing required field `mode`"),
+        ("[[discord.channels]]\nid = 1\nmod = 1", "there is no setting discord.channels.mod; did you mean discord.ch"),
+        (
+            "[[discord.channels]]\nid = 1\nmode = 'off'\n[[discord.channels]]\nid = '1'\nmode = 'answer'",
+            "discord.channels: must name each channel once",
+        ),
+        ("[discord]\nchannels = [1]", "discord.channels: expected a table, got a whole number"),
+        ("[discord]\nchannels = 1", 'discord.channels: expected a list like ["1", "2"], got a whole number'),
+        (f'[discord]\nhandoff_role_id = "{CANARY}"', "discord.handoff_role_id: must hold Discord's ids"),
+        (f'[discord]\nlisted_channel_ids = ["{CANARY}"]', "discord.listed_channel_ids: must hold Discord's ids"),
+        (f'[discord]\ndefault_mode = "{CANARY}"', 'discord.default_mode: expected one of "answer"'),
+        ("[discord]\nmax_questions_per_user_per_hour = -1", "discord.max_questions_per_user_per_hour: expected a who"),
+        ("[discord]\nmax_question_age = 0", "discord.max_question_age: expected a number greater than 0"),
+        ("[discord]\nfirst_lookback = -1", "discord.first_lookback: expected a number of at least 0"),
         ("[ai]\nmax_sources = 0", "ai.max_sources: expected a whole number of at least 1"),
         ("[ai]\nmax_answer_chars = -5", "ai.max_answer_chars: expected a whole number of at least 1"),
         ("[ai]\nrequest_timeout_seconds = 0.0", "ai.request_timeout_seconds: expected a number greater than 0"),

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
-from anyio import CancelScope, EndOfStream, current_time
+from anyio import CancelScope, EndOfStream, current_time, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from intern.actors.router import Settles
 from intern.conversations.batching import Batches
-from intern.domain import Batch, MessageEvent
+from intern.domain import Batch, Heard, LateChange, MessageRead, MessagesDeleted
+from intern.observe.clock import Clock
 
 
 async def batcher(
-    inbox: MemoryObjectReceiveStream[MessageEvent], batches: MemoryObjectSendStream[Batch], *, open_batches: Batches
+    inbox: MemoryObjectReceiveStream[Heard],
+    batches: MemoryObjectSendStream[Batch | LateChange],
+    *,
+    open_batches: Batches,
+    settles: Settles,
+    clock: Clock,
+    flush: bool,
 ) -> None:
-    """Send each batch once its author paused for the window; at the end of the inbox, those still open too."""
+    """Send each batch once its author paused for the window, and each change to a message that was sent before.
+
+    A message that is deleted in the window is settled here, all others by whoever ends their batch. Those still open
+    at the end of the inbox are sent too if `flush` is set; else they stay unsettled, and come back from history.
+    """
+
+    async def take(event: Heard) -> None:
+        # How long ago, by the message's own time; only for those that the gateway did not tell right now, because our
+        # clock and Discord's need not agree.
+        age = (clock.now() - event.message.at).total_seconds() if isinstance(event, MessageRead) else 0.0
+        late = open_batches.add(event, current_time(), max(0.0, age))
+        if isinstance(event, MessagesDeleted):
+            left = late.message_ids if isinstance(late, MessagesDeleted) else ()
+            settles.settle(event.channel_id, [gone for gone in event.message_ids if gone not in left])
+        if late is not None:
+            await batches.send(late)
+
     async with inbox, batches:
         ended = False
         while not ended:
-            with CancelScope(deadline=open_batches.next_deadline()):
-                try:
-                    open_batches.add(await inbox.receive(), current_time())
-                except EndOfStream:
-                    ended = True
-            for batch in open_batches.flush() if ended else open_batches.due(current_time()):
+            event = None
+            if open_batches.is_full and inbox.statistics().open_send_streams:
+                # What waits upstream is felt there. Nobody wakes us should they all leave, so look now and then.
+                await sleep_until(min(open_batches.next_deadline(), current_time() + 1))
+            else:
+                with CancelScope(deadline=open_batches.next_deadline()):
+                    try:
+                        event = await inbox.receive()
+                    except EndOfStream:
+                        ended = True
+            if event is not None:
+                await take(event)
+            for batch in open_batches.due(current_time()):
                 await batches.send(batch)
+        for batch in open_batches.flush() if flush else ():
+            await batches.send(batch)

@@ -1,7 +1,8 @@
-"""The capturer is the durable edge: once it has nudged, a team answer is safe on disk."""
+"""The capturer is the durable edge: once it has settled, a team answer is safe on disk."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -9,7 +10,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from intern.actors.nudges import nudge
 from intern.actors.witness import Witness
 from intern.conversations.capturing import capture_of
-from intern.domain import Archived, Capture, CapturedPair, CaptureRequest
+from intern.domain import Archived, Capture, CapturedPair, CaptureRequest, ChannelId, MessageId
 
 
 class Keeper(Protocol):
@@ -20,11 +21,20 @@ class Keeper(Protocol):
         ...
 
 
+class Settles(Protocol):
+    """Hears of messages that need not be handled again after a restart."""
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
+        """These messages of a channel are done with."""
+        ...
+
+
 async def capturer(
     inbox: MemoryObjectReceiveStream[CaptureRequest],
     archived: MemoryObjectSendStream[Archived],
     *,
     keeper: Keeper,
+    settles: Settles,
     witness: Witness,
 ) -> None:
     """Archive each capture, in order, until the inbox ends.
@@ -37,3 +47,5 @@ async def capturer(
             if pair is not None:
                 witness.captured(pair)
                 nudge(archived, Archived())
+            if request.settles:
+                settles.settle(request.channel_id, request.settles)

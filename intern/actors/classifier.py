@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from typing import Protocol
 
-from anyio import sleep
+from anyio import CancelScope, get_cancelled_exc_class, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from intern.actors.guard import surviving
 from intern.actors.nudges import Log, follow
 from intern.actors.pauses import Pauses, growing_pauses
 from intern.actors.witness import Witness
 from intern.domain import Archived, CapturedPair, Failed, Filing, QAId, Skip, Topic
-from intern.errors import KnowledgeError, ModelError, ModelUnavailableError
+from intern.errors import InternError, ModelError, ModelUnavailableError
+from intern.learning.filing import GivenUp
 from intern.observe.log import get_logger
+
+MOST_ATTEMPTS = 3  # what ended the process this often will do so again
 
 _log = get_logger(__name__)
 
@@ -26,6 +31,33 @@ class TopicChooser(Protocol):
         ...
 
 
+class Attempts(Protocol):
+    """How often work on a pair was begun and did not end (see `intern.knowledge.attempts`)."""
+
+    async def begin(self, qa_id: QAId, /) -> int:
+        """Count an attempt, on disk before the work begins; how many there were, this one included."""
+        ...
+
+    async def clear(self, qa_id: QAId, /) -> None:
+        """Forget a pair's attempts; harmless where there were none."""
+        ...
+
+
+class Uncounted:
+    """For work that no crash can repeat."""
+
+    async def begin(self, qa_id: QAId, /) -> int:
+        """Always the first."""
+        del qa_id
+        return 1
+
+    async def clear(self, qa_id: QAId, /) -> None:
+        """Nothing to forget."""
+
+
+UNCOUNTED = Uncounted()
+
+
 async def classifier(
     archive: Log[CapturedPair, QAId],
     nudges: MemoryObjectReceiveStream[Archived],
@@ -34,25 +66,63 @@ async def classifier(
     after: QAId | None,
     chooser: TopicChooser,
     witness: Witness,
+    attempts: Attempts = UNCOUNTED,
     pauses: Pauses = growing_pauses,
 ) -> None:
-    """File each pair after `after`, in order, until the nudges end; then let the integrator finish too."""
+    """File each pair after `after`, in order, until the nudges end; then let the integrator finish too.
+
+    An attempt on a pair is open from here until the integrator, given the same `attempts`, has its decision. A pair
+    with MOST_ATTEMPTS open ones is given up.
+    """
     followed = follow(archive, nudges, after=after, position_of=lambda pair: pair.qa_id)
     async with nudges, filings, aclosing(followed) as pairs:
+        given_up = False
         async for pair in pairs:
-            filing = Filing(pair=pair, choice=await _choice(pair, chooser, pauses))
-            witness.classified(filing)
-            await filings.send(filing)
+            if given_up:
+                # It was in work beside that one whenever the process ended, and is not to blame for it.
+                await forget_attempts(attempts, pair.qa_id)
+            async with forgotten_when_cancelled(attempts, pair.qa_id):
+                filing = Filing(pair=pair, choice=await _choice(pair, chooser, attempts, pauses))
+                given_up = isinstance(filing.choice, GivenUp)
+                witness.classified(filing)
+                await filings.send(filing)
 
 
-async def _choice(pair: CapturedPair, chooser: TopicChooser, pauses: Pauses) -> Topic | Skip | Failed:
+async def _choice(
+    pair: CapturedPair, chooser: TopicChooser, attempts: Attempts, pauses: Pauses
+) -> Topic | Skip | Failed:
     for pause in pauses():
         try:
+            if await attempts.begin(pair.qa_id) > MOST_ATTEMPTS:
+                _log.error("qa_pair_given_up", qa_id=pair.qa_id, attempts=MOST_ATTEMPTS)
+                return GivenUp(
+                    reason=f"{MOST_ATTEMPTS} attempts to file it did not finish: the process ended each time"
+                )
             return await chooser.choose_topic(pair)
-        except ModelUnavailableError as error:
+        except InternError as error:
+            if isinstance(error, ModelError) and not isinstance(error, ModelUnavailableError):
+                _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
+                return Failed(reason=str(error))
+            event = "llm_classification_failed" if isinstance(error, ModelError) else "classification_delayed"
+            _log.warning(event, qa_id=pair.qa_id, reason=str(error), again_in_seconds=pause)
             # Whoever comes behind would meet the same closed door; the archive holds them all until it opens.
-            _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error), again_in_seconds=pause)
+            await forget_attempts(attempts, pair.qa_id)
             await sleep(pause)
-        except (ModelError, KnowledgeError) as error:
-            return Failed(reason=str(error))
     raise AssertionError("the pauses never end")
+
+
+async def forget_attempts(attempts: Attempts, qa_id: QAId) -> None:
+    """Work on a pair came to an end that was no crash."""
+    with surviving("attempts", qa_id=qa_id):
+        await attempts.clear(qa_id)
+
+
+@asynccontextmanager
+async def forgotten_when_cancelled(attempts: Attempts, qa_id: QAId) -> AsyncGenerator[None]:
+    """A calm shutdown in the midst of a pair is no fault of the pair."""
+    try:
+        yield
+    except get_cancelled_exc_class():
+        with CancelScope(shield=True):
+            await forget_attempts(attempts, qa_id)
+        raise

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import msgspec
 from anyio import sleep
 
 from intern.actors.guard import surviving
-from intern.errors import InternError
+from intern.errors import ConfigError, InternError
 from intern.knowledge.jobs import Job
 from intern.observe.log import get_logger
 
@@ -50,8 +51,15 @@ async def _do(job: Job, jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -
     try:
         result = await do(job)
     except InternError as error:
-        await jobs.finish(job.id, error=str(error), exit_code=error.exit_code)
-        _log.warning("job_failed", job_id=job.id, job_kind=job.kind, reason=str(error))
+        await _fail(job, jobs, str(error), error.exit_code)
+    except msgspec.DecodeError as error:
+        # Stores say themselves when they cannot read; so this is the payload, and anybody may have written it.
+        await _fail(job, jobs, f"this {job.kind} job cannot be understood: {error}", ConfigError.exit_code)
     else:
         await jobs.finish(job.id, result=result)
         _log.info("job_finished", job_id=job.id, job_kind=job.kind)
+
+
+async def _fail(job: Job, jobs: JobQueue, reason: str, exit_code: int) -> None:
+    await jobs.finish(job.id, error=reason, exit_code=exit_code)
+    _log.warning("job_failed", job_id=job.id, job_kind=job.kind, reason=reason)

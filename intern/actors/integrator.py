@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar
 
-from anyio import sleep
+from anyio import CancelScope, EndOfStream, WouldBlock, create_memory_object_stream, create_task_group, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from intern.actors.classifier import UNCOUNTED, Attempts, forget_attempts, forgotten_when_cancelled
 from intern.actors.guard import surviving
 from intern.actors.nudges import nudge
 from intern.actors.pauses import Pauses, growing_pauses
 from intern.actors.witness import Witness
-from intern.domain import Decision, Filing, SourceChanged
-from intern.errors import ModelUnavailableError
+from intern.domain import Decision, Filing, MessageId, SourceChanged, TopicName, Withdrawal
+from intern.errors import InternError, KnowledgeError, ModelError
 from intern.observe.log import get_logger
+
+T = TypeVar("T")
 
 _log = get_logger(__name__)
 
@@ -22,31 +28,116 @@ class Filer(Protocol):
     """Puts a pair where it belongs, and records what was done."""
 
     async def file(self, filing: Filing, /) -> Decision:
-        """What was done, on disk already. Raises ModelUnavailableError while the model is away."""
+        """What was done, on disk already.
+
+        Raises ModelUnavailableError while the model is away, KnowledgeError where the disk fails; nothing is decided
+        then, and the same filing may come again.
+        """
+        ...
+
+    async def withdraw(self, message_ids: Sequence[MessageId], /) -> Decision | None:
+        """Write down that messages teach nothing any more; None where that is known. Soon done; raises KnowledgeError.
+
+        Nothing that is filed afterwards holds them.
+        """
+        ...
+
+    async def clear_withdrawn(self) -> Sequence[TopicName]:
+        """Take what was withdrawn out of the topics, and say which changed. May wait long; raises KnowledgeError."""
         ...
 
 
 async def integrator(
     inbox: MemoryObjectReceiveStream[Filing],
+    withdrawals: MemoryObjectReceiveStream[Withdrawal],
     changed: MemoryObjectSendStream[SourceChanged],
     *,
     filer: Filer,
     witness: Witness,
+    attempts: Attempts = UNCOUNTED,
     pauses: Pauses = growing_pauses,
 ) -> None:
-    """Carry out each filing, in order, until the inbox ends."""
-    async with inbox, changed:
+    """Carry out each filing, in order, and each withdrawal, until both inboxes end.
+
+    No filing is passed over: the cursor would pass it, too, and nobody would look for it again. `attempts` are those
+    that the classifier began.
+
+    A withdrawal is written down at once, whatever a model or a regeneration is busy with, for Discord tells of a
+    deletion only once. Those that came before a cancellation are, too.
+    """
+    withdrawn, to_clear = create_memory_object_stream[None](1)
+    nudge(withdrawn, None)  # a killed run may have left something undone
+    async with inbox, withdrawals, changed, withdrawn, to_clear, create_task_group() as tg:
+        tg.start_soon(partial(_write_down, withdrawals, withdrawn, filer, witness, pauses))
+        tg.start_soon(partial(_clear, to_clear, changed, filer, pauses))
         async for filing in inbox:
-            with surviving("integrator", qa_id=filing.pair.qa_id):
-                witness.decided(await _file(filing, filer, pauses))
-                nudge(changed, SourceChanged())
+            async with forgotten_when_cancelled(attempts, filing.pair.qa_id):
+                decision = await _file(filing, filer, attempts, pauses)
+            witness.decided(decision)
+            nudge(changed, SourceChanged())
 
 
-async def _file(filing: Filing, filer: Filer, pauses: Pauses) -> Decision:
+async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses) -> Decision:
+    qa_id = filing.pair.qa_id
+    is_counted = True  # by the classifier
     for pause in pauses():
         try:
-            return await filer.file(filing)
-        except ModelUnavailableError as error:
-            _log.warning("llm_integration_failed", qa_id=filing.pair.qa_id, reason=str(error), again_in_seconds=pause)
+            if not is_counted:
+                await attempts.begin(qa_id)
+                is_counted = True
+            decision = await filer.file(filing)
+        except InternError as error:
+            event = "llm_integration_failed" if isinstance(error, ModelError) else "filing_delayed"
+            _log.warning(event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
+            await forget_attempts(attempts, qa_id)
+            is_counted = False
+            await sleep(pause)
+        else:
+            await forget_attempts(attempts, qa_id)
+            return decision
+    raise AssertionError("the pauses never end")
+
+
+async def _write_down(
+    withdrawals: MemoryObjectReceiveStream[Withdrawal],
+    withdrawn: MemoryObjectSendStream[None],
+    filer: Filer,
+    witness: Witness,
+    pauses: Pauses,
+) -> None:
+    async def note(withdrawal: Withdrawal) -> None:
+        with CancelScope(shield=True):  # an append, so it is soon done
+            if (decision := await filer.withdraw(withdrawal.message_ids)) is not None:
+                witness.decided(decision)
+                nudge(withdrawn, None)
+
+    with withdrawn:
+        try:
+            async for withdrawal in withdrawals:
+                await _persistently(partial(note, withdrawal), pauses)
+        finally:
+            with surviving("integrator"), suppress(WouldBlock, EndOfStream):
+                while True:
+                    await note(withdrawals.receive_nowait())
+
+
+async def _clear(
+    to_clear: MemoryObjectReceiveStream[None],
+    changed: MemoryObjectSendStream[SourceChanged],
+    filer: Filer,
+    pauses: Pauses,
+) -> None:
+    async for _ in to_clear:
+        if await _persistently(filer.clear_withdrawn, pauses):
+            nudge(changed, SourceChanged())
+
+
+async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses) -> T:
+    """Try until the disk takes it."""
+    for pause in pauses():
+        try:
+            return await act()
+        except KnowledgeError as error:
+            _log.error("withdrawal_delayed", reason=str(error), again_in_seconds=pause)
             await sleep(pause)
     raise AssertionError("the pauses never end")

@@ -1,15 +1,38 @@
-"""The listener takes what the gateway delivers and never makes it wait: the heartbeat depends on that."""
+"""The listener takes what the gateway delivers and never makes it wait: the heartbeat depends on that.
+
+What does not fit lives on in Discord's history: its channel falls behind and is read over REST. So nothing is lost but
+interactions, which nobody could answer in time, and changes beyond those that may wait here.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from anyio import WouldBlock
+from anyio import Event, WouldBlock, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
+from msgspec.structs import replace
 
-from intern.domain import MessageEvent
+from intern.actors.nudges import nudge
+from intern.conversations.attendance import Attendance, everywhere
+from intern.domain import (
+    Channel,
+    ChatMessage,
+    FellBehind,
+    GatewayEvent,
+    Heard,
+    Interaction,
+    LateChange,
+    MessageCreated,
+    MessageEdited,
+    MessagesDeleted,
+    SessionStarted,
+)
+from intern.errors import InternError
 from intern.observe.log import get_logger
+
+WAITING_CHANGES = 1000  # edits and deletions that found no room; a message that fell behind needs none
 
 _log = get_logger(__name__)
 
@@ -17,28 +40,118 @@ _log = get_logger(__name__)
 class Gateway(Protocol):
     """A connection that tells what happens on Discord."""
 
-    async def listen(self, deliver: Callable[[MessageEvent], None], /) -> None:
+    async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
         """Call `deliver` for each event, in order, until cancelled.
 
+        A new session tells nothing of a server before its SessionStarted.
         Raises ConfigError where Discord refuses us for good, DiscordError where the connection cannot be had.
         """
         ...
 
 
-async def listener(gateway: Gateway, events: MemoryObjectSendStream[MessageEvent]) -> None:
-    """Hand on each event until cancelled; then close the stream, so that everybody behind can finish."""
+async def listener(
+    gateway: Gateway,
+    events: MemoryObjectSendStream[Heard],
+    interactions: MemoryObjectSendStream[Interaction],
+    behind: MemoryObjectSendStream[FellBehind],
+    *,
+    attendance: Attendance,
+    admits: Callable[[Channel], bool] = everywhere,
+) -> None:
+    """Hand on each event until cancelled; then close the streams, so that everybody behind can finish.
 
-    def deliver(event: MessageEvent) -> None:
-        try:
-            events.send_nowait(event)
-        except WouldBlock:
-            # hikari knows no back-pressure: what does not fit is named here and lives on in Discord's history.
-            _log.error("event_shed", event_kind=type(event).__name__, **_place(event))
+    What was missed in a channel that `admits` refuses when a session starts is not read.
+    """
+    failure: InternError | None = None
+    async with events, interactions, behind:
+        ear = _Ear(events, interactions, behind, attendance, admits)
+        async with create_task_group() as tg:
+            tg.start_soon(ear.send_changes)
+            try:
+                await gateway.listen(ear.hear)
+            except InternError as error:  # raised below, where no task group wraps it
+                failure = error
+            tg.cancel_scope.cancel()
+        if failure:
+            raise failure
 
-    async with events:
-        await gateway.listen(deliver)
+
+class _Ear:
+    def __init__(
+        self,
+        events: MemoryObjectSendStream[Heard],
+        interactions: MemoryObjectSendStream[Interaction],
+        behind: MemoryObjectSendStream[FellBehind],
+        attendance: Attendance,
+        admits: Callable[[Channel], bool],
+    ) -> None:
+        self._events = events
+        self._interactions = interactions
+        self._behind = behind
+        self._attendance = attendance
+        self._admits = admits
+        self._changes: deque[LateChange] = deque()
+        self._waiting = Event()
+
+    def hear(self, event: GatewayEvent) -> None:
+        match event:
+            case MessageCreated(message=message):
+                self._created(message)
+            case MessageEdited(message=message):
+                if not self._attendance.will_read(message.channel_id, message.id):
+                    self._changed(event)
+            case MessagesDeleted(channel_id=channel_id, message_ids=ids):
+                read = tuple(each for each in ids if not self._attendance.will_read(channel_id, each))
+                if read:
+                    self._changed(replace(event, message_ids=read))
+            case SessionStarted():
+                self._attendance.session(event, self._admits)
+                nudge(self._behind, FellBehind())
+            case _:
+                try:
+                    self._interactions.send_nowait(event)
+                except WouldBlock:
+                    _log.error("interaction_shed", event_kind=type(event).__name__)
+
+    async def send_changes(self) -> None:
+        """Hand on the changes that found no room, in order."""
+        while True:
+            await self._waiting.wait()
+            while self._changes:
+                await self._events.send(self._changes[0])
+                self._changes.popleft()
+            self._waiting = Event()
+
+    def _created(self, message: ChatMessage) -> None:
+        if not self._attendance.is_live(message):
+            self._fall_behind(message)
+        elif not self._attendance.knows(message):
+            try:
+                self._events.send_nowait(MessageCreated(message=message))
+            except WouldBlock:
+                self._fall_behind(message)
+            else:
+                self._attendance.begin(message)
+
+    def _fall_behind(self, message: ChatMessage) -> None:
+        if self._attendance.fall_behind(message):
+            _log.info("channel_fell_behind", channel_id=message.channel_id, message_id=message.id)
+            nudge(self._behind, FellBehind())
+
+    def _changed(self, event: LateChange) -> None:
+        if not self._changes:
+            try:
+                self._events.send_nowait(event)
+            except WouldBlock:
+                pass
+            else:
+                return
+        if len(self._changes) < WAITING_CHANGES:
+            self._changes.append(event)
+            self._waiting.set()
+        else:
+            _log.error("change_shed", event_kind=type(event).__name__, channel_id=_channel_of(event))
 
 
-def _place(event: MessageEvent) -> dict[str, str]:
-    message = getattr(event, "message", None)
-    return {"channel_id": message.channel_id, "message_id": message.id} if message else {}
+def _channel_of(event: LateChange) -> str:
+    return event.message.channel_id if isinstance(event, MessageEdited) else event.channel_id

@@ -9,38 +9,48 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from anyio import Event, create_memory_object_stream, create_task_group, current_time
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from intern.actors import poster, responder
+from intern.actors.backfill import Pages, backfill
 from intern.actors.batcher import batcher
 from intern.actors.capturer import Keeper, capturer
-from intern.actors.classifier import TopicChooser, classifier
+from intern.actors.classifier import Attempts, TopicChooser, classifier
 from intern.actors.clerk import JobQueue, clerk
 from intern.actors.indexer import Indices, indexer
 from intern.actors.integrator import Filer, integrator
+from intern.actors.interactions import Desk, Registry, Responses, interactions
 from intern.actors.listener import Gateway, listener
+from intern.actors.marker import MarkKeeper, marker
 from intern.actors.nudges import Log, nudge
-from intern.actors.poster import Posts, poster
-from intern.actors.responder import Answers, responder
 from intern.actors.router import Dispatch, router
 from intern.actors.scout import scout
 from intern.actors.witness import Witness
+from intern.conversations.attendance import Attendance
 from intern.conversations.batching import Batches
+from intern.conversations.late import LateChanges
 from intern.domain import (
     AnswerRequest,
     Archived,
     Batch,
     CapturedPair,
     CaptureRequest,
+    Channel,
+    FellBehind,
     Filing,
-    MessageEvent,
+    Heard,
+    Interaction,
+    LateChange,
     QAId,
     Reply,
     SourceChanged,
+    Withdrawal,
 )
 from intern.knowledge.jobs import Job
+from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 
 T = TypeVar("T")
@@ -64,14 +74,20 @@ class Wire(Generic[T]):
         return create_memory_object_stream[T](self.size)
 
 
-# A burst: the gateway cannot wait. At 1 KB a message this is a megabyte.
-EVENTS = Wire[MessageEvent](MessageEvent, ("listener",), "batcher", 1000)
+# A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind.
+EVENTS = Wire[Heard](Heard, ("listener", "backfill"), "batcher", 1000)
+# A nudge: attendance holds which channels are behind.
+BEHIND = Wire[FellBehind](FellBehind, ("listener",), "backfill", 1)
+# Discord waits 3 s for a sign; as many as the actor has in work may queue, more could not be served in time.
+INTERACTIONS = Wire[Interaction](Interaction, ("listener",), "interactions", 64)
 # The router works on several at once; whatever waits here would wait in a quiet window otherwise.
-BATCHES = Wire[Batch](Batch, ("batcher",), "router", 16)
+BATCHES = Wire[Batch | LateChange](Batch | LateChange, ("batcher",), "router", 16)
 # A late answer helps nobody: questions beyond this are shed, named and counted.
-ANSWERS = Wire[AnswerRequest](AnswerRequest, ("router",), "responder", 16)
+ANSWERS = Wire[AnswerRequest | Withdrawal](AnswerRequest | Withdrawal, ("router",), "responder", 16)
 # An append takes a millisecond; the router waits when the disk is slower.
-CAPTURES = Wire[CaptureRequest](CaptureRequest, ("router",), "capturer", 16)
+CAPTURES = Wire[CaptureRequest](CaptureRequest, ("router", "interactions"), "capturer", 16)
+# Written down at once, whatever a model is busy with.
+WITHDRAWALS = Wire[Withdrawal](Withdrawal, ("router",), "integrator", 16)
 # A nudge: the archive holds the rest.
 ARCHIVED = Wire[Archived](Archived, ("capturer", "clerk"), "classifier", 1)
 # None ahead: a pair is classified knowing the topics that those before it opened.
@@ -81,10 +97,19 @@ CHANGES = Wire[SourceChanged](SourceChanged, ("integrator", "scout", "clerk"), "
 # Replies are few and small; one that waits for Discord must not hold up a model call that is done.
 REPLIES = Wire[Reply](Reply, ("responder",), "poster", 16)
 
-WIRES: tuple[Wire[MessageEvent] | Wire[Batch] | Wire[AnswerRequest] | Wire[CaptureRequest] | Wire[Archived]
-             | Wire[Filing] | Wire[SourceChanged] | Wire[Reply], ...] = (
-    EVENTS, BATCHES, ANSWERS, CAPTURES, ARCHIVED, FILINGS, CHANGES, REPLIES,
-)  # fmt: skip
+WIRES: tuple[Wire[Any], ...] = (
+    EVENTS,
+    BEHIND,
+    INTERACTIONS,
+    BATCHES,
+    ANSWERS,
+    CAPTURES,
+    WITHDRAWALS,
+    ARCHIVED,
+    FILINGS,
+    CHANGES,
+    REPLIES,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +117,26 @@ class Parts:
     """All that the actors work with."""
 
     gateway: Gateway
+    admits: Callable[[Channel], bool]
+    attendance: Attendance
+    pages: Pages
+    marks: MarkKeeper
     open_batches: Batches
+    clock: Clock
     dispatch: Dispatch
+    late: LateChanges
     keeper: Keeper
+    attempts: Attempts
     archive: Log[CapturedPair, QAId]
     archived_until: QAId | None
     """The newest pair that was decided; the classifier begins behind it."""
     chooser: TopicChooser
     filer: Filer
     indices: Indices
-    answers: Answers
-    posts: Posts
+    responding: responder.Collaborators
+    posting: poster.Collaborators
+    desk: Desk
+    responses: Answering
     jobs: JobQueue
     do_job: Callable[[Job, Callable[[], None]], Awaitable[bytes]]
     """Does a job; calls what it is given after it changed the archive or a topic."""
@@ -111,62 +145,124 @@ class Parts:
     witness: Witness
 
 
+class Answering(Responses, Registry, Protocol):
+    """The way to answer interactions, and where Discord knows our commands from."""
+
+
 async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
     """Everybody at work, until `stop` is set or the gateway ends by itself.
 
-    Then calmly, from the source: the listener stops taking, open batches are flushed, captures reach the archive and
-    replies Discord, within SHUTDOWN_SECONDS. Those who follow a log are cancelled, for they take up where they were;
-    with `drain` (where no start follows: `intern try`, tests) they read to its end first.
+    Then calmly, from the source: the listener stops taking, captures reach the archive and replies Discord, within
+    SHUTDOWN_SECONDS. Batches still open stay unsettled, and come back from Discord's history; those who follow a log
+    are cancelled, for they take up where they were. With `drain` (where no start follows: `intern try`, tests) open
+    batches are flushed, and followers read to the end.
     """
     events, to_batch = EVENTS.open()
+    behind, to_read = BEHIND.open()
+    interacting, to_interact = INTERACTIONS.open()
     batches, to_route = BATCHES.open()
     requests, to_answer = ANSWERS.open()
     captures, to_capture = CAPTURES.open()
+    withdrawals, to_withdraw = WITHDRAWALS.open()
     archived, to_classify = ARCHIVED.open()
     filings, to_file = FILINGS.open()
     changed, to_index = CHANGES.open()
     replies, to_post = REPLIES.open()
-    witness = parts.witness
+    witness, attendance = parts.witness, parts.attendance
 
     async def listen() -> None:
-        await listener(parts.gateway, events)
+        await listener(parts.gateway, events, interacting, behind, attendance=attendance, admits=parts.admits)
         stop.set()
 
-    async with create_task_group() as followers:
-        job_archived, job_changed, scouted = archived.clone(), changed.clone(), changed.clone()
-        followers.start_soon(
-            partial(
-                classifier,
-                parts.archive,
-                to_classify,
-                filings,
-                after=parts.archived_until,
-                chooser=parts.chooser,
-                witness=witness,
+    async with create_task_group() as books:
+        books.start_soon(partial(marker, parts.marks, attendance=attendance))
+        async with create_task_group() as followers:
+            job_archived, job_changed, scouted = archived.clone(), changed.clone(), changed.clone()
+            read, taught = events.clone(), captures.clone()
+            followers.start_soon(
+                partial(
+                    classifier,
+                    parts.archive,
+                    to_classify,
+                    filings,
+                    after=parts.archived_until,
+                    chooser=parts.chooser,
+                    attempts=parts.attempts,
+                    witness=witness,
+                )
             )
-        )
-        followers.start_soon(partial(integrator, to_file, changed, filer=parts.filer, witness=witness))
-        followers.start_soon(
-            partial(indexer, to_index, indices=parts.indices, settle_seconds=parts.settle_seconds, witness=witness)
-        )
-        async with create_task_group() as desk:
-            desk.start_soon(partial(batcher, to_batch, batches, open_batches=parts.open_batches))
-            desk.start_soon(partial(router, to_route, requests, captures, dispatch=parts.dispatch, witness=witness))
-            desk.start_soon(partial(capturer, to_capture, archived, keeper=parts.keeper, witness=witness))
-            desk.start_soon(partial(responder, to_answer, replies, answers=parts.answers, witness=witness))
-            desk.start_soon(partial(poster, to_post, posts=parts.posts, witness=witness))
-            async with create_task_group() as takers:
-                takers.start_soon(listen)
-                takers.start_soon(partial(scout, scouted, interval_seconds=parts.scan_interval_seconds))
-                takers.start_soon(_clerk, parts, job_archived, job_changed)
-                await stop.wait()
-                _log.info("shutdown_started")
-                takers.cancel_scope.cancel()
-            desk.cancel_scope.deadline = current_time() + SHUTDOWN_SECONDS
-        if desk.cancel_scope.cancelled_caught:
+            followers.start_soon(
+                partial(
+                    integrator,
+                    to_file,
+                    to_withdraw,
+                    changed,
+                    filer=parts.filer,
+                    attempts=parts.attempts,
+                    witness=witness,
+                )
+            )
+            followers.start_soon(
+                partial(indexer, to_index, indices=parts.indices, settle_seconds=parts.settle_seconds, witness=witness)
+            )
+            async with create_task_group() as desk:
+                desk.start_soon(
+                    partial(
+                        batcher,
+                        to_batch,
+                        batches,
+                        open_batches=parts.open_batches,
+                        settles=attendance,
+                        clock=parts.clock,
+                        flush=drain,
+                    )
+                )
+                desk.start_soon(
+                    partial(
+                        router,
+                        to_route,
+                        requests,
+                        captures,
+                        withdrawals,
+                        dispatch=parts.dispatch,
+                        late=parts.late,
+                        settles=attendance,
+                        witness=witness,
+                    )
+                )
+                desk.start_soon(
+                    partial(capturer, to_capture, archived, keeper=parts.keeper, settles=attendance, witness=witness)
+                )
+                desk.start_soon(partial(responder.responder, to_answer, replies, work_with=parts.responding))
+                desk.start_soon(partial(poster.poster, to_post, work_with=parts.posting))
+                desk.start_soon(
+                    partial(
+                        interactions,
+                        to_interact,
+                        taught,
+                        desk=parts.desk,
+                        responses=parts.responses,
+                        registry=parts.responses,
+                    )
+                )
+                async with create_task_group() as takers:
+                    takers.start_soon(listen)
+                    takers.start_soon(partial(backfill, to_read, read, attendance=attendance, pages=parts.pages))
+                    takers.start_soon(partial(scout, scouted, interval_seconds=parts.scan_interval_seconds))
+                    takers.start_soon(_clerk, parts, job_archived, job_changed)
+                    await stop.wait()
+                    _log.info("shutdown_started")
+                    takers.cancel_scope.cancel()
+                desk.cancel_scope.deadline = current_time() + SHUTDOWN_SECONDS
+            if desk.cancel_scope.cancelled_caught:
+                _log.warning("shutdown_deadline_passed", seconds=SHUTDOWN_SECONDS)
+            if not drain:
+                followers.cancel_scope.cancel()
+            # A model that is away would hold them for ever.
+            followers.cancel_scope.deadline = current_time() + SHUTDOWN_SECONDS
+        if drain and followers.cancel_scope.cancelled_caught:
             _log.warning("shutdown_deadline_passed", seconds=SHUTDOWN_SECONDS)
-        if not drain:
-            followers.cancel_scope.cancel()
+        books.cancel_scope.cancel()
     _log.info("shutdown_finished")
 
 

@@ -1,26 +1,37 @@
-"""The poster brings replies to Discord, each exactly once, whatever breaks in between."""
+"""The poster brings replies to Discord, each exactly once, whatever breaks in between; in a thread one after the other.
+
+A reply whose asker is adding something is held until that has become a question of its own, which takes the reply
+back, or turns out to be none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from anyio import Semaphore, create_task_group, sleep
+from anyio import Lock, Semaphore, create_task_group, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.guard import surviving
 from intern.actors.pauses import Pauses, growing_pauses
 from intern.actors.witness import Witness
-from intern.domain import Reply
-from intern.errors import DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.conversations.outgoing import Outgoing
+from intern.conversations.posting import NO_LONGER, PostOutcome
+from intern.domain import ChannelId, MessageId, Reply
+from intern.errors import DiscordError, DiscordUnavailableError, DiscordUnknownOutcomeError
 from intern.observe.log import get_logger
 
 T = TypeVar("T")
 
 AT_ONCE = 4  # replies on their way; one that waits for a rate limit does not hold up the others
-TRIES = 6  # with growing pauses, about half a minute; what stays open is taken up at the next start
+ROOM = 64  # replies that wait for an outage to end, for their asker, or for their turn in a thread: a few KB each
+TRIES = 10  # with growing pauses, about eight minutes; what stays open is taken up at the next start
+RESUME_TRIES = 6  # half a minute, and new replies wait meanwhile
+HOLDS = 2  # who goes on and on gets an answer to the beginning
 
 _log = get_logger(__name__)
 
@@ -28,8 +39,11 @@ _log = get_logger(__name__)
 class Posts(Protocol):
     """Posts replies by way of a ledger: doing it again is harmless."""
 
-    async def post(self, reply: Reply, /) -> str:
-        """What became of the reply. Raises the DiscordError and KnowledgeError families."""
+    async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
+        """What became of the reply; it is held where its asker wrote something newer than `waited_for`.
+
+        Raises the DiscordError and KnowledgeError families.
+        """
         ...
 
     async def resume(self) -> int:
@@ -37,34 +51,135 @@ class Posts(Protocol):
         ...
 
 
-async def poster(
-    inbox: MemoryObjectReceiveStream[Reply], *, posts: Posts, witness: Witness, pauses: Pauses = growing_pauses
-) -> None:
+class Traces(Protocol):
+    """Keeps what became of questions."""
+
+    async def ended(self, question_id: MessageId, /, *, outcome: str, reason: str = "") -> None:
+        """What became of the reply to a question. Raises KnowledgeError."""
+        ...
+
+
+class Settles(Protocol):
+    """Hears of messages that need not be handled again after a restart."""
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
+        """These messages of a channel are done with."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collaborators:
+    """Whom the poster works with."""
+
+    posts: Posts
+    outgoing: Outgoing
+    traces: Traces
+    settles: Settles
+    witness: Witness
+    patience_seconds: float
+    """How long after the asker's newest message it has become a question, or will not: the batch wait, and some."""
+    pauses: Pauses = growing_pauses
+
+
+async def poster(inbox: MemoryObjectReceiveStream[Reply], *, work_with: Collaborators) -> None:
     """Finish what was left half done, then post each reply until the inbox ends."""
-    places = Semaphore(AT_ONCE)
-
-    async def work(reply: Reply) -> None:
-        try:
-            with surviving("poster", message_id=reply.question.id):
-                witness.posted(
-                    reply, await _persistently(partial(posts.post, reply), pauses, message_id=reply.question.id)
-                )
-        finally:
-            places.release()
-
+    desk = _Desk(work_with)
     async with inbox, create_task_group() as tg:
         with surviving("poster"):
-            resumed = await _persistently(posts.resume, pauses)
+            resumed = await _persistently(work_with.posts.resume, work_with.pauses, RESUME_TRIES)
             if resumed:
                 _log.info("posts_resumed", count=resumed)
         async for reply in inbox:
-            await places.acquire()
-            tg.start_soon(partial(work, reply))
+            await desk.room.acquire()
+            tg.start_soon(desk.work, reply)
+        # Whoever might have taken a reply back is gone.
+        work_with.outgoing.close()
 
 
-async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses, **ids: str) -> T:
+class _Desk:
+    """The replies on their way, each thread's in order."""
+
+    def __init__(self, work_with: Collaborators) -> None:
+        self.room = Semaphore(ROOM)
+        self._with = work_with
+        self._places = Semaphore(AT_ONCE)
+        self._turns: dict[ChannelId, Lock] = {}
+        self._waiting: Counter[ChannelId] = Counter()
+
+    async def work(self, reply: Reply) -> None:
+        """Post a reply, and settle its question."""
+        question_id = reply.question.id
+        try:
+            with surviving("poster", message_id=question_id):
+                await self._see_to(reply)
+        finally:
+            self._with.outgoing.done(question_id)
+            self.room.release()
+
+    async def _see_to(self, reply: Reply) -> None:
+        try:
+            outcome = await self._bring(reply)
+        except DiscordError:
+            self._settle(reply)  # the ledger holds it, and the next start takes it up
+            await self._keep(reply, "failed")
+            raise
+        if outcome.status != "recalled":
+            self._settle(reply)
+        self._with.witness.posted(reply, outcome.reason or outcome.status)
+        await self._keep(reply, outcome.status, outcome.reason)
+
+    async def _bring(self, reply: Reply) -> PostOutcome:
+        waited_for: MessageId | None = None
+        for _ in range(HOLDS):
+            outcome = await self._post(reply, waited_for)
+            if outcome.status != "held":
+                return outcome
+            waited_for = outcome.newest
+            _log.info("reply_held", message_id=reply.question.id, reason=outcome.reason)
+            with move_on_after(self._with.patience_seconds):
+                await self._with.outgoing.hold(reply.question.id)
+        return await self._post(reply, NO_LONGER)
+
+    async def _post(self, reply: Reply, waited_for: MessageId | None) -> PostOutcome:
+        async def act() -> PostOutcome:
+            async with self._places:
+                return await self._with.posts.post(reply, waited_for=waited_for)
+
+        async with self._turn(_thread_of(reply)):
+            return await _persistently(act, self._with.pauses, TRIES, message_id=reply.question.id)
+
+    @asynccontextmanager
+    async def _turn(self, thread: ChannelId) -> AsyncGenerator[None]:
+        """One reply at a time, first in first out."""
+        turn = self._turns.setdefault(thread, Lock())
+        self._waiting[thread] += 1
+        try:
+            async with turn:
+                yield
+        finally:
+            self._waiting[thread] -= 1
+            if not self._waiting[thread]:
+                del self._waiting[thread], self._turns[thread]
+
+    def _settle(self, reply: Reply) -> None:
+        self._with.settles.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
+
+    async def _keep(self, reply: Reply, status: str, reason: str = "") -> None:
+        kind = "notice" if reply.notice else "answer"
+        with surviving("poster", message_id=reply.question.id):
+            await self._with.traces.ended(
+                reply.question.id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason
+            )
+
+
+def _thread_of(reply: Reply) -> ChannelId:
+    """Where the reply will stand: the thread that hangs on a message has the message's id."""
+    return reply.question.channel_id if reply.target == "in_place" else ChannelId(reply.question.id)
+
+
+async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses, tries: int, **ids: str) -> T:
     """Try until it works; the last failure passes through."""
-    for pause in islice(pauses(), TRIES - 1):
+    for pause in islice(pauses(), tries - 1):
         try:
             return await act()
         except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:

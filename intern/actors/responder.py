@@ -1,18 +1,45 @@
-"""The responder waits on the model, for many questions at once."""
+"""The responder waits on the model, for many questions at once; in a thread one after the other.
+
+Who adds to a question that is not answered yet asks one question: the older part is taken back and asked again with
+the newer one, be its reply still in work or on its way to Discord. A question that is withdrawn is not answered.
+"""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Protocol
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from anyio import Semaphore, create_task_group
+from anyio import CancelScope, Semaphore, create_task_group, sleep
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.guard import surviving
 from intern.actors.witness import Witness
-from intern.domain import AIResult, AnswerRequest, Conversation, Reply, RequestContext
+from intern.conversations.outgoing import Outgoing
+from intern.domain import (
+    AIResult,
+    AnswerRequest,
+    ChannelId,
+    Conversation,
+    MessageId,
+    Reply,
+    RequestContext,
+    UserId,
+    Withdrawal,
+)
+from intern.errors import DiscordError, DiscordRefusedError
+from intern.observe.log import get_logger
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
+ROOM = 32  # questions in work or in line: one thread in which everybody asks must not keep the others waiting
+TYPING_SECONDS = 8.0  # Discord shows it for ten
+
+_Place = tuple[ChannelId, UserId | None]
+
+_log = get_logger(__name__)
 
 
 class Answers(Protocol):
@@ -23,36 +50,232 @@ class Answers(Protocol):
         ...
 
 
+class Replying(Protocol):
+    """What is made of questions and results; see `intern.conversations.replying`."""
+
+    def reply_of(self, request: AnswerRequest, result: AIResult, /) -> Reply | None:
+        """What to post; None for silence."""
+        ...
+
+    def joined(self, older: AnswerRequest, newer: AnswerRequest, /) -> AnswerRequest:
+        """One question out of two of the same asker."""
+        ...
+
+
+class Typing(Protocol):
+    """Shows that somebody is at work."""
+
+    async def typing(self, channel_id: ChannelId, /) -> None:
+        """Be seen typing for ten seconds. Raises the DiscordError family."""
+        ...
+
+
+class Known(Protocol):
+    """Remembers replies over restarts."""
+
+    async def done_with(self, question_id: MessageId, /) -> bool:
+        """Whether the reply to a message was posted or dropped. Raises KnowledgeError."""
+        ...
+
+
+class Traces(Protocol):
+    """Keeps what became of questions."""
+
+    async def keep(
+        self,
+        message_ids: Sequence[MessageId],
+        channel_id: ChannelId,
+        /,
+        *,
+        outcome: str,
+        reason: str = "",
+        debug: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep what became of a question, the last of these messages. Raises KnowledgeError."""
+        ...
+
+
+class Settles(Protocol):
+    """Hears of messages that need not be handled again after a restart."""
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
+        """These messages of a channel are done with."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collaborators:
+    """Whom the responder works with."""
+
+    answers: Answers
+    replying: Replying
+    outgoing: Outgoing
+    known: Known
+    typing: Typing
+    traces: Traces
+    settles: Settles
+    witness: Witness
+
+
 async def responder(
-    inbox: MemoryObjectReceiveStream[AnswerRequest],
+    inbox: MemoryObjectReceiveStream[AnswerRequest | Withdrawal],
     replies: MemoryObjectSendStream[Reply],
     *,
-    answers: Answers,
-    witness: Witness,
+    work_with: Collaborators,
 ) -> None:
-    """Answer each question until the inbox ends and the last one in work is done."""
-    places = Semaphore(AT_ONCE)
+    """Answer each question until the inbox ends and the last one in work is done.
 
-    async def work(request: AnswerRequest) -> None:
-        try:
-            with surviving("responder", message_id=request.batch.last.id):
-                result = await answers.answer(request.conversation, request.context, addressed=request.addressed)
-                witness.answered(request, result)
-                if result.should_reply and result.reply_text:
-                    await replies.send(_reply(request, result.reply_text, result))
-        finally:
-            places.release()
-
+    The poster settles what it is handed; whatever gets no reply is settled here.
+    """
     async with inbox, replies, create_task_group() as tg:
-        async for request in inbox:
-            await places.acquire()
-            tg.start_soon(partial(work, request))
+        desk = _Desk(tg, replies, work_with)
+        async for item in inbox:
+            if isinstance(item, Withdrawal):
+                desk.withdraw(item.message_ids)
+            else:
+                await desk.take(item)
 
 
-def _reply(request: AnswerRequest, text: str, result: AIResult) -> Reply:
-    return Reply(
-        question=request.batch.last,
-        target="in_place" if request.channel.is_thread else "new_thread",
-        text=text,
-        citations=result.citations,
-    )
+@dataclass(eq=False)
+class _Job:
+    request: AnswerRequest
+    scope: CancelScope | None = None
+    withdrawn: bool = False
+    over: bool = False
+    """Its reply was handed over, or there is none: what comes now is another question."""
+
+
+class _Desk:
+    """The questions in work, and those in line behind them."""
+
+    def __init__(self, tg: TaskGroup, replies: MemoryObjectSendStream[Reply], work_with: Collaborators) -> None:
+        self._tg = tg
+        self._replies = replies
+        self._with = work_with
+        self._lines: dict[_Place, deque[_Job]] = {}
+        self._room = Semaphore(ROOM)
+        self._at_once = Semaphore(AT_ONCE)
+
+    async def take(self, request: AnswerRequest) -> None:
+        """Begin with a question, or put it in line; waits while there is no room."""
+        place, asker = _place_of(request), request.batch.author.id
+        for job in self._lines.get(place, ()):
+            if job.request.batch.author.id == asker and not (job.over or job.withdrawn):
+                self._change(job, request)
+                return
+        await self._room.acquire()
+        # Only now, for its reply may have left while we waited.
+        for older in self._with.outgoing.take_back(
+            "superseded", lambda each: _place_of(each) == place and each.batch.author.id == asker
+        ):
+            request = self._with.replying.joined(older, request)
+        line = self._lines.setdefault(place, deque())
+        line.append(_Job(request))
+        if len(line) == 1:
+            self._tg.start_soon(self._work_off, place, line)
+
+    def withdraw(self, message_ids: Collection[MessageId]) -> None:
+        """Give up every question that one of these messages belongs to, unless its reply has left."""
+        gone = frozenset(message_ids)
+        for job in (job for line in self._lines.values() for job in line):
+            if not (job.over or job.withdrawn) and _concerns(job.request, gone):
+                job.withdrawn = True
+                if job.scope:
+                    job.scope.cancel()
+        for request in self._with.outgoing.take_back("withdrawn", lambda each: _concerns(each, gone)):
+            self._settle(request)
+
+    def _change(self, job: _Job, newer: AnswerRequest) -> None:
+        _log.info("question_superseded", message_id=job.request.batch.last.id, by=newer.batch.last.id)
+        job.request = self._with.replying.joined(job.request, newer)
+        if job.scope:
+            job.scope.cancel()
+
+    async def _work_off(self, place: _Place, line: deque[_Job]) -> None:
+        while line:
+            async with self._at_once:
+                await self._do(line[0])
+            line.popleft()
+            self._room.release()
+        del self._lines[place]
+
+    async def _do(self, job: _Job) -> None:
+        while not (job.over or job.withdrawn):
+            request = job.request
+            with CancelScope() as job.scope, surviving("responder", message_id=request.batch.last.id):
+                await self._answer(job, request)
+            if job.request is request:
+                break
+        job.over = True
+        if job.withdrawn:
+            self._settle(job.request)
+            await self._keep(job.request, "withdrawn")
+
+    async def _answer(self, job: _Job, request: AnswerRequest) -> None:
+        if await self._with.known.done_with(request.batch.last.id):
+            _log.info("question_done_before", message_id=request.batch.last.id)
+            self._settle(request)
+            return
+        result = await self._thought_over(request)
+        await checkpoint_if_cancelled()  # the model may be faster than a newer part of the question, by a hair
+        reply = self._with.replying.reply_of(request, result)
+        outcome = "silent" if reply is None else "notice" if reply.notice else "answer"
+        await self._keep(request, outcome, result)
+        await checkpoint_if_cancelled()
+        job.over = True
+        self._with.witness.answered(request, result)
+        if reply is None:
+            self._settle(request)
+            return
+        self._with.outgoing.hand_over(request)
+        await self._replies.send(reply)
+
+    async def _thought_over(self, request: AnswerRequest) -> AIResult:
+        # No task group around the call: what it raises would come out wrapped.
+        typing = CancelScope()
+        self._tg.start_soon(self._type, request, typing)
+        try:
+            return await self._with.answers.answer(request.conversation, request.context, addressed=request.addressed)
+        finally:
+            typing.cancel()
+
+    async def _type(self, request: AnswerRequest, scope: CancelScope) -> None:
+        with scope:
+            if not _seems_to_ask(request):
+                # Most of what people tell each other is found to be no question before this is over.
+                await sleep(TYPING_SECONDS)
+            while True:
+                try:
+                    await self._with.typing.typing(request.channel.id)
+                except DiscordRefusedError:
+                    return
+                except DiscordError as error:
+                    _log.debug("typing_failed", channel_id=request.channel.id, reason=str(error))
+                await sleep(TYPING_SECONDS)
+
+    async def _keep(self, request: AnswerRequest, outcome: str, result: AIResult | None = None) -> None:
+        # An account that is not kept costs nobody an answer.
+        with surviving("responder", message_id=request.batch.last.id):
+            await self._with.traces.keep(
+                [message.id for message in request.batch.messages],
+                request.batch.channel_id,
+                outcome=outcome,
+                reason=result.reason if result else "",
+                debug=result.debug if result else None,
+            )
+
+    def _settle(self, request: AnswerRequest) -> None:
+        self._with.settles.settle(request.batch.channel_id, [message.id for message in request.batch.messages])
+
+
+def _place_of(request: AnswerRequest) -> _Place:
+    """In a thread, everybody's questions are one line; in a channel, each asker's are."""
+    return request.channel.id, None if request.channel.is_thread else request.batch.author.id
+
+
+def _seems_to_ask(request: AnswerRequest) -> bool:
+    return request.addressed or any("?" in message.text for message in request.batch.messages)
+
+
+def _concerns(request: AnswerRequest, message_ids: Collection[MessageId]) -> bool:
+    return any(message.id in message_ids for message in request.batch.messages)

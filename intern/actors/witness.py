@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from intern.domain import AIResult, AnswerRequest, Batch, CapturedPair, Decision, Filing, Reply
 from intern.indexing.refresh import Refreshed
 from intern.observe.log import get_logger
@@ -15,6 +17,10 @@ class Witness:
     A subclass may look on too; it must neither wait nor raise.
     """
 
+    def __init__(self) -> None:
+        self.count: Callable[[str], object] = lambda _: None
+        """Counts an event of that name, by the day."""
+
     def ignored(self, batch: Batch) -> None:
         """Nobody needed to act on a batch."""
         _log.debug("batch_ignored", channel_id=batch.channel_id, message_id=batch.last.id)
@@ -24,6 +30,7 @@ class Witness:
 
     def shed(self, request: AnswerRequest) -> None:
         """A question was dropped because too many wait already."""
+        self.count("questions_shed")
         _log.warning("question_shed", channel_id=request.batch.channel_id, message_id=request.batch.last.id)
 
     def posted(self, reply: Reply, outcome: str) -> None:

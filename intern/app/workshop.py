@@ -6,10 +6,23 @@ from collections.abc import Callable, Sequence
 from itertools import chain, islice
 
 import msgspec
-from anyio import Lock
+from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
 
-from intern.domain import Capture, CapturedPair, Decision, Filed, Filing, QAId, Skip, Topic
+from intern.domain import (
+    Capture,
+    CapturedPair,
+    Decision,
+    Failed,
+    Filed,
+    Filing,
+    MessageId,
+    QAId,
+    Skip,
+    Topic,
+    TopicName,
+    Withdrawn,
+)
 from intern.errors import KnowledgeError
 from intern.indexing.catalogue import Catalogue
 from intern.indexing.offline import describe_by_rules
@@ -26,7 +39,7 @@ from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.learning.archiving import Archivist
 from intern.learning.classifying import choose_topic
-from intern.learning.filing import Filer, Tally, catch_up
+from intern.learning.filing import Filer, Tally, catch_up, choice_for
 from intern.learning.regenerating import Regenerated, finish_swap, regenerate
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock
@@ -41,13 +54,13 @@ class Workshop:
     def __init__(self, settings: Settings, db: Database, model: Model, clock: Clock) -> None:
         """Open the stores, and finish what a killed process left half done. Raises KnowledgeError. Blocks."""
         paths = settings.paths
-        finish_swap(paths.topics)
+        self.decisions = DecisionLog(paths.decisions)
+        finish_swap(paths.topics, self.decisions)
         self._settings = settings
         self._model = model
         self._clock = clock
         self.archive = Archive(paths.raw, clock=clock)
         self.topics = TopicLibrary(paths.topics)
-        self.decisions = DecisionLog(paths.decisions)
         self._recovered = recover_state(paths.state, self.decisions)
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.posts = PostLedger(db, clock=clock)
@@ -77,10 +90,9 @@ class Workshop:
         """Archive a capture; None where the archive holds all of it already."""
         return await self._archivist.keep(capture)
 
-    async def choose_topic(self, pair: CapturedPair) -> Topic | Skip:
+    async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
         """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""
-        known = await self._filer.known_topic(pair)
-        return await self._choose(pair) if known is None else Topic(name=known)
+        return await choice_for(pair, filer=self._filer, choose=self._choose)
 
     async def file(self, filing: Filing) -> Decision:
         """File a pair; a new topic is in the index when this returns."""
@@ -88,6 +100,15 @@ class Workshop:
             decision = await self._filer.file(filing)
             await self._list(filing.pair, decision)
             return decision
+
+    async def withdraw(self, message_ids: Sequence[MessageId]) -> Withdrawn | None:
+        """Write down that messages teach nothing any more, whoever is filing meanwhile."""
+        return await self._filer.withdraw(message_ids)
+
+    async def clear_withdrawn(self) -> Sequence[TopicName]:
+        """Take what was withdrawn out of the topics, and say which changed; waits for a filing or a regeneration."""
+        async with self._filing:
+            return await self._filer.clear_withdrawn(self.archive)
 
     async def catch_up(self) -> Tally:
         """File all that was archived and not decided yet."""
@@ -118,17 +139,21 @@ class Workshop:
     async def regenerate(self) -> Regenerated:
         """Rebuild the topics from the archive, and the team index from them."""
         async with self._filing:
-            done = await regenerate(
-                self._model,
-                self.archive,
-                self.decisions,
-                topics_dir=self._settings.paths.topics,
-                state_path=self._settings.paths.state,
-                describe=describe_by_rules,
-                clock=self._clock,
-                options=self._settings.learning,
-            )
-            await run_sync(self.topics.reload)
+            try:
+                done = await regenerate(
+                    self._model,
+                    self.archive,
+                    self.decisions,
+                    topics_dir=self._settings.paths.topics,
+                    state_path=self._settings.paths.state,
+                    describe=describe_by_rules,
+                    clock=self._clock,
+                    options=self._settings.learning,
+                )
+            finally:
+                # Even where it failed, the new library may stand already.
+                with CancelScope(shield=True):
+                    await run_sync(self.topics.reload)
         async with self._indexing:
             await self._refresh_topics()
         return done

@@ -22,6 +22,8 @@ COMMANDS = {
     "index": "Bring the index of the knowledge base up to date.",
     "ask": "Ask a question, as a community member would.",
     "regenerate": "Rebuild the topic files from the archive.",
+    "doctor": "Check token, intents, permissions and roles on Discord.",
+    "status": "Say how the data folder stands, whether or not the bot runs.",
     "init": "Write a commented intern.toml and the data folders.",
 }
 

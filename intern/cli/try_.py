@@ -107,6 +107,7 @@ class _Scene(Witness):
     """The margin of the transcript, and the moments at which the next line may come."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.why = "nobody has asked anything yet"
         self._moments: dict[str, Event] = {}
 
@@ -219,6 +220,8 @@ async def _interact(settings: Settings) -> int:
             elif not speaker.startswith("@"):
                 await _ask(_Line(speaker.strip(), text.strip()), sandbox, scene, echo=False)
                 question = sandbox.messages(sandbox.general)[-1].id
+            elif speaker.strip("@ ") != _TEAM_MEMBER:
+                say(f"the team is @{_TEAM_MEMBER} here")
             elif question is None:
                 say("nobody has asked anything that the team could reply to")
             else:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from msgspec import structs
 
 from intern.conversations.capturing import text_of
 from intern.conversations.context import Gathered
@@ -28,6 +31,28 @@ def answer_request(
             message_id=batch.last.id,
         ),
         addressed=addressed,
+        called=_calls(batch, gathered),
+    )
+
+
+def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOptions) -> AnswerRequest:
+    """One question out of two of the same asker in the same place: the older one's messages first, then the newer's.
+
+    It hangs on the newer one's last message. Of a message that is in both, the newer version counts.
+    """
+    again = {message.id for message in newer.batch.messages}
+    messages = (*(m for m in older.batch.messages if m.id not in again), *newer.batch.messages)
+    said = {_key(m): m for m in (*older.conversation.messages, *newer.conversation.messages)}
+    asked = [_key(_said(m)) for m in messages]
+    known = {*asked, *(_key(_said(m)) for m in older.batch.messages)}
+    context = sorted((m for key, m in said.items() if key not in known), key=lambda m: m.at or _LONG_AGO)
+    question = [said[key] for key in dict.fromkeys(asked) if key in said]
+    return structs.replace(
+        newer,
+        batch=structs.replace(newer.batch, messages=messages),
+        conversation=_bounded(context, question, options),
+        addressed=older.addressed or newer.addressed,
+        called=older.called or newer.called,
     )
 
 
@@ -39,8 +64,12 @@ def conversation_of(batch: Batch, gathered: Gathered, options: ConversationOptio
     """
     asked = {message.id for message in batch.messages}
     context = [_said(m) for m in gathered.messages if m.id not in asked and _counts(m)]
+    return _bounded(context, [_said(m) for m in batch.messages], options)
+
+
+def _bounded(context: list[Message], asked: list[Message], options: ConversationOptions) -> Conversation:
     room = options.max_history_chars
-    question = _newest((_said(m) for m in batch.messages), room) or [_said(batch.last)]
+    question = _newest(asked, room) or asked[-1:]
     room -= _size(question)
     opening = [message for message in context if message.role == "user"][:1]
     if not (options.max_history_messages and opening and _size(opening) <= room):
@@ -50,12 +79,25 @@ def conversation_of(batch: Batch, gathered: Gathered, options: ConversationOptio
     return Conversation((*opening, *kept, *question))
 
 
+def _calls(batch: Batch, gathered: Gathered) -> bool:
+    targets = (gathered.reply_authors.get(m.reply_to) for m in batch.messages if m.reply_to)
+    return any(m.mentions_bot for m in batch.messages) or any(author and author.is_self for author in targets)
+
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def _key(message: Message) -> tuple[str, str | None, datetime | None, str]:
+    """Which message it is; a conversation holds no ids."""
+    return message.role, message.author_id, message.at, message.text
+
+
 def _counts(message: ChatMessage) -> bool:
     return bool(text_of(message).strip()) and (message.author.type != "bot" or message.author.is_self)
 
 
 def _said(message: ChatMessage) -> Message:
-    text = text_of(message)
+    text = message.text  # what is attached goes beside it
     if message.mentions_bot:
         text = _LEADING_MENTION.sub("", text)  # the address on the letter is not part of it
     return Message(

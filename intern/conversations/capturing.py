@@ -31,9 +31,9 @@ def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tupl
     """
     if channel.is_thread:
         whole = in_order(gathered.messages, batch.messages)
-        requests = [_request(batch, thread_conversation(channel.id), whole)]
+        requests = [capture_request(batch, thread_conversation(channel.id), whole)]
     else:
-        requests = [_request(batch, None, messages) for messages in _conversations(batch, gathered)]
+        requests = [capture_request(batch, None, messages) for messages in _conversations(batch, gathered)]
     return tuple(request for request in requests if request is not None)
 
 
@@ -102,9 +102,13 @@ def _parts(batch: Batch) -> list[list[ChatMessage]]:
     return [first, *others]
 
 
-def _request(
+def capture_request(
     batch: Batch, conversation: ConversationId | None, messages: Sequence[ChatMessage]
 ) -> CaptureRequest | None:
+    """The request to keep these messages, oldest first; None where not both a user and the team say something.
+
+    Bots' messages and empty ones are left out. Without a `conversation` it is that of the oldest message.
+    """
     kept = tuple(message for message in messages if message.author.type != "bot" and text_of(message).strip())
     if {message.author.type for message in kept} != {"community_user", "team_member"}:
         return None

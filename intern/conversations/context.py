@@ -275,7 +275,7 @@ class _Reader:
         try:
             page = await self._history.before(place, MessageId(str(cursor)), limit=_PAGE)
         except DiscordRefusedError as error:
-            _log.info("context_unreadable", channel_id=place, reason=str(error))
+            _log.warning("context_unreadable", channel_id=place, reason=str(error))
             page = ()
         self._shelf(place).put(page, int(page[0].id) if page else 0, cursor)
         return page

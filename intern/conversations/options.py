@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta, Struct
+
+from intern.discord.options import ChannelMode
+from intern.domain import Channel, ChannelId
 
 
 class ContextBounds(Struct, frozen=True, kw_only=True):
@@ -28,8 +32,20 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Context messages that go to a model with a question."""
     max_history_chars: Annotated[int, Meta(ge=1)] = 12_000
     """Of the question and its context together."""
+    modes: Mapping[ChannelId, ChannelMode] = {}
+    """Of the channels and threads that have one of their own."""
+    default_mode: ChannelMode = "answer"
+    max_question_age: Annotated[float, Meta(gt=0)] = 3600.0
+    """Seconds; older questions are passed over."""
 
     @property
     def bounds(self) -> ContextBounds:
         """How far one request looks around."""
         return ContextBounds(window_seconds=self.message_batch_wait_seconds)
+
+    def mode_of(self, channel: Channel) -> ChannelMode:
+        """What intern does there. A thread that is not named itself follows the channel that it hangs in."""
+        for place in (channel.id, channel.parent_id):
+            if place is not None and place in self.modes:
+                return self.modes[place]
+        return self.default_mode

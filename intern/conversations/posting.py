@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from intern.conversations.context import History
-from intern.domain import ChannelId, ChatMessage, Citation, MessageId, Reply, ReplyTarget
-from intern.errors import DiscordRefusedError, DiscordUnknownOutcomeError
+from intern.conversations.outgoing import Outgoing
+from intern.domain import (
+    Button,
+    ChannelId,
+    ChatMessage,
+    Citation,
+    MessageId,
+    Reply,
+    ReplyTarget,
+    RoleId,
+    UserId,
+    by_age,
+)
+from intern.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 from intern.text.splitting import split_message
 
@@ -23,6 +38,9 @@ _TITLE_LIMIT = 80
 _PAGE = 100  # what Discord gives at most
 _PAGES = 5  # how far we look for a message of ours that may have been posted
 
+NO_LONGER = MessageId(str((1 << 63) - 1))
+"""A snowflake after all others: whatever the asker adds, it is not waited for."""
+
 
 class Outlet(Protocol):
     """The way out: both calls raise the DiscordError family."""
@@ -31,8 +49,20 @@ class Outlet(Protocol):
         """The thread that hangs on a message; made if there is none."""
         ...
 
-    async def send(self, channel_id: ChannelId, text: str, nonce: str, /) -> MessageId:
-        """Post a message that pings nobody and shows no previews. For some minutes, a nonce posts only once."""
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        /,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        """Post a message that shows no previews and pings nobody but `mention_role`, where the text mentions it.
+
+        For some minutes, a nonce posts only once.
+        """
         ...
 
 
@@ -93,14 +123,44 @@ class LedgerPost(Protocol):
         """Whether there is anything left to do."""
         ...
 
+    @property
+    def reason(self) -> str:
+        """Why it was dropped."""
+        ...
+
+    @property
+    def changed_at(self) -> datetime:
+        """When something happened to it last (UTC)."""
+        ...
+
+    @property
+    def buttons(self) -> tuple[Button, ...]:
+        """Under the last part."""
+        ...
+
+    @property
+    def mention_role(self) -> RoleId | None:
+        """Whom the last part pings."""
+        ...
+
 
 class Ledger(Protocol):
     """What is to be posted, on disk before Discord hears of it. All methods raise KnowledgeError."""
 
     async def begin(
-        self, question_id: MessageId, channel_id: ChannelId, target: ReplyTarget, parts: Sequence[str], /
+        self,
+        question_id: MessageId,
+        channel_id: ChannelId,
+        target: ReplyTarget,
+        parts: Sequence[str],
+        /,
+        *,
+        covers: Sequence[MessageId] = (),
+        notice: bool = False,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
     ) -> LedgerPost:
-        """Keep all parts of a reply. A question that has a post already gets that one, unchanged."""
+        """Keep all that it takes to post a reply. A question that has a post already gets that one, unchanged."""
         ...
 
     async def thread_made(self, question_id: MessageId, thread_id: ChannelId, /) -> None:
@@ -119,8 +179,12 @@ class Ledger(Protocol):
         """The reply will not be posted, or not further."""
         ...
 
+    async def recalled(self, question_id: MessageId, /) -> None:
+        """None of the reply was posted, and none will be; the question may get another one."""
+        ...
+
     async def get(self, question_id: MessageId, /) -> LedgerPost | None:
-        """The post of a question, whatever became of it."""
+        """The post that a message got, alone or with others, whatever became of it."""
         ...
 
     async def unfinished(self) -> Sequence[LedgerPost]:
@@ -131,62 +195,121 @@ class Ledger(Protocol):
 class PostOutcome(Struct, frozen=True, kw_only=True):
     """What became of a reply."""
 
-    status: Literal["posted", "already_posted", "dropped"]
+    status: Literal["posted", "already_posted", "dropped", "recalled", "held"]
+    """`held`: not now, its asker is adding something. `recalled`: the question is asked anew, or was withdrawn."""
     reason: str = ""
-    """Why it was dropped: `question_deleted`, `team_answered`, `refused`."""
+    """Why it was dropped (`question_deleted`, `team_answered`, `refused`, `too_old`, `empty`) or recalled."""
     thread_id: ChannelId | None = None
+    newest: MessageId | None = None
+    """Where it is held: the asker's newest message."""
 
 
-async def post(reply: Reply, outlet: Outlet, ledger: Ledger, history: History) -> PostOutcome:
-    """Post a reply, or finish posting it. One question gets at most one reply, however often this is called.
+class Posting:
+    """Posts replies by way of the ledger: doing it again is harmless."""
 
-    Raises DiscordUnavailableError or DiscordUnknownOutcomeError where calling again later is worthwhile, KnowledgeError
-    where the ledger cannot be used.
-    """
-    question = reply.question
-    known = await ledger.get(question.id)
-    begun = known or await ledger.begin(question.id, question.channel_id, reply.target, reply_parts(reply))
-    return await _Delivery(begun, outlet, ledger, history, fresh=known is None).run(question.text)
+    def __init__(
+        self,
+        outlet: Outlet,
+        ledger: Ledger,
+        history: History,
+        *,
+        outgoing: Outgoing,
+        clock: Clock,
+        max_age: timedelta | None = None,
+    ) -> None:
+        """What an earlier run began longer than `max_age` ago, and nobody has seen any of, is not posted any more."""
+        self._outlet = outlet
+        self._ledger = ledger
+        self._history = history
+        self._outgoing = outgoing
+        self._clock = clock
+        self._max_age = max_age
 
+    async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
+        """Post a reply, or finish posting it. One question gets at most one reply, however often this is called.
 
-async def resume(outlet: Outlet, ledger: Ledger, history: History) -> int:
-    """Finish all replies that the ledger holds half posted, and say how many there were. Raises as `post` does."""
-    begun = await ledger.unfinished()
-    for entry in begun:
-        await _Delivery(entry, outlet, ledger, history, fresh=False).run(None)
-    return len(begun)
+        A reply whose asker has written something newer than `waited_for` is held: that may be part of the question.
+        Raises DiscordUnavailableError or DiscordUnknownOutcomeError where calling again later is worthwhile,
+        KnowledgeError where the ledger cannot be used.
+        """
+        question = reply.question
+        known = await self._ledger.get(question.id)
+        begun = known or await self._ledger.begin(
+            question.id,
+            question.channel_id,
+            reply.target,
+            reply_parts(reply),
+            covers=reply.settles,
+            notice=reply.notice,
+            buttons=reply.buttons,
+            mention_role=reply.mention_role,
+        )
+        delivery = _Delivery(begun, self._outlet, self._ledger, self._history, self._outgoing, fresh=known is None)
+        return await delivery.run(reply, waited_for)
+
+    async def resume(self) -> int:
+        """Finish all replies that the ledger holds half posted, and say how many there were.
+
+        One that fails holds up no other. Raises as `post` does, when all were tried.
+        """
+        begun = await self._ledger.unfinished()
+        failure: DiscordError | None = None
+        for entry in begun:
+            delivery = _Delivery(entry, self._outlet, self._ledger, self._history, self._outgoing, fresh=False)
+            try:
+                if self._is_too_old(entry):
+                    await delivery.drop("too_old")
+                else:
+                    await delivery.run(None, NO_LONGER)
+            except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:
+                failure = error
+        if failure:
+            raise failure
+        return len(begun)
+
+    def _is_too_old(self, entry: LedgerPost) -> bool:
+        if self._max_age is None or any(part.message_id for part in entry.parts):
+            return False
+        return self._clock.now() - entry.changed_at > self._max_age
 
 
 def thread_name(question: str) -> str:
     """A thread's name for a question: one line of 1 to 100 characters, without mentions and markup."""
-    text = re.sub(r"<a?:(\w+):\d+>", r":\1:", question[:1000])  # a custom emoji
+    # What is invisible goes first: it may part a mention.
+    text = re.sub(r"<a?:(\w+):\d+>", r":\1:", "".join(filter(_shows, question[:1000])))  # a custom emoji
     text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
-    text = re.sub(r"@(?=everyone|here)", "", text)
+    text = re.sub(r"@+(?=everyone|here)", "", text)
     text = re.sub(r"[`*~|\\]+|^\s*(?:>|#{1,3}\s|-#\s)+", " ", text, flags=re.MULTILINE)
-    line = " ".join("".join(filter(_shows, text)).split())
+    line = " ".join(text.split())
     if not any(character.isalnum() for character in line):
         return "Answer"
     return _cut(line, _THREAD_NAME_LIMIT)
 
 
 def reply_parts(reply: Reply) -> list[str]:
-    """The messages that a reply consists of: its text, then its sources. Only what is cited can be clicked."""
-    links = {url for citation in reply.citations if (url := _url_of(citation))}
-    whole = "\n\n".join(filter(str.strip, (unlinked(reply.text, links), _sources(reply.citations))))
+    """The messages that a reply consists of."""
+    return split_message(reply.text) if reply.notice else parts_of(reply.text, reply.citations)
+
+
+def parts_of(text: str, citations: Sequence[Citation] = ()) -> list[str]:
+    """The messages that say a text, and then its sources. Only what is cited can be clicked."""
+    links = {url for citation in citations if (url := _url_of(citation))}
+    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
     return [piece for part in split_message(whole) for piece in split_message(unlinked(part, links))]
 
 
+# Pages that Discord shows as a card of their own, without any scheme before them.
+_CARDS = r"discord(?:app)?\.(?:gg|new|gift|com/(?:invite|template|gifts?))"
 # What Discord's own parser takes for code, an escape, or something to click, in its order of precedence. Whatever it
-# takes for code is left alone; elsewhere, no link remains that is not among the allowed ones.
+# takes for code is left alone (but see `_code_stays`); elsewhere, no link remains that is not among the allowed ones.
 _TOKENS = re.compile(
     r"(?P<escape>\\[^0-9A-Za-z\s])"
     r"|(?P<code>```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`))"
     r"|(?P<lone>`+)"  # opens no code: neither does a shorter run of the same ticks
     r"|(?P<masked>\[(?P<label>[^\[\]\n]*)\]\(\s*<?(?P<target>[^\s()<>]*:[^\s()<>]*)>?(?:\s+[\"'(][^\n]*?[\"')])?\s*\))"
-    r"|(?P<auto><(?P<inner>[^<>\s]+(?::/|@)[^<>\s]*)>)"
-    r"|(?P<bare>(?:[a-z][a-z0-9+.-]{0,30}:|(?<![:/\w])(?=discord))"
-    r"(?://|(?:discord(?:app)?\.(?:gg|com/invite)/))[^\s<]+)"
+    r"|(?P<auto><(?P<inner>[^<>\s]+(?::/|@)[^<>\s]*|(?:(?:tel|sms):|\+)[0-9+][^<>\s]*)>)"
+    r"|(?P<bare>(?:[a-z][a-z0-9+.-]{0,30}:|(?<![:/0-9a-z])(?=discord))(?://|" + _CARDS + r"/)[^\s<]+)"
     r"|(?P<seam>\](?=\())",
     re.IGNORECASE,
 )
@@ -196,21 +319,19 @@ _TRAILING = ".,:;!?\"')]}*_~|"
 def unlinked(text: str, allowed: Collection[str]) -> str:
     """The text with each link that is not allowed shown as code, without its `https://`."""
     for _ in range(3):
-        cleaned = _TOKENS.sub(lambda token: _token(token, allowed), text)
+        cleaned = _TOKENS.sub(partial(_token, allowed=allowed, code_stays=_code_stays(text)), text)
         if cleaned == text:
             return text
         text = cleaned
     # Markup so tangled that each pass lays bare something new: no scheme, no link.
-    return text.replace("://", ": //").replace("](", "] (")
+    return _inert(text)
 
 
-def _token(token: re.Match[str], allowed: Collection[str]) -> str:
+def _token(token: re.Match[str], *, allowed: Collection[str], code_stays: bool) -> str:
     whole = token[0]
     match token.lastgroup:
         case "masked":
-            if token["target"] in allowed and "/" not in token["label"]:
-                return whole
-            return f"{unlinked(token['label'], allowed)} ({_as_code(token['target'])})".lstrip()
+            return _masked(token, allowed)
         case "auto":
             return whole if token["inner"] in allowed else _as_code(token["inner"])
         case "bare":
@@ -218,8 +339,72 @@ def _token(token: re.Match[str], allowed: Collection[str]) -> str:
             return whole if url in allowed else _as_code(url) + whole[len(url) :]
         case "seam":
             return "] "
+        case "code" if not code_stays:
+            return _inert(whole)
         case _:
             return whole
+
+
+def _masked(token: re.Match[str], allowed: Collection[str]) -> str:
+    if token["target"] in allowed and "/" not in token["label"]:
+        return token[0]
+    return f"{unlinked(token['label'], allowed)} ({_as_code(token['target'])})".lstrip()
+
+
+# What Discord pairs up, in this order, before it looks for code inside.
+_SPANS = re.compile(
+    r"\\[^0-9A-Za-z\s]"
+    r"|```[\s\S]+?```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`)"
+    r"|(?P<pair>\*\*(?:\\.|[^\\])+?\*\*(?!\*)|\*(?!\s)(?:\\.|\*\*|[^*\\])+?(?<!\s) {0,2}\*(?!\*)"
+    r"|__(?:\\.|[^\\])+?__(?!_)|_(?:\\.|__|[^_\\])+?_(?![0-9A-Za-z_])"
+    r"|~~.+?~~|\|\|.+?\|\||\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()",
+    re.DOTALL,
+)
+# Each may begin within a quote or a pair.
+_HEADING = re.compile(r"^[ >*_~|]*(?:#{1,3}|-#)\s+[^\n]*\Z", re.MULTILINE)
+_ITEM = re.compile(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
+
+
+def _code_stays(text: str) -> bool:
+    """Whether Discord, too, takes for code what we do: nothing that begins before it may end in it.
+
+    Emphasis may, and so may the line that a heading, a quote or a list item is. On empty fences clients do not agree.
+    Where one piece of code is none, all that follow may begin where they seem to end.
+    """
+    codes = [token for token in _TOKENS.finditer(text) if token.lastgroup == "code"]
+    return not (
+        any(re.match(r"```[^\n`]*\s*```", code[0]) for code in codes)
+        or any(_ends_with_its_line(text[: code.start()], code[0]) for code in codes)
+        or any(_cuts(span, codes) for span in _spans(text, codes))
+    )
+
+
+def _ends_with_its_line(before: str, code: str) -> bool:
+    further = code.split("\n")[1:]
+    if not further or _HEADING.search(before):
+        return bool(further)
+    if _ITEM.search(before):
+        return not all(line.startswith(" ") for line in further)
+    quoted = re.match(r"[ *_~|]*> ", before.rpartition("\n")[2])
+    return bool(quoted) and not all(re.match(" *> ", line) for line in further)
+
+
+def _spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
+    """Where what is paired begins and ends, as far as it begins before some code; pairs within pairs, too."""
+    at = 0
+    while codes and (found := _SPANS.search(text, at)) and found.start() < codes[-1].start():
+        yield found.span()
+        holds_code = found.lastgroup == "pair" and any(found.start() < code.start() < found.end() for code in codes)
+        at = found.start() + (2 if found[0][:2] in {"**", "__", "~~", "||"} else 1) if holds_code else found.end()
+
+
+def _cuts(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:
+    return any(span[0] < code.start() < span[1] < code.end() for code in codes)
+
+
+def _inert(text: str) -> str:
+    """The text with nothing in it that can be clicked, wherever it may stand."""
+    return re.sub(rf"(?i):(?=//)|\](?=\()|<(?=[^\s<>]+@|\w+:/|tel:|sms:|\+)|{_CARDS}(?=/)", r"\g<0> ", text)
 
 
 def _as_code(url: str) -> str:
@@ -284,47 +469,81 @@ class _Delivery:
     outlet: Outlet
     ledger: Ledger
     history: History
+    outgoing: Outgoing
     fresh: bool
     """Nobody can have posted any of it before."""
     sent: set[MessageId] = field(default_factory=set[MessageId])
 
-    async def run(self, question: str | None) -> PostOutcome:
-        """Post what is not posted yet. `question` names the thread; None: read it on Discord, if need be."""
+    async def run(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome:
+        """Post what is not posted yet. Without the reply itself, what else it takes is read on Discord."""
         begun = self.begun
         if begun.state != "open":
-            return PostOutcome(status="already_posted", reason=begun.state, thread_id=begun.thread_id)
-        if reason := await self._obstacle():
-            return await self._drop(reason)
+            return PostOutcome(status="already_posted", reason=begun.reason, thread_id=begun.thread_id)
+        # Of half an answer, the rest follows whatever happened since: half an answer helps nobody.
+        if not any(part.message_id for part in begun.parts):
+            if self.outgoing.taken_back(begun.question_id):
+                return await self._recalled()
+            if against := await self._look(reply, waited_for):
+                return against
+            if not self.outgoing.leave(begun.question_id):
+                return await self._recalled()
         try:
-            thread = begun.thread_id or await self._thread(question)
+            thread = begun.thread_id or await self._thread(reply.question.text if reply else None)
             await self._send_all(thread)
         except DiscordRefusedError as error:
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
-            return await self._drop("refused")
+            return await self.drop("refused")
         await self.ledger.finished(begun.question_id)
         return PostOutcome(status="posted", thread_id=thread)
 
-    async def _drop(self, reason: str) -> PostOutcome:
+    async def drop(self, reason: str) -> PostOutcome:
+        """It will not be posted, or not further."""
         await self.ledger.dropped(self.begun.question_id, reason)
         return PostOutcome(status="dropped", reason=reason)
 
-    async def _obstacle(self) -> str:
-        """Why not to post any more, by one look at the question's channel; empty if nothing stands against it."""
+    async def _recalled(self) -> PostOutcome:
         question_id = self.begun.question_id
+        await self.ledger.recalled(question_id)
+        return PostOutcome(status="recalled", reason=self.outgoing.taken_back(question_id) or "")
+
+    async def _look(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
+        """What stands against posting it now, by a look at the question's channel; None if nothing does."""
+        question_id = self.begun.question_id
+        if not self.begun.parts:
+            return await self.drop("empty")
         try:
             said = await self.history.after(self.begun.channel_id, MessageId(str(int(question_id) - 1)), limit=_PAGE)
-        except DiscordRefusedError:
-            said = ()  # the channel is gone, or closed to us
-        if not any(message.id == question_id for message in said):
-            return "question_deleted"
-        if any(part.message_id for part in self.begun.parts):
-            return ""  # half an answer helps nobody
-        return "team_answered" if any(map(self._answers, said)) else ""
+        except DiscordRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
+            _log.warning("reply_refused", message_id=question_id, error=str(error))
+            return await self.drop("refused")
+        question = next((message for message in said if message.id == question_id), None)
+        if question is None:
+            return await self.drop("question_deleted")
+        asked = {question_id, *(reply.settles if reply else ())}
+        if any(self._answers(message, asked) for message in said) or await self._answered_in(question.thread_id):
+            return await self.drop("team_answered")
+        newest = _newest_of(question.author.id, said, asked)
+        if newest and (waited_for is None or by_age(waited_for) < by_age(newest)):
+            return PostOutcome(status="held", reason="asker_goes_on", newest=newest)
+        return None
 
-    def _answers(self, message: ChatMessage) -> bool:
-        if message.author.type != "team_member" or message.id == self.begun.question_id:
+    def _answers(self, message: ChatMessage, asked: Collection[MessageId]) -> bool:
+        if message.author.type != "team_member" or message.id in asked:
             return False
-        return self.begun.target == "in_place" or message.reply_to == self.begun.question_id
+        return self.begun.target == "in_place" or message.reply_to in asked
+
+    async def _answered_in(self, thread: ChannelId | None) -> bool:
+        """Whether the team speaks in the thread that hangs on the question."""
+        if thread is None or self.begun.target == "in_place":
+            return False
+        said = await self._after(thread, self.begun.question_id)
+        return any(message.author.type == "team_member" for message in said)
+
+    async def _after(self, channel: ChannelId, message_id: MessageId) -> Sequence[ChatMessage]:
+        try:
+            return await self.history.after(channel, message_id, limit=_PAGE)
+        except DiscordRefusedError:
+            return ()  # the channel is gone, or closed to us
 
     async def _thread(self, question: str | None) -> ChannelId:
         channel, message_id = self.begun.channel_id, self.begun.question_id
@@ -351,15 +570,22 @@ class _Delivery:
                 continue
             message_id = await self._find(part, thread) if unsure else None
             unsure = False
-            message_id = message_id or await self._send(part, thread)
+            message_id = message_id or await self._sent(part, thread)
             self.sent.add(message_id)
             await self.ledger.part_sent(self.begun.question_id, part.n, message_id)
 
-    async def _send(self, part: LedgerPart, thread: ChannelId) -> MessageId:
+    async def _sent(self, part: LedgerPart, thread: ChannelId) -> MessageId:
         try:
-            return await self.outlet.send(thread, part.text, part.nonce)
+            return await self._send(part, thread)
         except DiscordUnknownOutcomeError:
-            return await self._find(part, thread) or await self.outlet.send(thread, part.text, part.nonce)
+            return await self._find(part, thread) or await self._send(part, thread)
+
+    async def _send(self, part: LedgerPart, thread: ChannelId) -> MessageId:
+        if part.n < len(self.begun.parts) - 1:
+            return await self.outlet.send(thread, part.text, part.nonce)
+        return await self.outlet.send(
+            thread, part.text, part.nonce, buttons=self.begun.buttons, mention_role=self.begun.mention_role
+        )
 
     async def _find(self, part: LedgerPart, thread: ChannelId) -> MessageId | None:
         """The message after the question that says this part already, if there is one."""
@@ -373,3 +599,9 @@ class _Delivery:
                 break
             cursor = page[-1].id
         return None
+
+
+def _newest_of(author: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> MessageId | None:
+    """The author's newest message, if it is none of those that are asked about."""
+    mine = [message.id for message in said if message.author.id == author and message.id not in asked]
+    return max(mine, key=by_age, default=None)

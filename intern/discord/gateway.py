@@ -1,7 +1,7 @@
 """The connection that tells what happens on Discord, by hikari's gateway. asyncio only.
 
-hikari hands on raw payloads, `wire` reads them; nothing is cached but what `Memory` holds. hikari resumes and
-reconnects by itself; what it takes for the end although Discord does not is begun anew here.
+hikari hands on raw payloads, `wire` reads them; nothing is cached but what `Memory` and `Audience` hold. hikari resumes
+and reconnects by itself; what it takes for the end although Discord does not is begun anew here.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import aiohttp
 import hikari
 import msgspec
 from anyio import move_on_after
-from hikari.api import CacheComponents
-from hikari.impl import CacheSettings
 
+from intern.discord.audience import Audience
+from intern.discord.commands import interaction_of
 from intern.discord.options import DiscordOptions
 from intern.discord.rest import LOGIN_REFUSED, HikariRest
+from intern.discord.sessions import SessionStarts, session_of
+from intern.discord.shard import Shard
 from intern.discord.wire import ChannelGone, ChannelsSeen, Memory, event_of
-from intern.domain import MessageEvent, UserId
-from intern.errors import ConfigError, DiscordUnavailableError
+from intern.domain import GatewayEvent, GuildId, UserId
+from intern.errors import ConfigError, DiscordError, DiscordRefusedError
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
-Deliver = Callable[[MessageEvent], None]
-
-_INTENTS: Final = hikari.Intents.GUILDS | hikari.Intents.GUILD_MESSAGES | hikari.Intents.MESSAGE_CONTENT
+Deliver = Callable[[GatewayEvent], None]
 
 # Close codes after which Discord forbids to come back (its reference, "Gateway Close Event Codes").
 _FOR_GOOD: Final[Mapping[int, str]] = {
@@ -44,14 +44,15 @@ _FOR_GOOD: Final[Mapping[int, str]] = {
 }
 
 _GOODBYE_SECONDS = 10.0  # for closing everything; measured: 0.3, and hikari itself gives the close frame 5
-_LONGEST_PAUSE = 300.0  # seconds; Discord allows 1,000 new sessions a day, then it resets the token
+_LONGEST_PAUSE = 300.0  # seconds
 _STEADY_SECONDS = 300.0  # a connection that held so long was a good one
 
 
 class HikariDiscord:
     """One bot account, connected. `async with` opens REST; the first `listen` opens the gateway.
 
-    `rest` reads and writes (History, Outlet). Leaving the block closes both, however long hikari would go on trying.
+    `rest` reads and writes (History, Outlet); `audience` knows which channels everyone can read, once the gateway has
+    told of them. Leaving the block closes both, however long hikari would go on trying.
     Raises ConfigError at once where the options cannot work.
     """
 
@@ -59,10 +60,14 @@ class HikariDiscord:
         if not options.guild_ids:
             raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
         self._options = options
+        self._guild_ids = tuple(options.guild_ids)  # no set: what a payload compares with them may be anything
         self._memory = Memory()
         self.rest = HikariRest(options, self._memory)
+        self.audience = Audience(options.listed_channel_ids)
         self._first_pause = first_pause
+        self._starts = SessionStarts(first_pause)
         self._ready = asyncio.Event()
+        self._told: set[GuildId] = set()  # of these servers, this session's GUILD_CREATE was heard
         self._deliver: Deliver | None = None
         self._connection: asyncio.Task[None] | None = None
         self._bug: BaseException | None = None
@@ -92,6 +97,8 @@ class HikariDiscord:
     async def listen(self, deliver: Deliver) -> None:
         """Connect and call `deliver` for each event of our servers, in order, until cancelled.
 
+        Each new session begins with one SessionStarted for each server, before anything else of that server; one that
+        is resumed goes on where it was. Private messages are events too; their `guild_id` is None.
         `deliver` must not wait: the heartbeat does, meanwhile. Cancelling ends the delivery and leaves the connection
         open, so that replies can still be seen off. Raises ConfigError where Discord refuses us for good. An outage
         ends nothing: hikari goes on trying, and so do we.
@@ -126,54 +133,44 @@ class HikariDiscord:
     async def _connect(self) -> str:
         """Hold one connection until it ends; return why, where it may be tried again."""
         try:
-            await self._hold(self._new_bot())
+            await self._new_shard(await self._address()).hold()
         except hikari.GatewayServerClosedConnectionError as error:
             if refusal := _FOR_GOOD.get(int(error.code or 0)):
                 raise ConfigError(refusal) from None
             return f"closed by Discord with code {error.code}"
-        except hikari.UnauthorizedError:
-            raise ConfigError(LOGIN_REFUSED) from None
-        except hikari.NotFoundError:
-            raise ConfigError(
-                "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
-            ) from None
-        except (hikari.HTTPError, hikari.GatewayError, aiohttp.ClientError, DiscordUnavailableError) as error:
+        except (hikari.HikariError, aiohttp.ClientError, DiscordError) as error:
             return f"{type(error).__name__}: {error}"
         return "hikari ended it"
 
-    def _new_bot(self) -> hikari.GatewayBot:
-        bot = hikari.GatewayBot(
-            self._options.token.reveal(),
-            auto_chunk_members=False,
-            banner=None,
-            cache_settings=CacheSettings(components=CacheComponents.NONE),
-            intents=_INTENTS,
-            logs=None,
-            rest_url=self._options.rest_url.rstrip("/"),
-            suppress_optimization_warning=True,
-        )
-        bot.subscribe(hikari.ShardPayloadEvent, self._on_payload)
-        return bot
-
-    async def _hold(self, bot: hikari.GatewayBot) -> None:
-        others = _shard_tasks()
+    async def _address(self) -> str:
+        """Where the gateway is; with that, Discord tells how many sessions may still be begun today."""
         try:
-            try:
-                await bot.start(check_for_updates=False)
-            except hikari.HikariError:  # which is a RuntimeError, too
-                raise
-            except RuntimeError as error:
-                # hikari's word for a session limit that is used up, and for a shard that died while it was begun.
-                raise DiscordUnavailableError(str(error)) from error
-            await bot.join()
-        finally:
-            await _let_go(bot, others)
+            door = await self.rest.gateway()
+        except DiscordRefusedError as refusal:
+            if isinstance(refusal.__cause__, hikari.UnauthorizedError):
+                raise ConfigError(LOGIN_REFUSED) from None
+            if isinstance(refusal.__cause__, hikari.NotFoundError):
+                raise ConfigError(
+                    "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
+                ) from None
+            raise
+        if limit := door.session_start_limit:
+            self._starts.told(
+                total=limit.total,
+                remaining=limit.remaining,
+                reset_after=limit.reset_after / 1000,
+                now=asyncio.get_running_loop().time(),
+            )
+        return door.url
 
-    async def _on_payload(self, event: hikari.ShardPayloadEvent) -> None:
-        # hikari runs each call in a task of its own: they keep their order only as long as none of them waits.
+    def _new_shard(self, url: str) -> Shard:
+        token = self._options.token.reveal().strip()
+        return Shard(token=token, url=url, starts=self._starts, take=self._hear)
+
+    def _hear(self, name: str, payload: Mapping[str, Any]) -> None:
         try:
-            self._take(event.name, event.payload)
-        except Exception as bug:  # noqa: BLE001 hikari would log it and go on; `listen` raises it
+            self._take(name, payload)
+        except Exception as bug:  # noqa: BLE001 hikari would take a LookupError for an unknown event; `listen` raises it
             self._bug = self._bug or bug
             self._bug_met.set()
 
@@ -182,24 +179,49 @@ class HikariDiscord:
             if name == "READY":
                 self._welcome(msgspec.convert(payload, _Ready))
                 return
-            # Other servers and private messages go unread.
+            if name == "INTERACTION_CREATE":
+                # From wherever it comes, it wants an answer.
+                self._interact(payload)
+                return
             place = msgspec.convert(payload or {}, _Place)
-            if (place.id if name == "GUILD_CREATE" else place.guild_id) in self._options.guild_ids:
-                self._tell(name, payload)
+            server = place.id if name in _ABOUT_SERVERS else place.guild_id
+            if server is None and name == "MESSAGE_CREATE":
+                self._tell(None, name, payload)
+            # Other servers go unread.
+            elif server in self._guild_ids:
+                self._tell(GuildId(str(server)), name, payload)
         except msgspec.ValidationError as error:
             _log.warning("discord_payload_unreadable", event_name=name, problem=str(error))
 
     def _welcome(self, ready: _Ready) -> None:
         self.rest.team = msgspec.structs.replace(self.rest.team, bot_id=ready.user.id)
+        self._told.clear()
         self._ready.set()
         _log.info("discord_ready", bot_id=ready.user.id)
 
-    def _tell(self, name: str, payload: Mapping[str, Any]) -> None:
+    def _tell(self, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
+        self.audience.hear(name, payload)
         event = event_of(name, payload, self.rest.team, self._memory)
         if isinstance(event, ChannelsSeen | ChannelGone):
             self._memory.take(event)
-        elif event is not None and self._deliver is not None:
+        elif event is not None and (server is None or server in self._told):
+            # What comes before its server is history by the time that the server comes.
+            self._hand_on(event)
+        if name == "GUILD_CREATE" and (started := session_of(payload, self.rest.team.bot_id)):
+            _log.info("discord_session_started", guild_id=started.guild_id, channels=len(started.channels))
+            self._told.add(started.guild_id)
+            self._hand_on(started)
+
+    def _interact(self, payload: Mapping[str, Any]) -> None:
+        if interaction := interaction_of(payload, self.rest.team, self._memory):
+            self._hand_on(interaction)
+
+    def _hand_on(self, event: GatewayEvent) -> None:
+        if self._deliver is not None:
             self._deliver(event)
+
+
+_ABOUT_SERVERS: Final = frozenset({"GUILD_CREATE", "GUILD_DELETE"})  # they call the server's id `id`
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -213,25 +235,6 @@ class _Self(msgspec.Struct, frozen=True):
 
 class _Ready(msgspec.Struct, frozen=True):
     user: _Self
-
-
-def _shard_tasks() -> set[asyncio.Task[Any]]:
-    """The tasks by which hikari holds connections; it gives no other handle on one that is not up yet."""
-    return {task for task in asyncio.all_tasks() if "(shard " in task.get_name()}
-
-
-async def _let_go(bot: hikari.GatewayBot, others: set[asyncio.Task[Any]]) -> None:
-    """Close the bot, whatever it is at, and the tasks that hikari forgets. `others` are of somebody else's bot."""
-    if not _shard_tasks() - others:
-        # The connection is dead already; close() would report its end once more, with a traceback.
-        bot._shards.clear()  # noqa: SLF001
-    if bot.is_alive:
-        await bot.close()
-    # A start() that was cancelled leaves the task behind that dials on, a refused handshake its heartbeat.
-    if forgotten := _shard_tasks() - others:
-        for task in forgotten:
-            task.cancel()
-        await asyncio.wait(forgotten)
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

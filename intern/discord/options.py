@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from intern.domain.ids import GuildId, RoleId, UserId
+from intern.domain.ids import ChannelId, GuildId, RoleId, UserId
 from intern.domain.secret import Secret
+
+ChannelMode = Literal["answer", "mention_only", "capture_only", "off"]
+"""`mention_only`: captures, and answers who mentions the bot or replies to it. `capture_only`: captures, never answers.
+`off`: neither."""
+
+
+class ChannelRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What intern does in one channel or thread; threads follow the channel that they hang in."""
+
+    id: ChannelId
+    mode: ChannelMode
 
 
 class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,14 +33,36 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whoever holds one of these roles is of the team, too."""
     message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
     """Messages of one author in one channel that follow each other within this pause are one."""
+    listed_channel_ids: tuple[ChannelId, ...] = ()
+    """Channels that not everyone can read, and threads in them or private ones, where intern works all the same."""
+    channels: tuple[ChannelRule, ...] = ()
+    """Where intern does something else than `default_mode` says."""
+    default_mode: ChannelMode = "answer"
+    max_questions_per_user_per_hour: Annotated[int, Meta(ge=0)] = 20
+    """Batches of one member that go to a model within an hour, whether or not they turn out to be questions; 0: no
+    limit."""
+    max_question_age: Annotated[float, Meta(gt=0)] = 3600.0
+    """Seconds after which nobody waits for an answer any more. What the team taught is captured at any age."""
+    first_lookback: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
+    """Seconds of history that are read when a server is met for the first time."""
+    handoff_role_id: RoleId = RoleId("")
+    """The one role that may ever be mentioned, and only where a question is handed over to the team."""
     rest_url: str = "https://discord.com/api/v10"
     """Discord, unless a test says otherwise. The gateway's own address is asked for there."""
 
     def __post_init__(self) -> None:
-        for name in ("guild_ids", "team_member_ids", "team_role_ids"):
-            for snowflake in getattr(self, name):
-                if not (snowflake.isascii() and snowflake.isdigit() and len(snowflake) <= 20):
-                    # Whatever stands there is not repeated: it may be a token in the wrong place.
-                    raise ValueError(f"{name} must hold Discord's ids, each of 17 to 20 digits")
+        for name in ("guild_ids", "team_member_ids", "team_role_ids", "listed_channel_ids"):
+            _check(name, getattr(self, name))
+        _check("channels", (rule.id for rule in self.channels))
+        if len({rule.id for rule in self.channels}) < len(self.channels):
+            raise ValueError("channels must name each channel once")
+        if self.handoff_role_id:
+            _check("handoff_role_id", (self.handoff_role_id,))
         if not self.rest_url.startswith(("http://", "https://")):
             raise ValueError("rest_url must begin with https:// (or http://)")
+
+
+def _check(name: str, snowflakes: Iterable[str]) -> None:
+    if not all(each.isascii() and each.isdigit() and len(each) <= 20 for each in snowflakes):
+        # Whatever stands there is not repeated: it may be a token in the wrong place.
+        raise ValueError(f"{name} must hold Discord's ids, each of 17 to 20 digits")

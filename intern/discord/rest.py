@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -22,8 +23,34 @@ from hikari.impl import RESTApp, RESTClientImpl
 from hikari.internal import data_binding, routes
 
 from intern.discord.options import DiscordOptions
-from intern.discord.wire import ChannelsSeen, Memory, RawChannel, RawMember, RawMessage, RawSent, Team, message_of
-from intern.domain import Channel, ChannelId, ChatMessage, GuildId, MessageId, RoleId, UserId, by_age
+from intern.discord.wire import (
+    ChannelsSeen,
+    Memory,
+    RawArchived,
+    RawChannel,
+    RawGateway,
+    RawMember,
+    RawMessage,
+    RawSent,
+    RawThreads,
+    Team,
+    message_of,
+    readable,
+)
+from intern.domain import (
+    Button,
+    Channel,
+    ChannelId,
+    ChannelSeen,
+    ChatMessage,
+    GuildId,
+    MessageId,
+    Page,
+    RoleId,
+    UserId,
+    by_age,
+    snowflake_time,
+)
 from intern.errors import (
     ConfigError,
     DiscordError,
@@ -35,12 +62,15 @@ from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
-_PAGE = 100  # messages that Discord gives at most
-_LAST_CALLS_SECONDS = 3.0  # for calls that nobody waits for any more, when the program ends
+_PAGE = 100  # messages or threads that Discord gives at most
+_THREAD_PAGES = 50  # of archived threads, for one channel
+_LAST_CALLS_SECONDS = 3.0  # for writing calls that nobody waits for any more, when the program ends
 _ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
 _SUPPRESS_EMBEDS = 1 << 2  # message flag: no link previews
 _THREAD_EXISTS = 160004  # Discord's JSON error codes
 _UNAUTHORIZED: Final = 401
+_ROW, _BUTTON, _GREY = 1, 2, 2  # component types and a button's style
+_BUTTONS_A_ROW = 5
 _TIMED_OUT, _TOO_MANY_REQUESTS = 408, 429
 
 LOGIN_REFUSED = (
@@ -85,6 +115,7 @@ class HikariRest:
         self._app = RESTApp(url=options.rest_url.rstrip("/"), max_retries=max_retries)
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()
+        self._reads: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await self._app.start()
@@ -100,8 +131,8 @@ class HikariRest:
 
     async def _close(self) -> None:
         client, self._client = self._client, None
-        if self._calls:
-            await asyncio.wait(self._calls, timeout=_LAST_CALLS_SECONDS)
+        if writes := self._calls - self._reads:
+            await asyncio.wait(writes, timeout=_LAST_CALLS_SECONDS)
         for call in self._calls:
             call.cancel()  # nobody will use the routes any more
         if self._calls:
@@ -114,22 +145,14 @@ class HikariRest:
 
     async def channel(self, channel_id: ChannelId) -> Channel:
         """A channel or thread, from the gateway's word where it was heard, else asked for and remembered."""
-        known = self._memory.channel(channel_id)
-        if known is None:
-            raw = await self._channel(channel_id)
-            parent = [await self._channel(raw.parent_id)] if raw.is_thread and raw.parent_id else []
-            self._memory.take(ChannelsSeen((*parent, raw)))
-            known = self._memory.channel(channel_id)
-        if known is None:
-            raise DiscordRefusedError(f"thread {channel_id} has no channel that it hangs in")
-        return known
+        return self._memory.channel(channel_id) or await self._remembered(await self._channel(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """A message; None where it is deleted, may not be read, or is one of Discord's own."""
         what = f"read message {message_id} in channel {channel_id}"
         try:
-            raw = await self._ask(
-                what, routes.GET_CHANNEL_MESSAGE.compile(**_ids(channel=channel_id, message=message_id))
+            raw = await self.ask(
+                what, routes.GET_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
             )
             messages = await self._messages(channel_id, [raw])
         except DiscordRefusedError as refusal:
@@ -148,14 +171,50 @@ class HikariRest:
         """The oldest messages newer than `message_id`, oldest first; as `before`."""
         return await self._page(channel_id, "after", message_id, limit)
 
+    async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
+        """As `after`, with how far it reaches, which Discord's own messages count for, too."""
+        raw = await self._raw_page(channel_id, "after", after, limit)
+        numbers = [int(sent.id) for sent in readable(raw, RawSent)]
+        return Page(
+            messages=tuple(await self._messages(channel_id, raw)),
+            read_to=MessageId(str(max(numbers))) if numbers else after,
+            more=len(raw) >= _page_size(limit),
+        )
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
+        """The channel's public archived threads that hold, or may hold, a message newer than `after`."""
+        if self._memory.holds_threads(channel_id) is False:
+            return ()
+        # Writing wakes a thread up, so one that was archived before `after` was written holds nothing newer.
+        horizon = snowflake_time(ids(message=after)["message"])
+        seen: dict[ChannelId, ChannelSeen] = {}
+        before: datetime | None = None
+        for _ in range(_THREAD_PAGES):
+            page = await self._archived(channel_id, before)
+            for raw in readable(page.threads, RawChannel):
+                if raw.newest is None or by_age(raw.newest) > by_age(after):
+                    seen[raw.id] = ChannelSeen(channel=await self._remembered(raw), last_message_id=raw.newest)
+            moments = [one.thread_metadata.archive_timestamp for one in readable(page.threads, RawArchived)]
+            if not page.has_more or not moments or min(moments) < horizon:
+                break
+            before = min(moments)
+        else:
+            _log.warning("archived_threads_cut", channel_id=channel_id, pages=_THREAD_PAGES)
+        return tuple(seen.values())
+
+    async def gateway(self) -> RawGateway:
+        """Where the gateway is, and how many sessions may still be begun there."""
+        what = "ask for the gateway's address"
+        return read(what, await self.ask(what, routes.GET_GATEWAY_BOT.compile()), RawGateway)
+
     # What Outlet of conversations/posting.py asks for
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
         """Open the message's thread and give its id; a thread that is there already is as good."""
-        route = routes.POST_MESSAGE_THREADS.compile(**_ids(channel=channel_id, message=message_id))
+        route = routes.POST_MESSAGE_THREADS.compile(**ids(channel=channel_id, message=message_id))
         body = {"name": name, "auto_archive_duration": _ONE_DAY}
         try:
-            await self._ask(f"start a thread at message {message_id} in channel {channel_id}", route, body=body)
+            await self.ask(f"start a thread at message {message_id} in channel {channel_id}", route, body=body)
         except DiscordRefusedError as refusal:
             cause = refusal.__cause__
             if not (isinstance(cause, hikari.HTTPResponseError) and cause.code == _THREAD_EXISTS):
@@ -163,36 +222,63 @@ class HikariRest:
         # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
         return ChannelId(message_id)
 
-    async def send(self, channel_id: ChannelId, text: str, nonce: str) -> MessageId:
-        """Write a message that pings nobody and previews no links.
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        """Write a message that previews no links and pings nobody, but `mention_role` where its mention is in the text.
 
         Within Discord's few minutes of memory the same nonce gives the same message. Raises DiscordUnknownOutcomeError
         where the message may be there though nobody confirmed it.
         """
         what = f"send a message to channel {channel_id}"
-        body: dict[str, Any] = {
-            "content": text,
-            "nonce": nonce,
-            "enforce_nonce": True,
-            "flags": _SUPPRESS_EMBEDS,
-            "allowed_mentions": {"parse": []},
-        }
-        route = routes.POST_CHANNEL_MESSAGES.compile(**_ids(channel=channel_id))
-        sent = await self._ask(what, route, body=body, otherwise=DiscordUnknownOutcomeError)
-        return _read(what, sent, RawSent, otherwise=DiscordUnknownOutcomeError).id
+        body = content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
+        route = routes.POST_CHANNEL_MESSAGES.compile(**ids(channel=channel_id))
+        sent = await self.ask(what, route, body=body, otherwise=DiscordUnknownOutcomeError)
+        return read(what, sent, RawSent, otherwise=DiscordUnknownOutcomeError).id
+
+    async def rewrite(
+        self, channel_id: ChannelId, message_id: MessageId, text: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Give a message of ours another text and other buttons. It goes on pinging nobody and previewing nothing."""
+        route = routes.PATCH_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
+        what = f"edit message {message_id} in channel {channel_id}"
+        await self.ask(what, route, body=content(text, buttons, None))
+
+    async def typing(self, channel_id: ChannelId) -> None:
+        """Show that we are typing, for ten seconds or until we write."""
+        route = routes.POST_CHANNEL_TYPING.compile(**ids(channel=channel_id))
+        await self.ask(f"type in channel {channel_id}", route)
 
     # How it is done
 
     async def _page(
         self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int
     ) -> Sequence[ChatMessage]:
+        return await self._messages(channel_id, await self._raw_page(channel_id, side, message_id, limit))
+
+    async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
         query = data_binding.StringMapBuilder()
-        query.put("limit", max(1, min(limit, _PAGE)))
+        query.put("limit", _page_size(limit))
         if message_id is not None:
-            query.put(side, _ids(message=message_id)["message"])
-        route = routes.GET_CHANNEL_MESSAGES.compile(**_ids(channel=channel_id))
+            query.put(side, ids(message=message_id)["message"])
+        route = routes.GET_CHANNEL_MESSAGES.compile(**ids(channel=channel_id))
         what = f"read messages of channel {channel_id}"
-        return await self._messages(channel_id, _read(what, await self._ask(what, route, query=query), list[Any]))
+        return read(what, await self.ask(what, route, query=query), list[Any])
+
+    async def _archived(self, channel_id: ChannelId, before: datetime | None) -> RawThreads:
+        query = data_binding.StringMapBuilder()
+        query.put("limit", _PAGE)
+        if before is not None:
+            query.put("before", before.isoformat())
+        route = routes.GET_PUBLIC_ARCHIVED_THREADS.compile(**ids(channel=channel_id))
+        what = f"list archived threads of channel {channel_id}"
+        return read(what, await self.ask(what, route, query=query), RawThreads)
 
     async def _messages(self, channel_id: ChannelId, page: Sequence[Any]) -> list[ChatMessage]:
         """The readable ones, oldest first, with what REST leaves out: the server, and who is of the team."""
@@ -223,39 +309,53 @@ class HikariRest:
         return known
 
     async def _member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
-        route = routes.GET_GUILD_MEMBER.compile(**_ids(guild=guild_id, user=user_id))
+        route = routes.GET_GUILD_MEMBER.compile(**ids(guild=guild_id, user=user_id))
         what = f"look up member {user_id} of server {guild_id}"
         try:
-            member = await self._ask(what, route)
+            member = await self.ask(what, route)
         except DiscordRefusedError as refusal:
             if isinstance(refusal.__cause__, hikari.NotFoundError):
                 return ()  # they have left, and their roles with them
             raise
-        return _read(what, member, RawMember).roles or ()
+        return read(what, member, RawMember).roles or ()
 
     async def _channel(self, channel_id: ChannelId) -> RawChannel:
         what = f"look up channel {channel_id}"
-        return _read(what, await self._ask(what, routes.GET_CHANNEL.compile(**_ids(channel=channel_id))), RawChannel)
+        return read(what, await self.ask(what, routes.GET_CHANNEL.compile(**ids(channel=channel_id))), RawChannel)
 
-    async def _ask(
+    async def _remembered(self, raw: RawChannel) -> Channel:
+        """The channel, or a thread together with what it hangs in, which may have to be asked for."""
+        self._memory.take(ChannelsSeen((raw,)))
+        if raw.is_thread and raw.parent_id and self._memory.channel(raw.id) is None:
+            self._memory.take(ChannelsSeen((await self._channel(raw.parent_id), raw)))
+        known = self._memory.channel(raw.id)
+        if known is None:
+            raise DiscordRefusedError(f"thread {raw.id} has no channel that it hangs in")
+        return known
+
+    async def ask(
         self,
         what: str,
         route: routes.CompiledRoute,
         *,
         query: data_binding.StringMapBuilder | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
         otherwise: type[DiscordError] = DiscordUnavailableError,
     ) -> object:
-        """The reply's JSON. `otherwise` is raised where nobody can say what became of the request."""
+        """The reply's JSON, None where there is none. The one way to call hikari: nobody who waits here can cancel it.
+
+        `what` completes "could not …" in errors. `otherwise` is raised where nobody can say what became of the request.
+        """
         if self._client is None:
             raise DiscordUnavailableError(f"could not {what}: the connection is closed")
-        json = data_binding.JSONObjectBuilder()
-        json.update(body or {})
         # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
-        request = self._client._request(route, query=query, json=json if body else None)  # noqa: SLF001
+        request = self._client._request(route, query=query, json=_json(body) if body else None)  # noqa: SLF001
         call = asyncio.create_task(request, name=f"discord: {what}")
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
+        if route.method == "GET":
+            self._reads.add(call)
+            call.add_done_callback(self._reads.discard)
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
@@ -269,17 +369,57 @@ class HikariRest:
             raise _failure(what, error, otherwise) from error
 
 
-def _ids(**ids: str) -> dict[str, str]:
+def _json(body: Mapping[str, Any] | Sequence[Any]) -> data_binding.JSONObjectBuilder | Sequence[Any]:
+    if not isinstance(body, Mapping):
+        return body
+    json = data_binding.JSONObjectBuilder()
+    json.update(body)
+    return json
+
+
+def components(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+    """Buttons as Discord wants them: in rows of five."""
+    shown = [_shown(button) for button in buttons]
+    rows = [shown[at : at + _BUTTONS_A_ROW] for at in range(0, len(shown), _BUTTONS_A_ROW)]
+    return [{"type": _ROW, "components": row} for row in rows]
+
+
+def _shown(button: Button) -> dict[str, Any]:
+    shown: dict[str, Any] = {"type": _BUTTON, "style": _GREY, "custom_id": button.custom_id}
+    if button.label:
+        shown["label"] = button.label
+    if button.emoji:
+        shown["emoji"] = {"name": button.emoji}
+    return shown
+
+
+def content(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -> dict[str, Any]:
+    """What create and edit have in common. Without `allowed_mentions` Discord would ping whoever the text names."""
+    allowed: dict[str, Any] = {"parse": []}
+    if mention_role:
+        allowed["roles"] = [mention_role]
+    return {
+        "content": text,
+        "flags": _SUPPRESS_EMBEDS,
+        "allowed_mentions": allowed,
+        "components": components(buttons),
+    }
+
+
+def _page_size(limit: int) -> int:
+    return max(1, min(limit, _PAGE))
+
+
+def ids(**snowflakes: str) -> dict[str, str]:
     """Ids for a route. They stand in its path, so they are digits or the call is not made."""
-    for name, snowflake in ids.items():
+    for name, snowflake in snowflakes.items():
         if not (snowflake.isascii() and snowflake.isdigit()):
             raise DiscordRefusedError(f"{snowflake[:40]!r} is no {name} id of Discord's")
-    return ids
+    return snowflakes
 
 
-def _read(
-    what: str, reply: object, kind: type[_Kind], otherwise: type[DiscordError] = DiscordUnavailableError
-) -> _Kind:
+def read(what: str, reply: object, kind: type[_Kind], otherwise: type[DiscordError] = DiscordUnavailableError) -> _Kind:
+    """A reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
     try:
         return msgspec.convert(reply, kind)
     except msgspec.ValidationError as error:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from re import compile as pattern, escape
 from typing import Literal, TypeVar
@@ -21,15 +22,22 @@ from intern.domain import (
     Attachment,
     Author,
     AuthorType,
+    Button,
     Channel,
     ChannelId,
+    ChannelKind,
+    ChannelSeen,
     ChatMessage,
+    GatewayEvent,
     GuildId,
+    Interaction,
     MessageCreated,
     MessageEdited,
-    MessageEvent,
     MessageId,
     MessagesDeleted,
+    Page,
+    RoleId,
+    SessionStarted,
     UserId,
     by_age,
     snowflake_at,
@@ -39,12 +47,25 @@ from intern.observe.clock import Clock
 
 _T = TypeVar("_T")
 
-Call = Literal["channel", "message", "before", "after", "start_thread", "send"]
+Call = Literal[
+    "channel",
+    "message",
+    "before",
+    "after",
+    "page",
+    "archived_since",
+    "start_thread",
+    "send",
+    "rewrite",
+    "typing",
+]
 
 NONCE_LIFETIME = timedelta(minutes=3)  # Discord remembers a nonce for "the past few minutes"
 _TEXT_LIMIT = 2000
 _NONCE_LIMIT = 25
 _NAME_LIMIT = 100
+_BUTTON_ID_LIMIT = 100
+_LABEL_LIMIT = 80
 
 
 class _Failure(Struct, frozen=True):
@@ -52,11 +73,19 @@ class _Failure(Struct, frozen=True):
     done: bool
 
 
+class Sent(Struct, frozen=True, kw_only=True):
+    """What a message of the bot's has beside its text."""
+
+    buttons: tuple[Button, ...] = ()
+    pings: tuple[RoleId, ...] = ()
+    """Whom Discord told of it."""
+
+
 class Sandbox:
     """One server with one channel, `general`, to begin with; a name in `team` is a team member's.
 
     What the bot asks for costs a call, counted in `calls`. Only what happens while somebody listens is delivered; the
-    rest is history, as on Discord.
+    rest is history, as on Discord. Each listening begins with a SessionStarted.
     """
 
     def __init__(self, clock: Clock, team: Collection[str] = (), *, bot_name: str = "intern") -> None:
@@ -67,10 +96,20 @@ class Sandbox:
         self._messages: dict[ChannelId, list[ChatMessage]] = {}
         self._people: dict[str, Author] = {}
         self._nonces: dict[tuple[ChannelId, str], tuple[datetime, MessageId]] = {}
-        self._listeners: list[Callable[[MessageEvent], None]] = []
+        self._last: dict[ChannelId, MessageId] = {}
+        self._archived: set[ChannelId] = set()
+        self._private: set[ChannelId] = set()
+        self._listeners: list[Callable[[GatewayEvent], None]] = []
+        self._missed: list[GatewayEvent] | None = None
         self._failures: dict[Call, deque[_Failure]] = {}
         self._changed = anyio.Event()
         self.calls: Counter[Call] = Counter()
+        self.sent: dict[MessageId, Sent] = {}
+        """By the bot, also where it was deleted since."""
+        self.typed_in: list[ChannelId] = []
+        """Where the bot was seen typing, in order."""
+        self.listed: set[ChannelId] = set()
+        """Channels where the bot works though they are private."""
         self.guild_id = GuildId(self._snowflake())
         self.bot = Author(id=UserId(self._snowflake()), name=bot_name, type="bot", is_self=True)
         self._mention = pattern(rf"@{escape(bot_name)}\b|<@!?{self.bot.id}>")
@@ -81,6 +120,16 @@ class Sandbox:
     def add_channel(self, name: str) -> ChannelId:
         """A new text channel."""
         return self._add(ChannelId(self._snowflake()), "channel", name, None)
+
+    def add_direct(self) -> ChannelId:
+        """A place for private messages, on no server."""
+        channel_id = self._add(ChannelId(self._snowflake()), "channel", "", None)
+        self._channels[channel_id] = structs.replace(self._channels[channel_id], guild_id=None)
+        return channel_id
+
+    def set_private(self, channel_id: ChannelId, private: bool = True) -> None:  # noqa: FBT001, FBT002 - it is the point
+        """From now on not everybody can read there, or everybody can again; its threads are as private as it is."""
+        (self._private.add if private else self._private.discard)(channel_id)
 
     def author(self, name: str) -> Author:
         """The person of that name; always the same one."""
@@ -103,7 +152,7 @@ class Sandbox:
         return self._write(
             ChatMessage(
                 id=MessageId(self._snowflake()),
-                guild_id=self.guild_id,
+                guild_id=place.guild_id,
                 channel_id=place.id,
                 author=self.author(author) if isinstance(author, str) else author,
                 text=text,
@@ -132,6 +181,16 @@ class Sandbox:
             )
         )
 
+    def open_private_thread(self, channel_id: ChannelId, name: str) -> ChannelId:
+        """A thread on no message, for those who are invited; the bot is."""
+        thread = self._add(ChannelId(self._snowflake()), "thread", name, channel_id)
+        self._channels[thread] = structs.replace(self._channels[thread], private=True)
+        return thread
+
+    def archive(self, thread: ChannelId) -> None:
+        """A thread falls asleep; the next message there wakes it up."""
+        self._archived.add(thread)
+
     def open_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
         """The thread on a message, which has the message's id; made if there is none."""
         thread = ChannelId(message_id)
@@ -153,7 +212,38 @@ class Sandbox:
         """Messages go away; a thread on one of them stays."""
         for message_id in message_ids:
             del self._messages[channel_id][self._locate(channel_id, message_id)[0]]
-        self._happened(MessagesDeleted(guild_id=self.guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
+        guild_id = self._channels[channel_id].guild_id
+        self._happened(MessagesDeleted(guild_id=guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
+
+    def interact(self, interaction: Interaction) -> None:
+        """Somebody uses a command or presses a button."""
+        self._happened(interaction)
+
+    # What the connection does.
+
+    @asynccontextmanager
+    async def offline(self, *, resumes: bool = False) -> AsyncGenerator[None]:
+        """The gateway is away for the time of the block; REST is not.
+
+        After it a new session starts, and what happened meanwhile is history. If it `resumes`, that is told instead.
+        """
+        self._missed = []
+        connected = tuple(self._listeners) if resumes else ()
+        try:
+            yield
+        finally:
+            missed, self._missed = self._missed, None
+            for deliver in tuple(self._listeners):
+                # Only who was there before has anything to resume.
+                for event in missed if deliver in connected else (self._session(),):
+                    deliver(event)
+            self._tell()
+
+    def lose_session(self) -> None:
+        """A new session starts, right now."""
+        for deliver in tuple(self._listeners):
+            deliver(self._session())
+        self._tell()
 
     # What there is to see.
 
@@ -194,16 +284,25 @@ class Sandbox:
         """The next call of that name that is not spoken for raises `error`; with `done`, after its work was done."""
         self._failures.setdefault(call, deque()).append(_Failure(error, done))
 
-    # The bot's side: Gateway, History, Outlet.
+    # The bot's side: Gateway, Audience, History, Outlet and the like, as the real one has them.
 
-    async def listen(self, deliver: Callable[[MessageEvent], None]) -> None:
-        """Call `deliver` for each event from now on, in order, until cancelled."""
+    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+        """Call `deliver` for a new session and each event from now on, in order, until cancelled."""
         self._listeners.append(deliver)
+        if self._missed is None:
+            deliver(self._session())
         self._tell()
         try:
             await anyio.sleep_forever()
         finally:
             self._listeners.remove(deliver)
+
+    def admits(self, channel: Channel) -> bool:
+        """Whether everybody can read there, or it is listed."""
+        places = {channel.id, channel.parent_id}
+        if channel.id in self.listed or (channel.parent_id in self.listed and not channel.private):
+            return True
+        return channel.guild_id is not None and not channel.private and self._private.isdisjoint(places)
 
     async def channel(self, channel_id: ChannelId) -> Channel:
         """A channel or thread. Raises DiscordRefusedError for one that does not exist."""
@@ -227,15 +326,30 @@ class Sandbox:
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
         """The oldest messages newer than `message_id`, oldest first."""
+        return await self._call("after", lambda: self._after(channel_id, message_id, limit))
 
-        def page() -> Sequence[ChatMessage]:
-            here = self._here(channel_id)
-            start = _position(here, message_id)
-            if start < len(here) and here[start].id == message_id:
-                start += 1
-            return here[start : start + _page_size(limit)]
+    async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
+        """As `after`, with how far it reaches."""
 
-        return await self._call("after", page)
+        def work() -> Page:
+            messages = self._after(channel_id, after, limit)
+            return Page(
+                messages=tuple(messages),
+                read_to=messages[-1].id if messages else after,
+                more=len(messages) == limit,
+            )
+
+        return await self._call("page", work)
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
+        """The channel's public archived threads whose newest message is newer than `after`."""
+
+        def work() -> Sequence[ChannelSeen]:
+            here = [thread for thread in self.threads(self._place(channel_id).id) if thread.id in self._archived]
+            seen = [self._seen(thread) for thread in here if not thread.private]
+            return [one for one in seen if one.last_message_id and by_age(one.last_message_id) > by_age(after)]
+
+        return await self._call("archived_since", work)
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
         """The thread on a message; made if there is none. Raises DiscordRefusedError where Discord would refuse."""
@@ -249,12 +363,19 @@ class Sandbox:
 
         return await self._call("start_thread", work)
 
-    async def send(self, channel_id: ChannelId, text: str, nonce: str) -> MessageId:
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
         """Post a message; the same nonce within a few minutes gives the message that is there already."""
 
         def work() -> MessageId:
-            self._place(channel_id)
-            _demand(bool(text.strip()) and len(text) <= _TEXT_LIMIT, "a message has 1 to 2,000 characters")
+            self._check(channel_id, text, buttons)
             _demand(len(nonce) <= _NONCE_LIMIT, "a nonce has at most 25 characters")
             now = self._clock.now()
             at, known = self._nonces.get((channel_id, nonce), (None, None))
@@ -263,9 +384,52 @@ class Sandbox:
             # Discord cuts off white space around a text.
             message_id = self.say(self.bot, text.strip(), channel_id=channel_id).id
             self._nonces[channel_id, nonce] = now, message_id
+            pings = (mention_role,) if mention_role and f"<@&{mention_role}>" in text else ()
+            self.sent[message_id] = Sent(buttons=tuple(buttons), pings=pings)
             return message_id
 
         return await self._call("send", work)
+
+    async def rewrite(
+        self, channel_id: ChannelId, message_id: MessageId, text: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Give a message of the bot's another text and other buttons."""
+
+        def work() -> None:
+            self._check(channel_id, text, buttons)
+            known = next((message for message in self._here(channel_id) if message.id == message_id), None)
+            _demand(known is not None, "unknown message")
+            _demand(known is not None and known.author.is_self, "somebody else's message cannot be edited")
+            self.edit(channel_id, message_id, text.strip())
+            self.sent[message_id] = Sent(buttons=tuple(buttons), pings=self.sent[message_id].pings)
+
+        await self._call("rewrite", work)
+
+    async def typing(self, channel_id: ChannelId) -> None:
+        """Show the bot typing."""
+        await self._call("typing", lambda: self.typed_in.append(self._place(channel_id).id))
+
+    def _check(self, channel_id: ChannelId, text: str, buttons: Sequence[Button]) -> None:
+        self._place(channel_id)
+        _demand(bool(text.strip()) and len(text) <= _TEXT_LIMIT, "a message has 1 to 2,000 characters")
+        for button in buttons:
+            _demand(1 <= len(button.custom_id) <= _BUTTON_ID_LIMIT, "a button's id has 1 to 100 characters")
+            _demand(bool(button.label or button.emoji), "a button shows a label or an emoji")
+            _demand(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
+
+    def _after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        here = self._here(channel_id)
+        start = _position(here, message_id)
+        if start < len(here) and here[start].id == message_id:
+            start += 1
+        return here[start : start + _page_size(limit)]
+
+    def _session(self) -> SessionStarted:
+        there = [place for place in self._channels.values() if place.guild_id and place.id not in self._archived]
+        return SessionStarted(guild_id=self.guild_id, channels=tuple(self._seen(place) for place in there))
+
+    def _seen(self, place: Channel) -> ChannelSeen:
+        return ChannelSeen(channel=place, last_message_id=self._last.get(place.id))
 
     async def _call(self, call: Call, work: Callable[[], _T]) -> _T:
         await checkpoint()
@@ -281,21 +445,24 @@ class Sandbox:
 
     def _write(self, message: ChatMessage) -> ChatMessage:
         self._messages[message.channel_id].append(message)
+        self._last[message.channel_id] = message.id
+        self._archived.discard(message.channel_id)
         self._happened(MessageCreated(message=message))
         return message
 
-    def _happened(self, event: MessageEvent) -> None:
-        for deliver in tuple(self._listeners):
-            deliver(event)
+    def _happened(self, event: GatewayEvent) -> None:
+        if self._missed is None:
+            for deliver in tuple(self._listeners):
+                deliver(event)
+        else:
+            self._missed.append(event)
         self._tell()
 
     def _tell(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def _add(
-        self, channel_id: ChannelId, kind: Literal["channel", "thread", "post"], name: str, parent: ChannelId | None
-    ) -> ChannelId:
+    def _add(self, channel_id: ChannelId, kind: ChannelKind, name: str, parent: ChannelId | None) -> ChannelId:
         self._channels[channel_id] = Channel(
             id=channel_id, guild_id=self.guild_id, kind=kind, name=name, parent_id=parent
         )

@@ -38,8 +38,12 @@ _DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
 _WRITTEN: Final = frozenset({_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND})
 _FORWARD = 1  # a message reference of this type is no reply
 _HAS_THREAD = 1 << 5  # message flag; the thread's id is the message's
-_THREADS: Final = frozenset({10, 11, 12})
-_FORUMS: Final = frozenset({15, 16})  # forums and media channels
+# Channel types (its reference, "Channel Types").
+_TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: messages stand in them
+FORUMS: Final = frozenset({15, 16})  # forums and media channels: only threads stand in them
+_THREAD_PARENTS: Final = frozenset({0, 5}) | FORUMS
+_PRIVATE_THREAD = 12
+_THREADS: Final = frozenset({10, 11, _PRIVATE_THREAD})
 
 _Snowflake = Meta(pattern=r"\A[0-9]{1,20}\Z")
 _Guild = Annotated[GuildId, _Snowflake]
@@ -144,11 +148,63 @@ class RawChannel(Struct, frozen=True):
     guild_id: _Guild | None = None
     parent_id: _Channel | None = None
     name: str | None = None
+    last_message_id: _Message | None = None
+    """As of when this was written. In a forum it names the newest post."""
 
     @property
     def is_thread(self) -> bool:
         """A thread or forum post; which of the two, its parent's type tells."""
         return self.type in _THREADS
+
+    @property
+    def holds_messages(self) -> bool:
+        """Something can be read there, or in threads that hang there."""
+        return self.type in _TALKS | _THREADS | FORUMS
+
+    @property
+    def holds_threads(self) -> bool:
+        """Threads or posts can hang there."""
+        return self.type in _THREAD_PARENTS
+
+    @property
+    def newest(self) -> MessageId | None:
+        """Its newest message, as of when this was written."""
+        return None if self.type in FORUMS else self.last_message_id
+
+
+class RawThreadState(Struct, frozen=True):
+    """How a thread is kept."""
+
+    archive_timestamp: Annotated[datetime, Meta(tz=True)]
+
+
+class RawArchived(Struct, frozen=True):
+    """An archived thread, as far as paging needs it."""
+
+    thread_metadata: RawThreadState
+
+
+class RawThreads(Struct, frozen=True):
+    """A page of threads, the one that was archived last coming first."""
+
+    threads: list[Any]
+    has_more: bool | None = None
+
+
+class RawStartLimit(Struct, frozen=True):
+    """How many sessions may be begun on the gateway within a day."""
+
+    total: int
+    remaining: int
+    reset_after: float
+    """Milliseconds."""
+
+
+class RawGateway(Struct, frozen=True):
+    """Where the gateway is."""
+
+    url: str
+    session_start_limit: RawStartLimit | None = None
 
 
 class ChannelsSeen(Struct, frozen=True):
@@ -236,6 +292,11 @@ class Memory:
         parent = self._channels.get(raw.parent_id) if raw.parent_id else None
         return channel_of(raw, {parent.id: parent.type}) if parent else None
 
+    def holds_threads(self, channel_id: ChannelId) -> bool | None:
+        """Whether threads can hang there; None where nobody told us."""
+        raw = self._channels.get(channel_id)
+        return raw.holds_threads if raw else None
+
     def roles(self, guild_id: GuildId, user_id: UserId) -> tuple[RoleId, ...] | None:
         """A member's roles as last seen; None where nobody told us."""
         return self._roles.get((guild_id, user_id))
@@ -297,7 +358,7 @@ def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = N
         edited_at=_utc(raw.edited_timestamp) if raw.edited_timestamp else None,
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
-        attachments=tuple(_attachment(file) for file in _readable(raw.attachments, RawAttachment)),
+        attachments=tuple(_attachment(file) for file in readable(raw.attachments, RawAttachment)),
         mentions_bot=_mentions(raw, text, team.bot_id),
         thread_id=_thread_of(raw),
     )
@@ -307,13 +368,14 @@ def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
     """The channel; `kinds` holds Discord's types of known channels and tells posts from other threads."""
     kind: ChannelKind = "channel"
     if raw.is_thread:
-        kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in _FORUMS else "thread"
+        kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in FORUMS else "thread"
     return Channel(
         id=raw.id,
         guild_id=raw.guild_id,
         kind=kind,
         name=raw.name or "",
         parent_id=raw.parent_id if raw.is_thread else None,
+        private=raw.type == _PRIVATE_THREAD,
     )
 
 
@@ -359,14 +421,15 @@ def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None
 
 def _channels(raw: _Guilds) -> ChannelsSeen:
     guild_id = raw.guild_id or raw.id
-    told = (*_readable(raw.channels, RawChannel), *_readable(raw.threads, RawChannel))
+    told = (*readable(raw.channels, RawChannel), *readable(raw.threads, RawChannel))
     return ChannelsSeen(tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told))
 
 
 _Kind = TypeVar("_Kind", bound=Struct)
 
 
-def _readable(items: list[Any] | None, kind: type[_Kind]) -> Iterator[_Kind]:
+def readable(items: list[Any] | None, kind: type[_Kind]) -> Iterator[_Kind]:
+    """Those of a payload's items that can be read: a strange one must not cost the others."""
     for item in items or ():
         try:
             yield msgspec.convert(item, kind)
@@ -390,7 +453,7 @@ def _mentions(raw: RawMessage, text: str, bot_id: UserId) -> bool:
     # The list holds a reply's automatic ping too, the text also what stands in code: both must name us.
     if not bot_id or (f"<@{bot_id}>" not in text and f"<@!{bot_id}>" not in text):
         return False
-    return raw.mentions is None or any(user.id == bot_id for user in _readable(raw.mentions, RawUser))
+    return raw.mentions is None or any(user.id == bot_id for user in readable(raw.mentions, RawUser))
 
 
 def _thread_of(raw: RawMessage) -> ChannelId | None:

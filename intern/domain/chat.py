@@ -71,8 +71,32 @@ class Channel(Struct, frozen=True, kw_only=True):
     name: str = ""
     parent_id: ChannelId | None = None
     """The channel that a thread or post hangs in."""
+    private: bool = False
+    """A thread for those who were invited, whoever may read the channel that it hangs in."""
 
     @property
     def is_thread(self) -> bool:
         """Threads and forum posts: messages there are answered in place."""
         return self.kind != "channel"
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """A stretch of a channel's history. Discord's own messages count, though they are not among `messages`."""
+
+    messages: tuple[ChatMessage, ...]
+    """Oldest first; maybe none, though there is more."""
+    read_to: MessageId
+    """Everything up to here was read: the newest message of the page, system messages included."""
+    more: bool
+    """Discord may hold newer ones."""
+
+
+class Button(Struct, frozen=True, kw_only=True):
+    """A button under a message of ours; a label, an emoji, or both."""
+
+    custom_id: str
+    """What pressing it tells us; 1 to 100 characters."""
+    label: str = ""
+    """At most 80 characters."""
+    emoji: str = ""
+    """A Unicode emoji."""

@@ -7,8 +7,8 @@ from typing import Literal
 from msgspec import Struct
 
 from intern.domain.answers import Citation, Conversation, RequestContext
-from intern.domain.chat import Author, Channel, ChatMessage
-from intern.domain.ids import ChannelId, ConversationId, GuildId, MessageId, TopicName
+from intern.domain.chat import Author, Button, Channel, ChatMessage
+from intern.domain.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName
 from intern.domain.learning import CapturedPair
 from intern.domain.secret import Secret
 
@@ -48,6 +48,22 @@ class MessagesDeleted(_Flow, frozen=True, kw_only=True):
 
 
 MessageEvent = MessageCreated | MessageEdited | MessagesDeleted
+
+
+class MessageRead(_Flow, frozen=True, kw_only=True):
+    """Somebody wrote, maybe long ago: read over REST, in order within its channel, because the gateway did not tell."""
+
+    message: ChatMessage
+
+
+class ChannelRead(_Flow, frozen=True, kw_only=True):
+    """A channel was read to its end: what comes there now, the gateway tells."""
+
+    channel_id: ChannelId
+
+
+Heard = MessageEvent | MessageRead | ChannelRead
+"""What the batcher hears."""
 
 
 class ChannelSeen(Struct, frozen=True, kw_only=True):
@@ -104,7 +120,15 @@ class WhyCommand(_Flow, frozen=True, kw_only=True):
     """A message id or jump link; empty for the newest question of the channel."""
 
 
-Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand
+class UnknownInteraction(_Flow, frozen=True, kw_only=True):
+    """What we can answer, but not understand: a command of an older version, a form, a broken payload."""
+
+    interaction: InteractionTicket
+    what: str
+    """What it was; for the log."""
+
+
+Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand | UnknownInteraction
 
 GatewayEvent = MessageEvent | SessionStarted | Interaction
 
@@ -134,6 +158,8 @@ class AnswerRequest(_Flow, frozen=True, kw_only=True):
     context: RequestContext
     addressed: bool
     """The asker mentions the bot, replies to it, or writes in its thread or a new forum post."""
+    called: bool = False
+    """The asker mentions the bot or replies to it, and so is owed a word, be it that there is no answer."""
 
 
 class Withdrawal(_Flow, frozen=True, kw_only=True):
@@ -149,6 +175,12 @@ class CaptureRequest(_Flow, frozen=True, kw_only=True):
     guild_id: GuildId | None
     channel_id: ChannelId
     messages: tuple[ChatMessage, ...]
+    settles: tuple[MessageId, ...] = ()
+    """The batch that is settled once this is archived; on the last capture that followed from it."""
+
+
+class FellBehind(_Flow, frozen=True, kw_only=True):
+    """Nudge: there may be channels to read over REST."""
 
 
 class Archived(_Flow, frozen=True, kw_only=True):
@@ -199,3 +231,11 @@ class Reply(_Flow, frozen=True, kw_only=True):
     target: ReplyTarget
     text: str
     citations: tuple[Citation, ...] = ()
+    notice: bool = False
+    """A word on why there is no answer. Ours, not a model's, so its links are good; its thread stays unanswered."""
+    settles: tuple[MessageId, ...] = ()
+    """All messages that the reply is for: settled once it is posted or given up."""
+    buttons: tuple[Button, ...] = ()
+    """Under its last message."""
+    mention_role: RoleId | None = None
+    """The one role that its last message may ping: in a hand-off to the team, and nowhere else."""

@@ -98,4 +98,19 @@ class Replaced(_Decided, frozen=True, kw_only=True, tag="replaced"):
     by: QAId
 
 
-Decision = Filed | Skipped | Parked | Replaced
+class Removed(_Decided, frozen=True, kw_only=True, tag="removed"):
+    """The pair stands in no topic any more: once messages were withdrawn, its question or its answer was gone."""
+
+    qa_id: QAId
+
+
+class Withdrawn(_Decided, frozen=True, kw_only=True, tag="withdrawn"):
+    """These messages teach nothing from now on, whatever pair they stand in. The archive still holds them."""
+
+    message_ids: tuple[MessageId, ...]
+
+
+PairDecision = Filed | Skipped | Parked | Replaced | Removed
+"""What was done with one pair."""
+
+Decision = PairDecision | Withdrawn

@@ -50,6 +50,8 @@ class Archive:
         self._lengths = array("q")
         self._newest: dict[ConversationId, int] = {}
         self._conversations: dict[str, ConversationId] = {}
+        # Only of the few messages that were captured with several conversations: those after the first.
+        self._further: dict[str, tuple[ConversationId, ...]] = {}
         self._open()
         self._last = _EPOCH + self._times[-1] * _TICK if self._times else _EPOCH
 
@@ -115,6 +117,11 @@ class Archive:
         """The conversation that a message was first captured with; None where it never was."""
         return self._conversations.get(_bare(message_id))
 
+    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
+        """All conversations that a message was captured with, the first one first."""
+        first = self._conversations.get(_bare(message_id))
+        return () if first is None else (first, *self._further.get(_bare(message_id), ()))
+
     def _open(self) -> None:
         for week in self._week_files():
             for placed in self._scan(week):
@@ -167,7 +174,9 @@ class Archive:
         self._newest[pair.conversation_id] = max(time, self._newest.get(pair.conversation_id, time))
         for message_id in pair.message_ids:
             # The first conversation stays: otherwise its id would wander as reply chains grow together.
-            self._conversations.setdefault(_bare(message_id), pair.conversation_id)
+            if self._conversations.setdefault(_bare(message_id), pair.conversation_id) != pair.conversation_id:
+                further = self._further.get(_bare(message_id), ())
+                self._further[_bare(message_id)] = tuple(dict.fromkeys((*further, pair.conversation_id)))
         self._week_of.append(len(self._weeks) - 1)
         self._starts.append(placed.start)
         self._lengths.append(placed.length)

@@ -103,6 +103,54 @@ MIGRATIONS: tuple[Migration, ...] = (
         primary key (day, prompt)
     ) strict, without rowid;
     """,
+    # 2: what a resend needs, which messages a reply is for; votes; why a question was answered or not; counts by day.
+    """
+    alter table posts add column notice integer not null default 0;
+    alter table posts add column buttons text not null default '[]';
+    alter table posts add column mention_role text;
+    create table post_messages (
+        message_id text primary key,
+        question_id text not null references posts (question_id) on delete cascade
+    ) strict, without rowid;
+    create index messages_of_post on post_messages (question_id);
+    create index parts_by_message on post_parts (message_id) where message_id is not null;
+    create table feedback (
+        question_id text not null,
+        user_id text not null,
+        vote text not null check (vote in ('up', 'down')),
+        at text not null,
+        primary key (question_id, user_id)
+    ) strict, without rowid;
+    create table traces (
+        rid integer primary key,
+        question_id text not null unique,
+        message_ids text not null,
+        channel_id text not null,
+        at text not null,
+        outcome text not null,
+        reason text not null,
+        debug text not null
+    ) strict;
+    create index traces_of_channel on traces (channel_id, at);
+    create table counts (
+        day text not null,
+        name text not null,
+        number integer not null,
+        primary key (day, name)
+    ) strict, without rowid;
+    """,
+    # 3: how far servers and channels were read and settled.
+    """
+    create table attended (
+        guild_id text primary key,
+        until integer not null
+    ) strict, without rowid;
+    create table marks (
+        channel_id text primary key,
+        guild_id text not null,
+        mark integer not null
+    ) strict, without rowid;
+    """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 

@@ -1,20 +1,22 @@
 """What was done with each archived pair: a log that is only appended to, and the cursor derived from it.
 
-A decision is on disk when `append` returns. In memory stands the last decision about each pair.
+A decision is on disk when `append` returns. In memory stands the last decision about each pair, and which messages
+were withdrawn.
 
-One thread at a time may append; any may read meanwhile.
+Any thread may append or read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from intern.domain import Decision, QAId
+from intern.domain import Decision, MessageId, PairDecision, QAId, Withdrawn
 from intern.knowledge.blocks import time_of, whole
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.log import get_logger
@@ -33,22 +35,35 @@ class DecisionLog:
     def __init__(self, path: Path, files: FileLayer | None = None) -> None:
         self._path = path
         self._files = files or FileLayer()
-        self._last: dict[datetime, Decision] = {}
+        self._last: dict[datetime, PairDecision] = {}
         self._newest: datetime | None = None
+        self._withdrawn: list[MessageId] = []
+        self._gone: set[str] = set()
+        # A withdrawal does not wait for a regeneration that writes its own decisions.
+        self._appending = threading.Lock()
         for decision in self._read(warn=True):
             self._remember(decision)
 
     def append(self, decision: Decision) -> None:
         """Write a decision down. Raises KnowledgeError, and it has not been taken then."""
-        decision = msgspec.structs.replace(decision, reason=whole(decision.reason))
-        self._files.append_durably(self._path, msgspec.json.encode(decision) + b"\n", fresh_line=True)
-        self._remember(decision)
+        self.extend((decision,))
+
+    def extend(self, decisions: Iterable[Decision]) -> None:
+        """Write many down at once. Raises KnowledgeError, and none has been taken then."""
+        taken = [msgspec.structs.replace(each, reason=whole(each.reason)) for each in decisions]
+        if not taken:
+            return
+        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in taken)
+        with self._appending:
+            self._files.append_durably(self._path, lines, fresh_line=True)
+            for each in taken:
+                self._remember(each)
 
     def all(self) -> Iterator[Decision]:
         """Every decision ever taken, oldest first, read as they are asked for."""
         return self._read(warn=False)
 
-    def of(self, qa_id: QAId) -> Decision | None:
+    def of(self, qa_id: QAId) -> PairDecision | None:
         """The last decision about a pair; None where there is none yet."""
         try:
             return self._last.get(time_of(qa_id))
@@ -63,7 +78,19 @@ class DecisionLog:
         """The newest pair that was decided; None where none was."""
         return None if self._newest is None else self._last[self._newest].qa_id
 
+    def is_withdrawn(self, message_id: MessageId) -> bool:
+        """Whether a message may teach nothing any more."""
+        return _bare(message_id) in self._gone
+
+    def withdrawn(self, since: int = 0) -> Sequence[MessageId]:
+        """The messages that were withdrawn, in that order, but for the first `since`."""
+        return self._withdrawn[since:]
+
     def _remember(self, decision: Decision) -> None:
+        if isinstance(decision, Withdrawn):
+            self._gone.update(map(_bare, decision.message_ids))
+            self._withdrawn.extend(decision.message_ids)
+            return
         time = time_of(decision.qa_id)
         self._last[time] = decision
         if self._newest is None or time > self._newest:
@@ -77,7 +104,8 @@ class DecisionLog:
                         continue
                     try:
                         decision = _DECODER.decode(line)
-                        time_of(decision.qa_id)
+                        if not isinstance(decision, Withdrawn):
+                            time_of(decision.qa_id)
                     except (msgspec.DecodeError, ValueError) as error:
                         if warn:
                             _log.warning("decision_damaged", file=self._path.name, line=number, reason=str(error))
@@ -87,6 +115,11 @@ class DecisionLog:
             return
         except OSError as error:
             raise unreadable(self._path, error) from error
+
+
+def _bare(message_id: MessageId) -> str:
+    # Discord's ids are bare; other programs wrote `msg_<id>`.
+    return message_id.removeprefix("msg_")
 
 
 class _State(Struct):

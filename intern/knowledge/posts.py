@@ -1,6 +1,7 @@
 """The ledger of replies: what is to be posted stands here before Discord hears of it, so nothing is posted twice.
 
-One question has at most one post. Its parts and their nonces never change once begun, whatever is retried.
+One question has at most one post, and so has each message that the post is for. Its parts and their nonces never
+change once begun, whatever is retried.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from intern.domain import ChannelId, MessageId, ReplyTarget
+from intern.domain import Button, ChannelId, MessageId, ReplyTarget, RoleId
 from intern.knowledge.database import Database, Row, Transaction, Value
 from intern.observe.clock import Clock
 
@@ -48,6 +49,12 @@ class Post(Struct, frozen=True, kw_only=True):
     """Where the parts go; None while the thread may still have to be made."""
     state: PostState = "open"
     reason: str = ""
+    notice: bool = False
+    """It says why there is no answer."""
+    buttons: tuple[Button, ...] = ()
+    """Under the last part."""
+    mention_role: RoleId | None = None
+    """The role that the last part pings."""
 
 
 class PostLedger:
@@ -58,22 +65,41 @@ class PostLedger:
         self._clock = clock
 
     async def begin(
-        self, question_id: MessageId, channel_id: ChannelId, target: ReplyTarget, parts: Sequence[str]
+        self,
+        question_id: MessageId,
+        channel_id: ChannelId,
+        target: ReplyTarget,
+        parts: Sequence[str],
+        *,
+        covers: Sequence[MessageId] = (),
+        notice: bool = False,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
     ) -> Post:
-        """Keep all parts of the reply to a question. A question that has a post already gets that one, unchanged."""
-        now = self._now()
+        """Keep all parts of the reply to a question, and which messages it is for.
+
+        A question that has a post already, of its own or with others, gets that one, unchanged.
+        """
+        post = (question_id, channel_id, target, channel_id if target == "in_place" else None, self._now())
+        extras = (int(notice), msgspec.json.encode(buttons).decode(), mention_role)
 
         def work(db: Transaction) -> Post:
-            new = db.run(
-                "insert into posts (question_id, channel_id, target, thread_id, state, reason, changed_at)"
-                " values (?, ?, ?, ?, 'open', '', ?) on conflict do nothing",
-                (question_id, channel_id, target, channel_id if target == "in_place" else None, now),
+            known = _post_of(db, question_id)
+            if known is not None:
+                return known
+            db.run(
+                "insert into posts (question_id, channel_id, target, thread_id, changed_at, notice, buttons,"
+                " mention_role, state, reason) values (?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
+                (*post, *extras),
             )
-            if new:
-                db.run_each(
-                    "insert into post_parts (question_id, n, text, nonce) values (?, ?, ?, ?)",
-                    [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
-                )
+            db.run_each(
+                "insert into post_parts (question_id, n, text, nonce) values (?, ?, ?, ?)",
+                [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
+            )
+            db.run_each(
+                "insert into post_messages (message_id, question_id) values (?, ?) on conflict do nothing",
+                [(message_id, question_id) for message_id in dict.fromkeys((*covers, question_id))],
+            )
             return _posts(db, "question_id = ?", question_id)[0]
 
         return await self._db.write(work)
@@ -104,22 +130,28 @@ class PostLedger:
         """The reply will not be posted, or not further. It is not tried again."""
         await self._change(question_id, "state = 'dropped', reason = ?", reason)
 
+    async def recalled(self, question_id: MessageId) -> None:
+        """The post is given up before any of it was sent, as if it had never begun. Harmless where it did not."""
+        # Parts and messages go with it.
+        await self._db.write(lambda db: db.run("delete from posts where question_id = ?", (question_id,)))
+
     async def get(self, question_id: MessageId) -> Post | None:
-        """The post of a question, whatever became of it."""
-        found = await self._db.read(lambda db: _posts(db, "question_id = ?", question_id))
-        return found[0] if found else None
+        """The post that answers a message, alone or with others, whatever became of it."""
+        return await self._db.read(lambda db: _post_of(db, question_id))
+
+    async def done_with(self, question_id: MessageId) -> bool:
+        """Whether the reply to a message stands on Discord, or was dropped: then nobody needs to think about it."""
+        found = await self.get(question_id)
+        return found is not None and found.state != "open"
 
     async def unfinished(self) -> tuple[Post, ...]:
         """What a restart finds half done, oldest first."""
         return await self._db.read(lambda db: _posts(db, "state = 'open'"))
 
     async def answered_in(self, thread_id: ChannelId) -> bool:
-        """Whether a reply of ours was finished in this thread (not merely in the channel around it)."""
-        return await self._db.read(
-            lambda db: (
-                db.row("select 1 from posts where state = 'finished' and thread_id = ?", (thread_id,)) is not None
-            )
-        )
+        """Whether an answer of ours was finished in this thread (not merely in the channel around it)."""
+        statement = "select 1 from posts where state = 'finished' and thread_id = ? and not notice"
+        return await self._db.read(lambda db: db.row(statement, (thread_id,)) is not None)
 
     async def _change(self, question_id: MessageId, assignment: str, *values: str) -> None:
         now = self._now()
@@ -140,13 +172,40 @@ def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
         raise LookupError("the ledger was told about a post or part that never began")
 
 
-def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
-    columns = ("question_id", "channel_id", "target", "thread_id", "state", "reason", "changed_at")
-    statement = f"select {', '.join(columns)} from posts where {condition} order by rid"  # noqa: S608 - our own text
-    return tuple(
-        msgspec.convert({**_named(columns, row), "parts": _parts(db, row[0])}, Post)
-        for row in db.rows(statement, values)
+def _post_of(db: Transaction, message_id: MessageId) -> Post | None:
+    found = _posts(db, "question_id = ?", message_id) or _posts(
+        db, "question_id = (select question_id from post_messages where message_id = ?)", message_id
     )
+    return found[0] if found else None
+
+
+_COLUMNS = (
+    "question_id",
+    "channel_id",
+    "target",
+    "thread_id",
+    "state",
+    "reason",
+    "changed_at",
+    "notice",
+    "buttons",
+    "mention_role",
+)
+
+
+def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
+    statement = f"select {', '.join(_COLUMNS)} from posts where {condition} order by rid"  # noqa: S608 - our own text
+    return tuple(_post(db, _named(_COLUMNS, row)) for row in db.rows(statement, values))
+
+
+def _post(db: Transaction, row: dict[str, Value]) -> Post:
+    decoded = {
+        **row,
+        "notice": bool(row["notice"]),
+        "buttons": msgspec.json.decode(str(row["buttons"])),
+        "parts": _parts(db, row["question_id"]),
+    }
+    return msgspec.convert(decoded, Post)
 
 
 def _parts(db: Transaction, question_id: Value) -> tuple[dict[str, Value], ...]:

@@ -9,6 +9,7 @@ One thread at a time may update; any may read meanwhile.
 from __future__ import annotations
 
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -32,26 +33,19 @@ class TopicLibrary:
     def __init__(self, topics_dir: Path, files: FileLayer | None = None) -> None:
         self._dir = topics_dir
         self._files = files or FileLayer()
-        self._ids: dict[TopicName, dict[datetime, QAId]] = {}
-        self._conversations: dict[ConversationId, dict[tuple[TopicName, datetime], QAId]] = defaultdict(dict)
-        self._conversation_at: dict[tuple[TopicName, datetime], ConversationId] = {}
+        self._places = _Places()
         self.reload()
 
     def reload(self) -> None:
         """Read every file again, after the folder was replaced as a whole. Raises KnowledgeError."""
-        self._ids.clear()
-        self._conversations.clear()
-        self._conversation_at.clear()
+        places = _Places()
         for name in self._names_on_disk():
-            self._remember(name, self.read(name))
+            places.put(name, self.read(name))
+        self._places = places
 
     def names(self) -> tuple[TopicName, ...]:
         """All topics, sorted."""
-        return tuple(sorted(self._ids))
-
-    def exists(self, name: TopicName) -> bool:
-        """Whether there is such a topic."""
-        return name in self._ids
+        return self._places.names()
 
     def read(self, name: TopicName) -> tuple[TopicBlock, ...]:
         """The blocks of a topic, in order of `answered_at`; none where there is no such topic.
@@ -88,19 +82,16 @@ class TopicLibrary:
                 # Somebody's hand may have been in it: what we cannot read we do not throw away.
                 self._files.append_durably(path.with_name(f".{path.name}.damaged"), data, fresh_line=True)
             self._write(path, blocks)
-        self._remember(name, blocks)
+        self._places.put(name, blocks)
         return removed
 
     def topic_of(self, qa_id: QAId) -> TopicName | None:
         """The topic that the pair's block stands in; None where it stands in none."""
-        for time in _times((qa_id,)):
-            return next((name for name in sorted(self._ids) if time in self._ids[name]), None)
-        return None
+        return next((self._places.topic_at(time) for time in _times((qa_id,))), None)
 
     def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
         """Where blocks of a conversation stand, oldest first."""
-        found = self._conversations.get(conversation_id, {})
-        return [(name, found[name, time]) for name, time in sorted(found, key=lambda place: (place[1], place[0]))]
+        return self._places.of_conversation(conversation_id)
 
     def _path(self, name: TopicName) -> Path:
         if not _SLUG.fullmatch(name):
@@ -131,16 +122,41 @@ class TopicLibrary:
         else:
             self._files.remove(path)
 
-    def _remember(self, name: TopicName, blocks: Iterable[TopicBlock]) -> None:
-        self._forget(name)
-        ids = {time_of(block.qa_id): block.qa_id for block in blocks}
-        if ids:
-            self._ids[name] = ids
-        for block in blocks:
-            if block.conversation_id is not None:
-                place = (name, time_of(block.qa_id))
-                self._conversation_at[place] = block.conversation_id
-                self._conversations[block.conversation_id][place] = block.qa_id
+
+class _Places:
+    """Which blocks stand where. Any thread may ask at any moment, and sees a topic as it was or as it is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids: dict[TopicName, dict[datetime, QAId]] = {}
+        self._conversations: dict[ConversationId, dict[tuple[TopicName, datetime], QAId]] = defaultdict(dict)
+        self._conversation_at: dict[tuple[TopicName, datetime], ConversationId] = {}
+
+    def names(self) -> tuple[TopicName, ...]:
+        with self._lock:
+            return tuple(sorted(self._ids))
+
+    def topic_at(self, time: datetime) -> TopicName | None:
+        with self._lock:
+            return min((name for name, ids in self._ids.items() if time in ids), default=None)
+
+    def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
+        with self._lock:
+            found = sorted(self._conversations.get(conversation_id, {}).items(), key=lambda item: item[0][::-1])
+        return [(name, qa_id) for (name, _), qa_id in found]
+
+    def put(self, name: TopicName, blocks: Collection[TopicBlock]) -> None:
+        """These are the blocks of a topic now, and no others."""
+        with self._lock:
+            self._forget(name)
+            ids = {time_of(block.qa_id): block.qa_id for block in blocks}
+            if ids:
+                self._ids[name] = ids
+            for block in blocks:
+                if block.conversation_id is not None:
+                    place = (name, time_of(block.qa_id))
+                    self._conversation_at[place] = block.conversation_id
+                    self._conversations[block.conversation_id][place] = block.qa_id
 
     def _forget(self, name: TopicName) -> None:
         for time in self._ids.pop(name, {}):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import anyio.to_thread
 
 from intern.domain import CapturedPair, IndexEntry, Skip, Topic
-from intern.errors import ModelError, ModelReplyError
+from intern.errors import ModelReplyError
 from intern.learning.material import block_material, block_of, index_material, text_of
 from intern.learning.options import LearningOptions
 from intern.learning.prompts import CLASSIFY, ClassifyIn, ClassifyOut
@@ -33,11 +33,7 @@ async def choose_topic(
     # In a thread: ten thousand topics take longer to rank than a heartbeat may wait.
     index = await anyio.to_thread.run_sync(index_material, topics, text_of(pair.turns), bounds.max_index_chars)
     given = ClassifyIn(index=index, pair=block_material(block_of(pair), bounds.max_pair_chars))
-    try:
-        choice = _choice(await model.ask(CLASSIFY, given))
-    except ModelError as error:
-        _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
-        raise
+    choice = _choice(await model.ask(CLASSIFY, given))
     if isinstance(choice, Skip):
         _log.info("topic_classified", qa_id=pair.qa_id, skip=True)
     else:

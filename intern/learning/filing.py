@@ -2,6 +2,9 @@
 
 The topic file is renamed into place first, then the decision is written, then the cursor. Killed anywhere in between,
 the next run finds the block in its topic, asks no model, and writes what is missing.
+
+A withdrawal goes the other way round, for Discord tells of a deletion only once: first it is written down, from then
+on nothing that is filed holds the message, and then the message is taken out of the blocks that stand.
 """
 
 from __future__ import annotations
@@ -10,34 +13,40 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 import anyio.to_thread
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.domain import (
     CapturedPair,
+    ConversationId,
     Decision,
     Failed,
     Filed,
     Filing,
+    MessageId,
+    PairDecision,
     Parked,
     QAId,
+    Removed,
     Replaced,
     Skip,
     Skipped,
     Topic,
     TopicBlock,
     TopicName,
+    Withdrawn,
 )
-from intern.errors import ModelError, ModelUnavailableError
+from intern.errors import ModelError, ModelRefusedError, ModelReplyError
 from intern.knowledge.blocks import time_of
 from intern.knowledge.decisions import write_state
 from intern.knowledge.files import FileLayer
 from intern.knowledge.topics import TopicLibrary
-from intern.learning.material import age_of, block_material, block_of, blocks_material, text_of
+from intern.learning.material import age_of, block_material, block_of, blocks_material, left_of, text_of
 from intern.learning.options import LearningOptions
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
 from intern.llm.prompt import Model
@@ -49,8 +58,15 @@ _log = get_logger(__name__)
 T = TypeVar("T")
 Choice = Topic | Skip | Failed
 
+OF_ONE_PAIR: tuple[type[ModelError], ...] = (ModelReplyError, ModelRefusedError)
+"""What a model says of one pair, so that the next may fare better. Everything else is an outage."""
+
 # Pairs read from the archive at a time: a thread each for one would cost more than the reading.
 _READ_AHEAD = 32
+
+
+class GivenUp(Failed, frozen=True, kw_only=True):
+    """Work on the pair never came to an end. It is parked unseen, even where its conversation has a topic."""
 
 
 class Decisions(Protocol):
@@ -60,8 +76,20 @@ class Decisions(Protocol):
         """Write a decision down, durably."""
         ...
 
-    def of(self, qa_id: QAId) -> Decision | None:
+    def of(self, qa_id: QAId) -> PairDecision | None:
         """The last decision about a pair."""
+        ...
+
+    def all(self) -> Iterator[Decision]:
+        """Every decision, oldest first."""
+        ...
+
+    def is_withdrawn(self, message_id: MessageId) -> bool:
+        """Whether a message may teach nothing any more."""
+        ...
+
+    def withdrawn(self, since: int = 0) -> Sequence[MessageId]:
+        """The messages that were withdrawn, in that order, but for the first `since`."""
         ...
 
     def cursor(self) -> QAId | None:
@@ -77,6 +105,18 @@ class PairsAfter(Protocol):
         ...
 
 
+class PairsByMessage(Protocol):
+    """Finds what a message was captured with (see `intern.knowledge.archive`)."""
+
+    def get(self, qa_id: QAId) -> CapturedPair | None:
+        """The pair of that id."""
+        ...
+
+    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
+        """All conversations that a message was captured with."""
+        ...
+
+
 class Tally(Struct, frozen=True, kw_only=True):
     """How many pairs came to which end."""
 
@@ -84,9 +124,10 @@ class Tally(Struct, frozen=True, kw_only=True):
     skipped: int = 0
     parked: int = 0
     replaced: int = 0
+    removed: int = 0
 
     @classmethod
-    def of(cls, decisions: Iterable[Decision]) -> Tally:
+    def of(cls, decisions: Iterable[PairDecision]) -> Tally:
         """Count each decision once."""
         names = [type(decision).__name__.lower() for decision in decisions]
         return cls(**{name: names.count(name) for name in set(names)})
@@ -95,7 +136,9 @@ class Tally(Struct, frozen=True, kw_only=True):
 class _Standing(NamedTuple):
     """What is on disk about a pair and its conversation before it is filed."""
 
-    settled: Decision | None
+    pair: CapturedPair
+    """What is left of it."""
+    settled: PairDecision | None
     """There is nothing left to do."""
     topic: TopicName | None
     """Where the conversation stands already."""
@@ -116,8 +159,13 @@ class Filer:
         clock: Clock,
         options: LearningOptions | None = None,
         files: FileLayer | None = None,
+        parks: tuple[type[ModelError], ...] = OF_ONE_PAIR,
     ) -> None:
-        """`state_path` is where the cursor goes (`state.json`); with None, no cursor is kept."""
+        """`state_path` is where the cursor goes (`state.json`); with None, no cursor is kept.
+
+        An error of the model that is one of `parks` parks its pair; any other is raised, and the pair is undecided.
+        """
+        self.parks = parks
         self._model = model
         self._topics = topics
         self._decisions = decisions
@@ -127,33 +175,55 @@ class Filer:
         self._files = files
         # The classifier asks what is known while the integrator writes.
         self._guard = threading.Lock()
+        # Withdrawn messages that no block holds any more; what a killed process left undone is done again.
+        self._cleared = 0
 
     async def known_topic(self, pair: CapturedPair) -> TopicName | None:
         """The topic that the pair, or an older capture of its conversation, stands in: no model need be asked."""
         return await self._on_disk(self._known_topic, pair)
 
-    async def file(self, filing: Filing) -> Decision:
+    def left_of(self, pair: CapturedPair) -> CapturedPair | None:
+        """What the pair may still teach; None once its question or its answer was withdrawn."""
+        return left_of(pair, self._decisions.is_withdrawn)
+
+    async def withdraw(self, message_ids: Collection[MessageId]) -> Withdrawn | None:
+        """Write down that these messages may teach nothing any more; None where that is known of all of them.
+
+        Nothing that is filed or archived after this holds them; `clear_withdrawn` sees to what was filed before. May
+        be called at any time. Raises KnowledgeError, and nothing is withdrawn then.
+        """
+        return await self._on_disk(self._withdraw, message_ids)
+
+    async def clear_withdrawn(self, archive: PairsByMessage) -> tuple[TopicName, ...]:
+        """Take what was withdrawn out of the blocks that hold it, and return the topics that changed.
+
+        A block without a question or an answer goes as a whole. The first call makes sure of all that was ever
+        withdrawn, so what a killed process had begun is finished. Raises KnowledgeError; a further call then takes it
+        up again.
+        """
+        return await self._on_disk(self._clear, archive)
+
+    async def file(self, filing: Filing) -> PairDecision:
         """Carry out a filing, and return the decision that was written down about the pair.
 
         A conversation keeps its topic, whatever the filing says: a fuller capture takes its older block's place there.
-        Where the integrating model's reply makes no sense, the pair is parked. A pair that was decided before (parked
-        aside) is left as it is. Raises ModelUnavailableError while the model is away, and KnowledgeError where the
-        disk fails; the pair is then undecided.
+        Where the integrating model's reply makes no sense, the pair is parked. Messages that were withdrawn are left
+        out; a pair without a question or an answer is removed. A pair that was decided before (parked aside) is left
+        as it is. Raises ModelUnavailableError while the model is away (its errors that park no pair), and
+        KnowledgeError where the disk fails; the pair is then undecided.
         """
         pair, choice = filing.pair, filing.choice
         standing = await self._on_disk(self._look_up, pair)
         if standing.settled is not None:
             return standing.settled
         topic = standing.topic or (choice.name if isinstance(choice, Topic) else None)
-        if topic is None:
+        if topic is None or isinstance(choice, GivenUp):
             return await self._on_disk(self._set_aside, pair, choice)
         blocks = await self._on_disk(self._others, topic, pair)
         try:
-            verdict = await self._integrate(topic, blocks, pair)
-        except ModelError as error:
+            verdict = await self._integrate(topic, blocks, standing.pair)
+        except self.parks as error:
             _log.warning("llm_integration_failed", qa_id=pair.qa_id, topic_name=topic, reason=str(error))
-            if isinstance(error, ModelUnavailableError):
-                raise
             return await self._on_disk(self._set_aside, pair, Failed(reason=str(error)))
         if verdict.skip and not standing.older:
             return await self._on_disk(self._set_aside, pair, Skip(reason=f"{topic} says all of it already"))
@@ -200,19 +270,22 @@ class Filer:
     def _look_up(self, pair: CapturedPair) -> _Standing:
         decided = self._decisions.of(pair.qa_id)
         if decided is not None and not isinstance(decided, Parked):
-            return _Standing(decided, None, ())
+            return _Standing(pair, decided, None, ())
         own = self._topics.topic_of(pair.qa_id)
         places = self._topics.of_conversation(pair.conversation_id)
         older = tuple(place for place in places if time_of(place[1]) < time_of(pair.qa_id))
         if own is not None:
-            return _Standing(self._finish(pair, own, older), own, ())
+            return _Standing(pair, self._finish(pair, own, older), own, ())
         newer = [qa_id for _, qa_id in places if time_of(qa_id) > time_of(pair.qa_id)]
         if newer:
             replaced = Replaced(
                 qa_id=pair.qa_id, by=newer[-1], at=self._clock.now(), reason="a fuller capture stands already"
             )
-            return _Standing(self._settle(replaced), None, ())
-        return _Standing(None, older[-1][0] if older else None, older)
+            return _Standing(pair, self._settle(replaced), None, ())
+        left = self.left_of(pair)
+        if left is None:
+            return _Standing(pair, self._drop(pair, older), None, ())
+        return _Standing(left, None, older[-1][0] if older else None, older)
 
     def _others(self, topic: TopicName, pair: CapturedPair) -> tuple[TopicBlock, ...]:
         """The blocks of a topic, but for those of the pair's own conversation."""
@@ -224,23 +297,44 @@ class Filer:
         topic: TopicName,
         older: Collection[tuple[TopicName, QAId]],
         removable: Collection[QAId],
-    ) -> Decision:
+    ) -> PairDecision:
+        left = self.left_of(pair)  # again: something may have been withdrawn while the model was thinking
+        if left is None:
+            return self._drop(pair, older)
         gone = self._topics.update(
-            topic, block_of(pair), [*(qa_id for name, qa_id in older if name == topic), *removable]
+            topic, block_of(left), [*(qa_id for name, qa_id in older if name == topic), *removable]
         )
         removed = tuple(qa_id for qa_id in gone if qa_id in set(removable))
         self._retire(pair, topic, older)
         _log.info("topic_file_updated", topic_name=topic, qa_id=pair.qa_id, removed=list(removed))
         return self._settle(Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self._clock.now()))
 
-    def _finish(self, pair: CapturedPair, topic: TopicName, older: Collection[tuple[TopicName, QAId]]) -> Decision:
+    def _finish(self, pair: CapturedPair, topic: TopicName, older: Collection[tuple[TopicName, QAId]]) -> PairDecision:
         """The block was written, and then we were killed: what is left is to say so."""
         replaced = pair.replaces
         if replaced and isinstance(self._decisions.of(replaced), Filed) and not self._topics.topic_of(replaced):
             older = [*older, (topic, replaced)]
         self._retire(pair, topic, older)
         reason = "it stood in its topic already"
-        return self._settle(Filed(qa_id=pair.qa_id, topic=topic, at=self._clock.now(), reason=reason))
+        removed = self._unexplained(topic)
+        return self._settle(Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self._clock.now(), reason=reason))
+
+    def _unexplained(self, topic: TopicName) -> tuple[QAId, ...]:
+        """Pairs that were filed in a topic and are gone from it, and no decision says why.
+
+        Found after a kill between a topic and its decision, they went when that topic was written.
+        """
+        filed: dict[datetime, QAId] = {}
+        for decision in self._decisions.all():
+            if isinstance(decision, Withdrawn):
+                continue
+            filed.pop(time_of(decision.qa_id), None)
+            if isinstance(decision, Filed):
+                for time in _times(decision.removed):
+                    filed.pop(time, None)
+                if decision.topic == topic:
+                    filed[time_of(decision.qa_id)] = decision.qa_id
+        return tuple(qa_id for qa_id in filed.values() if self._topics.topic_of(qa_id) is None)
 
     def _retire(self, pair: CapturedPair, topic: TopicName, older: Collection[tuple[TopicName, QAId]]) -> None:
         """Take the older blocks out of whatever topics they are still in, and write down what replaced them."""
@@ -249,12 +343,60 @@ class Filer:
                 self._topics.update(name, None, [qa_id])
             self._decisions.append(Replaced(qa_id=qa_id, by=pair.qa_id, at=self._clock.now()))
 
-    def _set_aside(self, pair: CapturedPair, choice: Choice) -> Decision:
+    def _drop(self, pair: CapturedPair, older: Collection[tuple[TopicName, QAId]]) -> PairDecision:
+        """Nothing is left of the pair, and so nothing of its older versions either."""
+        for name, qa_id in older:
+            self._decisions.append(Replaced(qa_id=qa_id, by=pair.qa_id, at=self._clock.now()))
+            self._topics.update(name, None, [qa_id])
+        return self._settle(self._removed(pair.qa_id))
+
+    def _removed(self, qa_id: QAId) -> Removed:
+        _log.info("qa_pair_removed", qa_id=qa_id)
+        return Removed(qa_id=qa_id, reason="its question or its answer was withdrawn", at=self._clock.now())
+
+    def _withdraw(self, message_ids: Collection[MessageId]) -> Withdrawn | None:
+        fresh = tuple(each for each in dict.fromkeys(message_ids) if not self._decisions.is_withdrawn(each))
+        if not fresh:
+            return None
+        decision = Withdrawn(message_ids=fresh, reason="deleted on Discord", at=self._clock.now())
+        self._decisions.append(decision)
+        _log.info("messages_withdrawn", message_ids=list(fresh))
+        return decision
+
+    def _clear(self, archive: PairsByMessage) -> tuple[TopicName, ...]:
+        fresh = self._decisions.withdrawn(self._cleared)
+        conversations = dict.fromkeys(chain.from_iterable(map(archive.conversations_of, fresh)))
+        changed = {
+            name: None
+            for conversation in conversations
+            for name, qa_id in self._topics.of_conversation(conversation)
+            if self._clear_block(name, qa_id, archive.get(qa_id))
+        }
+        self._cleared += len(fresh)
+        return tuple(changed)
+
+    def _clear_block(self, name: TopicName, qa_id: QAId, pair: CapturedPair | None) -> bool:
+        # A block that the archive cannot account for any more may hold anything of its conversation.
+        left = None if pair is None else self.left_of(pair)
+        if left is None:
+            # Decided first: killed in between, the next start finds the block still standing, and does it again.
+            if not isinstance(self._decisions.of(qa_id), Removed):
+                self._decisions.append(self._removed(qa_id))
+            self._topics.update(name, None, [qa_id])
+            return True
+        [block] = [block for block in self._topics.read(name) if time_of(block.qa_id) == time_of(qa_id)]
+        if block.turns == left.turns:
+            return False
+        self._topics.update(name, replace(block, turns=left.turns))
+        _log.info("topic_file_updated", topic_name=name, qa_id=qa_id, withdrawn=True)
+        return True
+
+    def _set_aside(self, pair: CapturedPair, choice: Choice) -> PairDecision:
         assert not isinstance(choice, Topic)
         end = Skipped if isinstance(choice, Skip) else Parked
         return self._settle(end(qa_id=pair.qa_id, reason=choice.reason, at=self._clock.now()))
 
-    def _settle(self, decision: Decision) -> Decision:
+    def _settle(self, decision: PairDecision) -> PairDecision:
         self._decisions.append(decision)
         if self._state_path is not None:
             write_state(self._state_path, self._decisions.cursor(), self._files)
@@ -266,16 +408,19 @@ async def choice_for(
 ) -> Choice:
     """The topic that the conversation stands in already, else what `choose` says, else why it could not.
 
-    Raises ModelUnavailableError while the model is away.
+    `choose` does not see what was withdrawn, and is not asked about a pair of which nothing is left.
+    Raises ModelUnavailableError while the model is away: errors that park no pair (see `Filer`).
     """
     known = await filer.known_topic(pair)
     if known is not None:
         return Topic(name=known)
+    left = filer.left_of(pair)
+    if left is None:
+        return Skip(reason="its question or its answer was withdrawn")
     try:
-        return await choose(pair)
-    except ModelUnavailableError:
-        raise  # the next pair would fare no better
-    except ModelError as error:
+        return await choose(left)
+    except filer.parks as error:
+        _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
         return Failed(reason=str(error))
 
 
@@ -285,14 +430,14 @@ async def catch_up(
     *,
     filer: Filer,
     choose: Callable[[CapturedPair], Awaitable[Topic | Skip]],
-    filed: Callable[[CapturedPair, Decision], Awaitable[None]] | None = None,
+    filed: Callable[[CapturedPair, PairDecision], Awaitable[None]] | None = None,
 ) -> Tally:
     """Classify and file every pair archived after a position, in order, one by one; `filed` hears of each.
 
     A pair whose replies make no sense is parked, and the next one goes on. Raises ModelUnavailableError while the model
     is away, and KnowledgeError where the disk fails; what is filed by then stays so.
     """
-    decisions: list[Decision] = []
+    decisions: list[PairDecision] = []
     pairs = archive.after(after)
     while ahead := await anyio.to_thread.run_sync(_next_of, pairs):
         for pair in ahead:

@@ -5,16 +5,20 @@ Everything here is bounded, so a prompt stays the same size however much the tea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterable, Sequence, Set as AbstractSet
 from datetime import datetime
 from functools import lru_cache
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from intern.domain import CapturedPair, IndexEntry, TopicBlock, Turn
+from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, TopicBlock, Turn
 from intern.knowledge.blocks import format_topic
 from intern.knowledge.indices import format_index
 from intern.text.words import Rarity, words
+
+CaptureT = TypeVar("CaptureT", bound=Capture)
+IsWithdrawn = Callable[[MessageId], bool]
 
 # A turn shorter than this says too little to be worth its line.
 _LEAST_TURN = 120
@@ -29,6 +33,39 @@ def block_of(pair: CapturedPair) -> TopicBlock:
         conversation_id=pair.conversation_id,
         answered_at=pair.answered_at,
     )
+
+
+def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
+    """The capture less the messages that were withdrawn, which may leave nothing of it."""
+    gone = set(filter(is_withdrawn, capture.message_ids))
+    if not gone:
+        return capture
+    if len(capture.turns) != len(capture.message_ids):
+        # An archive from elsewhere need not tell which turn is whose, and a deleted message must go.
+        return replace(capture, turns=(), message_ids=())
+    kept = [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone]
+    return replace(
+        capture,
+        turns=tuple(capture.turns[n] for n in kept),
+        message_ids=tuple(capture.message_ids[n] for n in kept),
+    )
+
+
+def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | None:
+    """What a pair may still teach: None once its question or its answer is gone.
+
+    A message whose text was edited away is gone, too. A pair that lost nothing is given back as it is.
+    """
+    left = without_withdrawn(pair, is_withdrawn)
+    turns = tuple(turn for turn in left.turns if turn.text.strip())
+    if turns == pair.turns:
+        return pair
+    return replace(left, turns=turns) if is_whole(turns) else None
+
+
+def is_whole(turns: Iterable[Turn]) -> bool:
+    """Whether both a user and the team say something."""
+    return {turn.speaker for turn in turns} == {"User", "Team"}
 
 
 def age_of(block: TopicBlock) -> datetime:

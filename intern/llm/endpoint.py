@@ -21,7 +21,7 @@ import stamina
 import structlog
 
 from intern.domain import Image
-from intern.errors import ConfigError, ModelRefusedError, ModelReplyError, ModelUnavailableError
+from intern.errors import ConfigError, ModelAccessError, ModelRefusedError, ModelReplyError, ModelUnavailableError
 from intern.llm.chat import Completion, chat_request, excerpt, read_completion, reply_of
 from intern.llm.limits import Limits
 from intern.llm.options import LlmOptions
@@ -37,6 +37,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attemp
 _LONGEST_RETRY_AFTER = 60.0  # seconds; an answer that comes later helps nobody, and background work is tried again
 _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+# What these refuse is the request in hand; any other status would meet the next request, too.
+_OF_ONE_REQUEST = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _HOST = re.compile(rb"[A-Za-z0-9._:-]+")
 _KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
@@ -188,18 +192,19 @@ class EndpointModel:
             raise EndpointUnavailableError(says + quoted, retry_after(answer.retry_after, datetime.now(UTC)))
         if status == HTTPStatus.UNAUTHORIZED:
             # Not quoted: endpoints like to repeat parts of the key.
-            raise ModelRefusedError(f"{says}: check {self._section}.api_key")
+            raise ModelAccessError(f"{says}: check {self._section}.api_key")
         if status == HTTPStatus.FORBIDDEN:
-            raise ModelRefusedError(f"{says}: check what {self._section}.api_key may do")
+            raise ModelAccessError(f"{says}: check what {self._section}.api_key may do")
         quoted = self._quoted(answer)
         if status == HTTPStatus.NOT_FOUND:
-            raise ModelRefusedError(f"{says}: check {self._section}.model and {self._section}.base_url{quoted}")
-        if status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+            raise ModelAccessError(f"{says}: check {self._section}.model and {self._section}.base_url{quoted}")
+        if status in _OF_ONE_REQUEST:
             hint = f"if it does not know the response format, set {self._section}.structured_output"
-            raise ModelRefusedError(f"{says}{quoted}; {hint}")
+            too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            raise ModelRefusedError(says + quoted + ("" if too_large else f"; {hint}"))
         if status < HTTPStatus.BAD_REQUEST:
-            raise ModelRefusedError(f"{says} instead of a reply: check {self._section}.base_url")
-        raise ModelRefusedError(says + quoted)
+            raise ModelAccessError(f"{says} instead of a reply: check {self._section}.base_url")
+        raise ModelAccessError(says + quoted)
 
     def _quoted(self, answer: _Answer) -> str:
         said = self._scrubbed(answer.body.decode("utf-8", "replace"))

@@ -1,65 +1,172 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
 import trio
 import trio.testing
-from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import (
+    create_memory_object_stream,
+    create_task_group,
+    fail_after,
+    wait_all_tasks_blocked,
+)
+from anyio.abc import ObjectReceiveStream
 
 from intern.actors.batcher import batcher
 from intern.conversations.batching import Batches
-from intern.domain import Batch, MessageCreated, MessageEvent, MessagesDeleted
+from intern.domain import (
+    Batch,
+    ChannelId,
+    ChannelRead,
+    ChatMessage,
+    Heard,
+    LateChange,
+    MessageCreated,
+    MessageEdited,
+    MessageId,
+    MessageRead,
+    MessagesDeleted,
+)
+from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, author, message
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_open_batches_are_flushed_when_the_listener_leaves() -> None:
-    events, inbox = create_memory_object_stream[MessageEvent](10)
-    batches, settled = create_memory_object_stream[Batch](10)
-    with fail_after(5), events, settled:
-        for n in range(3):
-            events.send_nowait(MessageCreated(message=message(f"line {n}", n=n)))
-        events.send_nowait(MessageCreated(message=message("me too", n=5, by=author("bob"))))
-        events.close()
-        await batcher(inbox, batches, open_batches=Batches(60))
+class Settled:
+    """Remembers what was settled."""
 
-        assert [[m.text for m in each.messages] async for each in settled] == [
-            ["line 0", "line 1", "line 2"],
-            ["me too"],
-        ]
+    def __init__(self) -> None:
+        self.ids: list[MessageId] = []
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
+        assert channel_id == CHANNEL
+        self.ids += message_ids
 
 
-async def test_a_deleted_message_never_leaves_the_batcher() -> None:
-    events, inbox = create_memory_object_stream[MessageEvent](10)
-    batches, settled = create_memory_object_stream[Batch](10)
-    kept, gone = message("kept", n=0), message("gone", n=1)
-    with fail_after(5), events, settled:
-        events.send_nowait(MessageCreated(message=kept))
-        events.send_nowait(MessageCreated(message=gone))
-        events.send_nowait(MessagesDeleted(guild_id=GUILD, channel_id=CHANNEL, message_ids=(gone.id,)))
-        events.close()
-        await batcher(inbox, batches, open_batches=Batches(60))
+def created(each: ChatMessage) -> MessageCreated:
+    return MessageCreated(message=each)
 
-        assert [each.messages async for each in settled] == [(kept,)]
+
+def deleted(*gone: ChatMessage) -> MessagesDeleted:
+    return MessagesDeleted(guild_id=GUILD, channel_id=CHANNEL, message_ids=tuple(each.id for each in gone))
+
+
+async def batched(
+    *events: Heard, wait: float = 60, flush: bool = True, settles: Settled | None = None
+) -> list[Batch | LateChange]:
+    """What comes out once all of it went in."""
+    taken, inbox = create_memory_object_stream[Heard](100)
+    batches, sent = create_memory_object_stream[Batch | LateChange](100)
+    with fail_after(5), taken, sent:
+        for event in events:
+            taken.send_nowait(event)
+        taken.close()
+        await batcher(
+            inbox,
+            batches,
+            open_batches=Batches(wait),
+            settles=settles or Settled(),
+            clock=HandClock(),
+            flush=flush,
+        )
+        return await rest(sent)
+
+
+async def rest(sent: ObjectReceiveStream[Batch | LateChange]) -> list[Batch | LateChange]:
+    return [each async for each in sent]
+
+
+def texts(sent: Sequence[Batch | LateChange]) -> list[list[str]]:
+    return [[each.text for each in batch.messages] for batch in sent if isinstance(batch, Batch)]
+
+
+LINES = tuple(message(f"line {n}", n=n) for n in range(3))
+
+
+async def test_open_batches_are_flushed_at_the_end_where_no_history_would_bring_them_back() -> None:
+    sent = await batched(*map(created, LINES), created(message("me too", n=5, by=author("bob"))))
+    assert texts(sent) == [["line 0", "line 1", "line 2"], ["me too"]]
+
+
+async def test_open_batches_stay_unsettled_at_the_end_where_history_brings_them_back() -> None:
+    settles = Settled()
+    assert await batched(*map(created, LINES), flush=False, settles=settles) == []
+    assert settles.ids == []
+
+
+async def test_a_message_deleted_in_the_window_never_leaves_the_batcher_and_is_settled_by_it() -> None:
+    settles = Settled()
+    kept, gone = LINES[:2]
+    assert texts(await batched(created(kept), created(gone), deleted(gone), settles=settles)) == [["line 0"]]
+    assert settles.ids == [gone.id]
+
+
+async def test_changes_to_messages_that_were_sent_before_are_handed_on_after_them() -> None:
+    settles = Settled()
+    first, second = LINES[:2]
+    edit = MessageEdited(message=message("better", n=0))
+    sent = await batched(created(first), edit, deleted(first), created(second), wait=0, settles=settles)
+    assert sent == [
+        Batch(channel_id=CHANNEL, author=first.author, messages=(first,)),
+        edit,
+        deleted(first),
+        Batch(channel_id=CHANNEL, author=second.author, messages=(second,)),
+    ]
+    assert settles.ids == [], "whoever ends the batch settles it"
+
+
+async def test_a_deletion_is_parted_into_what_is_held_and_what_is_not() -> None:
+    settles = Settled()
+    held, sent_before = LINES[:2]
+    sent = await batched(created(held), deleted(sent_before, held), settles=settles)
+    assert sent == [deleted(sent_before)]
+    assert settles.ids == [held.id]
+
+
+async def test_what_was_read_from_history_is_sent_when_its_channel_is_read() -> None:
+    # By the fake clock all of it was written right now, and its window is open.
+    recent = [MessageRead(message=message(f"line {n}", n=-n)) for n in (2, 1)]
+    old = [MessageRead(message=message(f"old {n}", n=n - 1000)) for n in (0, 1)]
+    sent = await batched(*old, *recent, ChannelRead(channel_id=CHANNEL), flush=False)
+    assert texts(sent) == [["old 0", "old 1"]]
+    assert texts(await batched(*old, ChannelRead(channel_id=CHANNEL), flush=False)) == [["old 0", "old 1"]]
 
 
 async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
-    events, inbox = create_memory_object_stream[MessageEvent](1)
-    batches, settled = create_memory_object_stream[Batch](0)
-    with fail_after(5), settled, events:
+    events, inbox = create_memory_object_stream[Heard](1)
+    batches, sent = create_memory_object_stream[Batch | LateChange](0)
+    with fail_after(5), sent, events:
         async with create_task_group() as tg:
-            tg.start_soon(partial(batcher, inbox, batches, open_batches=Batches(0)))
+            tg.start_soon(
+                partial(
+                    batcher,
+                    inbox,
+                    batches,
+                    open_batches=Batches(0),
+                    settles=Settled(),
+                    clock=HandClock(),
+                    flush=True,
+                )
+            )
             for n in range(2):
-                await events.send(MessageCreated(message=message(n=n, by=author(f"user {n}"))))
+                await events.send(created(message(n=n, by=author(f"user {n}"))))
                 await wait_all_tasks_blocked()
             # The first batch waits for the router, the second message for the batcher.
             assert inbox.statistics().current_buffer_used == 1
 
-            assert (await settled.receive()).last.id == message(n=0).id
-            assert (await settled.receive()).last.id == message(n=1).id
+            for n in range(2):
+                batch = await sent.receive()
+                assert isinstance(batch, Batch)
+                assert batch.last.id == message(n=n).id
             tg.cancel_scope.cancel()
+
+
+@pytest.fixture
+def autojump_clock() -> trio.testing.MockClock:
+    return trio.testing.MockClock(autojump_threshold=0)
 
 
 def test_a_batch_settles_once_its_author_paused_for_the_window(autojump_clock: trio.testing.MockClock) -> None:
@@ -67,29 +174,93 @@ def test_a_batch_settles_once_its_author_paused_for_the_window(autojump_clock: t
 
     async def story() -> None:
         start = trio.current_time()
-        events, inbox = create_memory_object_stream[MessageEvent](0)
-        batches, settled = create_memory_object_stream[Batch](10)
+        events, inbox = create_memory_object_stream[Heard](0)
+        batches, sent = create_memory_object_stream[Batch | LateChange](10)
 
         async def read() -> None:
-            async for each in settled:
-                texts = [m.text for m in each.messages]
-                settled_at.append((trio.current_time() - start, texts))
+            async for each in sent:
+                [lines] = texts([each])
+                settled_at.append((trio.current_time() - start, lines))
 
-        async with settled, create_task_group() as tg:
-            tg.start_soon(partial(batcher, inbox, batches, open_batches=Batches(60)))
+        async with sent, create_task_group() as tg:
+            tg.start_soon(
+                partial(
+                    batcher,
+                    inbox,
+                    batches,
+                    open_batches=Batches(60),
+                    settles=Settled(),
+                    clock=HandClock(),
+                    flush=False,
+                )
+            )
             tg.start_soon(read)
             with events:
-                await events.send(MessageCreated(message=message("a", n=0)))
+                await events.send(created(message("a", n=0)))
                 await trio.sleep(40)
-                await events.send(MessageCreated(message=message("b", n=40)))
+                await events.send(created(message("b", n=40)))
                 await trio.sleep(10)
-                await events.send(MessageCreated(message=message("other", n=50, by=author("bob"))))
+                await events.send(created(message("other", n=50, by=author("bob"))))
                 await trio.sleep(100)
                 assert settled_at == [(100.0, ["a", "b"]), (110.0, ["other"])]
 
     trio.run(story, clock=autojump_clock)
 
 
-@pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    return trio.testing.MockClock(autojump_threshold=0)
+def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def story() -> None:
+        start = trio.current_time()
+        events, inbox = create_memory_object_stream[Heard](0)
+        batches, sent = create_memory_object_stream[Batch | LateChange](10)
+        async with sent, create_task_group() as tg:
+            tg.start_soon(
+                partial(
+                    batcher,
+                    inbox,
+                    batches,
+                    open_batches=Batches(60, max_open=2),
+                    settles=Settled(),
+                    clock=HandClock(),
+                    flush=False,
+                )
+            )
+            for n in range(3):
+                await events.send(created(message(n=n, by=author(f"user {n}"))))
+            assert trio.current_time() == start + 60
+            # Who leaves while it is full is noticed all the same.
+            await events.send(created(message(n=4, by=author("user 4"))))
+            events.close()
+        assert trio.current_time() <= start + 61
+
+    trio.run(story, clock=autojump_clock)
+
+
+def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def story() -> None:
+        events, inbox = create_memory_object_stream[Heard](10)
+        batches, sent = create_memory_object_stream[Batch | LateChange](0)
+        edit = MessageEdited(message=message("edited", n=9))
+        async with sent, create_task_group() as tg:
+            tg.start_soon(
+                partial(
+                    batcher,
+                    inbox,
+                    batches,
+                    open_batches=Batches(60),
+                    settles=Settled(),
+                    clock=HandClock(),
+                    flush=False,
+                )
+            )
+            with events:
+                await events.send(created(LINES[0]))
+                await events.send(edit)
+                await trio.sleep(100)
+                assert await sent.receive() == edit
+                assert texts([await sent.receive()]) == [["line 0"]]
+
+    trio.run(story, clock=autojump_clock)

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
 
 import pytest
 from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
+from structlog.testing import capture_logs
 
 from intern.actors.classifier import classifier
 from intern.actors.witness import Witness
 from intern.domain import Archived, CapturedPair, Failed, Filing, QAId, Skip, Topic, TopicName
-from intern.errors import ModelReplyError, ModelUnavailableError
+from intern.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
+from intern.learning.filing import GivenUp
 from tests.samples import pair
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +47,28 @@ class Chooser:
         return choice
 
 
-async def filings_of(archive: Pairs, chooser: Chooser, after: QAId | None = None) -> list[Filing]:
+class Attempts:
+    """Open attempts."""
+
+    def __init__(self, **begun: int) -> None:
+        self.open: dict[str, int] = begun
+        self.trouble: list[Exception] = []
+
+    async def begin(self, qa_id: QAId, /) -> int:
+        await checkpoint()
+        if self.trouble:
+            raise self.trouble.pop()
+        self.open[qa_id] = self.open.get(qa_id, 0) + 1
+        return self.open[qa_id]
+
+    async def clear(self, qa_id: QAId, /) -> None:
+        await checkpoint()
+        self.open.pop(qa_id, None)
+
+
+async def filings_of(
+    archive: Pairs, chooser: Chooser, after: QAId | None = None, attempts: Attempts | None = None
+) -> list[Filing]:
     nudges, look = create_memory_object_stream[Archived](1)
     filings, filed = create_memory_object_stream[Filing](0)
     nudges.close()
@@ -59,6 +84,7 @@ async def filings_of(archive: Pairs, chooser: Chooser, after: QAId | None = None
                     after=after,
                     chooser=chooser,
                     witness=Witness(),
+                    attempts=attempts or Attempts(),
                     pauses=NO_PAUSES,
                 )
             )
@@ -92,6 +118,92 @@ async def test_an_absent_model_is_asked_again_until_it_is_back() -> None:
     filings = await filings_of(archive, chooser)
     assert [filing.choice for filing in filings] == [Skip(reason="greeting"), Topic(name=TopicName("gpu"))]
     assert chooser.asked == ["q0", "q0", "q0", "q1"]
+
+
+@pytest.mark.parametrize("error", [KnowledgeError("index: Permission denied"), ModelAccessError("check llm.api_key")])
+async def test_what_no_pair_is_to_blame_for_parks_none(error: Exception) -> None:
+    archive = Pairs(pair("q0", n=0), pair("q1", n=1))
+    chooser = Chooser(error, error)
+    filings = await filings_of(archive, chooser)
+    assert [filing.choice for filing in filings] == [Topic(name=TopicName("gpu"))] * 2
+    assert chooser.asked == ["q0", "q0", "q0", "q1"]
+
+
+async def test_a_failure_is_logged_once() -> None:
+    archive = Pairs(pair("q0", n=0))
+    with capture_logs() as logs:
+        await filings_of(archive, Chooser(ModelUnavailableError("down"), ModelReplyError("gibberish")))
+    failures = [(log["reason"], log.get("again_in_seconds")) for log in logs if "failed" in log["event"]]
+    assert failures == [("down", 0.0), ("gibberish", None)]
+
+
+async def test_an_attempt_is_open_before_the_model_is_asked_and_until_the_decision() -> None:
+    archive, attempts = Pairs(pair("q0", n=0), pair("q1", n=1)), Attempts()
+    open_then: list[dict[str, int]] = []
+
+    class Looking(Chooser):
+        async def choose_topic(self, pair: CapturedPair, /) -> Topic | Skip | Failed:
+            open_then.append(dict(attempts.open))
+            return await super().choose_topic(pair)
+
+    first, second = (each.qa_id for each in archive.held)
+    await filings_of(archive, Looking(), attempts=attempts)
+    # The integrator, which would end them, is not there.
+    assert open_then == [{first: 1}, {first: 1, second: 1}]
+
+
+async def test_a_pair_that_three_attempts_did_not_finish_is_parked_and_its_neighbour_starts_afresh() -> None:
+    archive = Pairs(pair("q0", n=0), pair("q1", n=1), pair("q2", n=2))
+    first, second, third = (each.qa_id for each in archive.held)
+    attempts, chooser = Attempts(**{first: 3, second: 3}), Chooser()
+    filings = await filings_of(archive, chooser, attempts=attempts)
+    assert isinstance(filings[0].choice, GivenUp)
+    assert "3 attempts" in filings[0].choice.reason
+    assert chooser.asked == ["q1", "q2"]
+    assert attempts.open == {first: 4, second: 1, third: 1}
+
+
+async def test_the_third_attempt_is_made() -> None:
+    archive = Pairs(pair("q0", n=0))
+    attempts, chooser = Attempts(**{archive.held[0].qa_id: 2}), Chooser()
+    await filings_of(archive, chooser, attempts=attempts)
+    assert chooser.asked == ["q0"]
+
+
+async def test_an_outage_uses_up_no_attempts() -> None:
+    archive = Pairs(pair("q0", n=0))
+    attempts, chooser = Attempts(), Chooser(*[ModelUnavailableError("down")] * 9)
+    attempts.trouble = [KnowledgeError("the database is locked")] * 9
+    [filing] = await filings_of(archive, chooser, attempts=attempts)
+    assert filing.choice == Topic(name=TopicName("gpu"))
+    assert attempts.open == {archive.held[0].qa_id: 1}
+
+
+async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> None:
+    archive = Pairs(pair("q0", n=0))
+    for crashes in (False, True):
+        attempts = Attempts()
+        nudges, look = create_memory_object_stream[Archived](1)
+        filings, filed = create_memory_object_stream[Filing](0)
+        chooser = Chooser(ZeroDivisionError()) if crashes else Chooser()
+        with fail_after(5), filed, nudges, suppress(ExceptionGroup):
+            async with create_task_group() as tg:
+                tg.start_soon(
+                    partial(
+                        classifier,
+                        archive,
+                        look,
+                        filings,
+                        after=None,
+                        chooser=chooser,
+                        witness=Witness(),
+                        attempts=attempts,
+                    )
+                )
+                await wait_all_tasks_blocked()
+                assert len(attempts.open) == 1
+                tg.cancel_scope.cancel()
+        assert len(attempts.open) == int(crashes)
 
 
 async def test_a_slow_integrator_holds_the_classifier_back() -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 
+import msgspec
 import pytest
 import trio
 import trio.testing
 from anyio import create_task_group
 
 from intern.actors.clerk import clerk
+from intern.domain import Capture
 from intern.errors import ConfigError, KnowledgeError
 from intern.knowledge.jobs import Job
 
@@ -37,6 +39,8 @@ async def do(job: Job) -> bytes:
         raise ConfigError("set this first")
     if job.kind == "bug":
         raise ZeroDivisionError
+    if job.kind == "garbled":
+        msgspec.json.decode(b'{"turns": 1}' if job.id else b"{", type=Capture)
     return job.kind.encode()
 
 
@@ -64,6 +68,17 @@ def test_a_job_that_fails_tells_the_one_who_waits_what_to_do() -> None:
     queue = Queue("hopeless", "index")
     run(queue)
     assert queue.ended == [(0, None, "set this first", 2), (1, b"index", None, 0)]
+
+
+def test_a_job_that_nobody_can_understand_fails_and_the_clerk_goes_on() -> None:
+    queue = Queue("garbled", "garbled", "index")
+    run(queue)
+    for n in (0, 1):
+        _, result, error, exit_code = queue.ended[n]
+        assert (result, exit_code) == (None, 2)
+        assert error is not None
+        assert error.startswith("this garbled job cannot be understood: ")
+    assert queue.ended[2] == (2, b"index", None, 0)
 
 
 def test_a_database_that_hiccups_is_asked_again() -> None:

@@ -1,15 +1,31 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
 
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
 
 from intern.actors.integrator import integrator
+from intern.actors.pauses import Pauses
 from intern.actors.witness import Witness
-from intern.domain import Decision, Filed, Filing, SourceChanged, Topic, TopicName
-from intern.errors import KnowledgeError, ModelUnavailableError
+from intern.domain import (
+    Decision,
+    Filed,
+    Filing,
+    MessageId,
+    QAId,
+    SourceChanged,
+    Topic,
+    TopicName,
+    Withdrawal,
+    Withdrawn,
+)
+from intern.errors import ConfigError, KnowledgeError, ModelUnavailableError
 from tests.samples import START, pair
 
 pytestmark = pytest.mark.anyio
@@ -22,6 +38,10 @@ class Filer:
 
     def __init__(self, gate: Event | None = None, **trouble: list[Exception]) -> None:
         self.filed: list[str] = []
+        self.withdrawn: list[str] = []
+        self.cleared: list[str] = []
+        self.busy: Event | None = None
+        self.disk_trouble: list[Exception] = []
         self._gate = gate
         self._trouble = trouble
 
@@ -34,20 +54,74 @@ class Filer:
         self.filed.append(question)
         return Filed(qa_id=filing.pair.qa_id, topic=TopicName("gpu"), at=START)
 
+    async def withdraw(self, message_ids: Sequence[MessageId], /) -> Decision | None:
+        await checkpoint()
+        if self.disk_trouble:
+            raise self.disk_trouble.pop()
+        fresh = [each for each in message_ids if each not in self.withdrawn]
+        self.withdrawn += fresh
+        return Withdrawn(message_ids=tuple(fresh), at=START) if fresh else None
+
+    async def clear_withdrawn(self) -> Sequence[TopicName]:
+        if self.busy:
+            await self.busy.wait()
+        fresh = self.withdrawn[len(self.cleared) :]
+        self.cleared += fresh
+        return (TopicName("gpu"),) if fresh else ()
+
 
 def filing(question: str, n: int = 1) -> Filing:
     return Filing(pair=pair(question, n=n), choice=Topic(name=TopicName("gpu")))
 
 
+class Deciding(Witness):
+    """Remembers the decisions."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+
+    def decided(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+
+class Desk:
+    """An integrator with streams to look into."""
+
+    def __init__(self, filer: Filer, *, filings: int = 10, attempts: Attempts | None = None) -> None:
+        self.filings, self.inbox = create_memory_object_stream[Filing](filings)
+        self.to_withdraw, self.withdrawals = create_memory_object_stream[Withdrawal](10)
+        self.changed, self.nudged = create_memory_object_stream[SourceChanged](1)
+        self.filer, self.witness = filer, Deciding()
+        self.attempts = attempts or Attempts()
+
+    def withdraw(self, *ids: str) -> None:
+        for each in ids:
+            self.to_withdraw.send_nowait(Withdrawal(message_ids=(MessageId(each),)))
+
+    def end(self) -> None:
+        self.filings.close()
+        self.to_withdraw.close()
+
+    async def run(self, pauses: Pauses = NO_PAUSES) -> None:
+        await integrator(
+            self.inbox,
+            self.withdrawals,
+            self.changed,
+            filer=self.filer,
+            witness=self.witness,
+            attempts=self.attempts,
+            pauses=pauses,
+        )
+
+
 async def run(filer: Filer, *questions: str) -> list[SourceChanged]:
-    filings, inbox = create_memory_object_stream[Filing](10)
-    changed, nudged = create_memory_object_stream[SourceChanged](1)
-    with fail_after(5), nudged:
-        with filings:
-            for n, question in enumerate(questions):
-                filings.send_nowait(filing(question, n))
-        await integrator(inbox, changed, filer=filer, witness=Witness(), pauses=NO_PAUSES)
-        return [each async for each in nudged]
+    desk = Desk(filer)
+    with fail_after(5), desk.nudged:
+        for n, question in enumerate(questions):
+            desk.filings.send_nowait(filing(question, n))
+        desk.end()
+        await desk.run()
+        return [each async for each in desk.nudged]
 
 
 async def test_filings_are_carried_out_in_order_and_the_indexer_is_nudged() -> None:
@@ -62,24 +136,160 @@ async def test_an_absent_model_is_asked_again_so_that_order_is_kept() -> None:
     assert filer.filed == ["a", "b"]
 
 
-async def test_a_topic_file_that_cannot_be_written_costs_its_own_pair_only() -> None:
-    filer = Filer(a=[KnowledgeError("read-only file system")])
+@pytest.mark.parametrize("trouble", [KnowledgeError("read-only file system"), ConfigError("classify.md.j2, line 3")])
+async def test_no_filing_is_passed_over_while_it_cannot_be_carried_out(trouble: Exception) -> None:
+    filer = Filer(a=[trouble] * 3)
     await run(filer, "a", "b")
-    assert filer.filed == ["b"]
+    assert filer.filed == ["a", "b"]
+
+
+class Attempts:
+    """Open attempts, and whether the disk takes them."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, int] = {}
+
+    async def begin(self, qa_id: QAId, /) -> int:
+        await checkpoint()
+        self.open[qa_id] = self.open.get(qa_id, 0) + 1
+        return self.open[qa_id]
+
+    async def clear(self, qa_id: QAId, /) -> None:
+        await checkpoint()
+        self.open.pop(qa_id, None)
+
+
+async def test_a_decision_ends_the_attempt_that_the_classifier_began() -> None:
+    attempts, given = Attempts(), filing("a")
+    desk = Desk(Filer(), attempts=attempts)
+    await attempts.begin(given.pair.qa_id)
+    desk.filings.send_nowait(given)
+    desk.end()
+    with fail_after(5), desk.nudged:
+        await desk.run()
+    assert attempts.open == {}
+
+
+@pytest.mark.parametrize("error", [ModelUnavailableError("down"), KnowledgeError("full")])
+async def test_no_attempt_is_open_while_an_outage_lasts_and_one_is_when_it_is_tried_again(error: Exception) -> None:
+    attempts, given = Attempts(), filing("a")
+    open_then: list[dict[str, int]] = []
+
+    class Looking(Filer):
+        async def file(self, filing: Filing, /) -> Decision:
+            open_then.append(dict(attempts.open))
+            return await super().file(filing)
+
+    def pauses() -> Iterator[float]:
+        yield 0.0
+        yield math.inf
+
+    desk = Desk(Looking(a=[error, error]), attempts=attempts)
+    await attempts.begin(given.pair.qa_id)
+    desk.filings.send_nowait(given)
+    with fail_after(5), desk.nudged, desk.filings, desk.to_withdraw:
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run, pauses)
+            await wait_all_tasks_blocked()
+            assert open_then == [{given.pair.qa_id: 1}] * 2
+            assert attempts.open == {}
+            tg.cancel_scope.cancel()
+
+
+async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> None:
+    given = filing("a")
+    for crashes in (False, True):
+        attempts = Attempts()
+        filer = Filer(a=[ZeroDivisionError()]) if crashes else Filer(gate=Event())
+        desk = Desk(filer, attempts=attempts)
+        await attempts.begin(given.pair.qa_id)
+        desk.filings.send_nowait(given)
+        with fail_after(5), desk.nudged, desk.filings, desk.to_withdraw, suppress(ExceptionGroup):
+            async with create_task_group() as tg:
+                tg.start_soon(desk.run)
+                await wait_all_tasks_blocked()
+                tg.cancel_scope.cancel()
+        assert attempts.open == ({given.pair.qa_id: 1} if crashes else {})
 
 
 async def test_a_slow_integration_is_felt_by_the_classifier() -> None:
-    filings, inbox = create_memory_object_stream[Filing](0)
-    changed, nudged = create_memory_object_stream[SourceChanged](1)
     gate = Event()
-    with fail_after(5), nudged, filings:
+    desk = Desk(Filer(gate), filings=0)
+    with fail_after(5), desk.nudged, desk.filings, desk.to_withdraw:
         async with create_task_group() as tg:
-            tg.start_soon(partial(integrator, inbox, changed, filer=Filer(gate), witness=Witness()))
-            await filings.send(filing("a"))
-            tg.start_soon(filings.send, filing("b"))
+            tg.start_soon(desk.run)
+            await desk.filings.send(filing("a"))
+            tg.start_soon(desk.filings.send, filing("b"))
             await wait_all_tasks_blocked()
-            assert filings.statistics().tasks_waiting_send == 1
+            assert desk.filings.statistics().tasks_waiting_send == 1
             gate.set()
             await wait_all_tasks_blocked()
-            assert filings.statistics().tasks_waiting_send == 0
+            assert desk.filings.statistics().tasks_waiting_send == 0
             tg.cancel_scope.cancel()
+
+
+async def test_a_withdrawal_is_written_down_then_cleared_and_the_indexer_is_nudged() -> None:
+    desk = Desk(Filer())
+    desk.withdraw("1", "2", "1")
+    desk.end()
+    with fail_after(5), desk.nudged:
+        await desk.run()
+        assert desk.filer.withdrawn == ["1", "2"]
+        assert desk.filer.cleared == ["1", "2"]
+        assert [each async for each in desk.nudged] == [SourceChanged()]
+    assert [type(each) for each in desk.witness.decisions] == [Withdrawn, Withdrawn]
+
+
+async def test_what_a_killed_run_left_undone_is_cleared_at_the_start() -> None:
+    filer = Filer()
+    filer.withdrawn = ["1"]
+    assert await run(filer) == [SourceChanged()]
+    assert filer.cleared == ["1"]
+
+
+async def test_where_nothing_changed_nobody_is_nudged() -> None:
+    assert await run(Filer()) == []
+
+
+async def test_a_withdrawal_waits_neither_for_a_model_nor_for_topics_that_are_busy() -> None:
+    filer = Filer(gate=Event())
+    filer.busy = Event()
+    desk = Desk(filer)
+    desk.filings.send_nowait(filing("a"))
+    with fail_after(5), desk.nudged, desk.filings, desk.to_withdraw:
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            desk.withdraw("1", "2")
+            await wait_all_tasks_blocked()
+            assert (filer.filed, filer.cleared, filer.withdrawn) == ([], [], ["1", "2"])
+            filer.busy.set()
+            await wait_all_tasks_blocked()
+            assert (filer.filed, filer.cleared) == ([], ["1", "2"])
+            tg.cancel_scope.cancel()
+
+
+async def test_a_disk_that_fails_a_withdrawal_is_asked_again() -> None:
+    filer = Filer()
+    filer.disk_trouble = [KnowledgeError("full")] * 3
+    desk = Desk(filer)
+    desk.withdraw("1")
+    desk.end()
+    with fail_after(5), desk.nudged:
+        await desk.run()
+    assert filer.cleared == ["1"]
+    assert filer.disk_trouble == []
+
+
+async def test_withdrawals_that_came_before_a_cancellation_are_written_down() -> None:
+    filer = Filer()
+    desk = Desk(filer)
+    desk.withdraw("1")
+    with fail_after(5), desk.nudged, desk.filings:
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            desk.withdraw("2", "3")
+            desk.to_withdraw.close()
+            tg.cancel_scope.cancel()
+    assert filer.withdrawn == ["1", "2", "3"]

@@ -1,27 +1,56 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 from anyio import create_memory_object_stream, create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from intern.actors import listener as actor
 from intern.actors.listener import listener
-from intern.domain import MessageCreated, MessageEvent
+from intern.conversations.attendance import Attendance
+from intern.domain import (
+    Channel,
+    ChannelId,
+    ChannelSeen,
+    ChatMessage,
+    FellBehind,
+    GatewayEvent,
+    Heard,
+    Interaction,
+    InteractionTicket,
+    LateChange,
+    MessageCreated,
+    MessageEdited,
+    MessageId,
+    MessagesDeleted,
+    Page,
+    Secret,
+    SessionStarted,
+    WhyCommand,
+    snowflake_at,
+)
 from intern.errors import ConfigError
-from tests.samples import message
+from intern.knowledge.marks import Marks
+from tests.samples import CHANNEL, GUILD, START, author, channel, message
 
 pytestmark = pytest.mark.anyio
 
+BASELINE = MessageId(snowflake_at(START))
+
 
 class Gateway:
-    """Delivers what it holds, then stays connected, or ends with an error."""
+    """Delivers what it holds, then stays connected, or ends with an error; a test may deliver more."""
 
-    def __init__(self, *events: MessageEvent, error: Exception | None = None) -> None:
+    def __init__(self, *events: GatewayEvent, error: Exception | None = None) -> None:
         self._events = events
         self._error = error
+        self.deliver: Callable[[GatewayEvent], None] = lambda _: None
 
-    async def listen(self, deliver: Callable[[MessageEvent], None], /) -> None:
+    async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
+        self.deliver = deliver
         for event in self._events:
             deliver(event)
         if self._error:
@@ -29,36 +58,178 @@ class Gateway:
         await sleep_forever()
 
 
-EVENTS = tuple(MessageCreated(message=message(f"m{n}", n=n)) for n in range(3))
+@dataclass
+class Ends:
+    """The streams of a listener, and its attendance."""
+
+    attendance: Attendance
+    events: MemoryObjectSendStream[Heard]
+    heard: MemoryObjectReceiveStream[Heard]
+    interactions: MemoryObjectSendStream[Interaction]
+    asked: MemoryObjectReceiveStream[Interaction]
+    behind: MemoryObjectSendStream[FellBehind]
+    nudged: MemoryObjectReceiveStream[FellBehind]
+
+    async def run(self, gateway: Gateway, admits: Callable[[Channel], bool] = lambda _: True) -> None:
+        await listener(gateway, self.events, self.interactions, self.behind, attendance=self.attendance, admits=admits)
+
+    async def rest(self) -> list[Heard]:
+        with self.heard, self.asked, self.nudged:
+            return [event async for event in self.heard]
 
 
-async def test_events_are_handed_on_in_order_and_the_stream_closes_when_the_listener_is_stopped() -> None:
-    events, taken = create_memory_object_stream[MessageEvent](10)
-    with fail_after(5), taken:
+def ends(size: int = 10, *, interactions: int = 10) -> Ends:
+    return Ends(
+        Attendance(Marks(attended={GUILD: BASELINE}), baseline=BASELINE),
+        *create_memory_object_stream[Heard](size),
+        *create_memory_object_stream[Interaction](interactions),
+        *create_memory_object_stream[FellBehind](1),
+    )
+
+
+async def heard_by(
+    *events: GatewayEvent, size: int = 10, admits: Callable[[Channel], bool] = lambda _: True
+) -> tuple[Ends, list[Heard]]:
+    """What a listener does with the events until it is stopped."""
+    all_ends = ends(size)
+    with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(listener, Gateway(*EVENTS), events)
+            tg.start_soon(partial(all_ends.run, Gateway(*events), admits))
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
+        return all_ends, await all_ends.rest()
 
-        assert [event async for event in taken] == list(EVENTS)
+
+def session(newest: MessageId | None = None) -> SessionStarted:
+    # Threads need no listing, so the session is complete.
+    thread = Channel(id=CHANNEL, guild_id=GUILD, kind="thread", parent_id=ChannelId("1"))
+    return SessionStarted(guild_id=GUILD, channels=(ChannelSeen(channel=thread, last_message_id=newest),))
 
 
-async def test_a_full_stream_never_makes_the_gateway_wait(caplog: pytest.LogCaptureFixture) -> None:
-    events, taken = create_memory_object_stream[MessageEvent](1)
-    with fail_after(5), taken:
+def created(*messages: ChatMessage) -> list[GatewayEvent]:
+    return [MessageCreated(message=each) for each in messages]
+
+
+def deleted(*messages: ChatMessage) -> MessagesDeleted:
+    return MessagesDeleted(guild_id=GUILD, channel_id=CHANNEL, message_ids=tuple(each.id for each in messages))
+
+
+def read(attendance: Attendance, *messages: ChatMessage) -> list[ChatMessage]:
+    with attendance.reading(CHANNEL) as reading:
+        reading.received(Page(messages=messages, read_to=messages[-1].id, more=False))
+        begun = [each for each in messages if attendance.begin(each)]
+        assert attendance.caught_up(reading)
+    return begun
+
+
+SAID = tuple(message(f"m{n}", n=n) for n in range(1, 4))
+
+
+async def test_events_are_handed_on_in_order_and_the_streams_close_when_the_listener_is_stopped() -> None:
+    all_ends, heard = await heard_by(session(), *created(*SAID), deleted(SAID[0]))
+    assert heard == [*created(*SAID), deleted(SAID[0])]
+    assert all_ends.attendance.unsettled == 3
+
+
+async def test_a_message_told_twice_is_handed_on_once() -> None:
+    _, heard = await heard_by(session(), *created(SAID[0], SAID[0]))
+    assert heard == created(SAID[0])
+
+
+async def test_a_full_stream_never_makes_the_gateway_wait_and_what_did_not_fit_is_read_later() -> None:
+    all_ends, heard = await heard_by(session(), *created(*SAID), size=1)
+    assert heard == created(SAID[0])
+    assert all_ends.attendance.behind() == (CHANNEL,)
+    assert read(all_ends.attendance, *SAID) == list(SAID[1:])
+
+
+async def test_other_channels_stay_live_while_one_is_behind() -> None:
+    elsewhere = message("elsewhere", n=9, channel=str(int(SAID[-1].id) + 1))
+    all_ends, heard = await heard_by(session(SAID[1].id), *created(SAID[2], elsewhere))
+    assert heard == created(elsewhere)
+    assert read(all_ends.attendance, *SAID) == list(SAID)
+
+
+async def test_a_session_with_something_untold_nudges_backfill() -> None:
+    all_ends = ends()
+    with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(listener, Gateway(*EVENTS), events))
+            tg.start_soon(all_ends.run, Gateway(session(SAID[0].id)))
+            assert await all_ends.nudged.receive() == FellBehind()
+            tg.cancel_scope.cancel()
+        await all_ends.rest()
+    assert all_ends.attendance.behind() == (CHANNEL,)
+
+
+async def test_what_was_missed_where_intern_is_not_admitted_is_not_read() -> None:
+    all_ends, _ = await heard_by(session(SAID[0].id), admits=lambda _: False)
+    assert all_ends.attendance.behind() == ()
+    assert all_ends.attendance.mark(CHANNEL) == SAID[0].id
+
+
+async def test_changes_to_what_is_still_to_be_read_are_left_to_the_reading() -> None:
+    edit = MessageEdited(message=message("better", n=2))
+    _, heard = await heard_by(session(SAID[2].id), edit, deleted(SAID[0]), deleted(SAID[0], message(n=-5)))
+    assert heard == [deleted(message(n=-5))], "that one was handled before"
+
+
+async def test_changes_that_find_no_room_wait_and_keep_their_order() -> None:
+    all_ends, gateway = ends(1), Gateway(session(), *created(SAID[0]))
+    changes: list[LateChange] = [
+        MessageEdited(message=message("better", n=1)),
+        deleted(SAID[0]),
+        deleted(message(n=-1)),
+    ]
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(all_ends.run, gateway)
+            await wait_all_tasks_blocked()
+            for change in changes:
+                gateway.deliver(change)
+                await wait_all_tasks_blocked()
+            assert [await all_ends.heard.receive() for _ in range(3)] == [*created(SAID[0]), *changes[:2]]
+            # There is room again, but nothing overtakes what waits.
+            gateway.deliver(deleted(message(n=-2)))
+            assert [await all_ends.heard.receive() for _ in range(2)] == [changes[2], deleted(message(n=-2))]
+            await wait_all_tasks_blocked()
+            gateway.deliver(deleted(message(n=-3)))
+            assert await all_ends.heard.receive() == deleted(message(n=-3))
+            tg.cancel_scope.cancel()
+        assert await all_ends.rest() == []
+
+
+async def test_more_changes_than_may_wait_are_named_and_shed(caplog: pytest.LogCaptureFixture) -> None:
+    many = [deleted(message(n=-n)) for n in range(actor.WAITING_CHANGES + 3)]
+    await heard_by(session(), *many, size=1)
+    assert [record.getMessage().count("change_shed") for record in caplog.records] == [1, 1]
+
+
+def why(n: int) -> WhyCommand:
+    ticket = InteractionTicket(
+        id=str(n), token=Secret("t"), application_id="1", guild_id=GUILD, channel_id=channel().id
+    )
+    return WhyCommand(interaction=ticket, user=author(), about="")
+
+
+async def test_interactions_go_their_own_way_and_are_shed_when_nobody_takes_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    all_ends, asked = ends(interactions=1), list[Interaction]()
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(all_ends.run, Gateway(why(1), why(2)))
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
+        asked = [each async for each in all_ends.asked]
+        await all_ends.rest()
+    assert asked == [why(1)]
+    assert ["interaction_shed" in record.getMessage() for record in caplog.records] == [True]
 
-        assert [event async for event in taken] == [EVENTS[0]]
-    assert [EVENTS[n].message.id in record.getMessage() for n, record in enumerate(caplog.records, 1)] == [True, True]
 
-
-async def test_a_refused_connection_ends_the_listener_and_closes_its_stream() -> None:
-    events, taken = create_memory_object_stream[MessageEvent](10)
-    with fail_after(5), taken:
+@pytest.mark.parametrize("events", [(), created(SAID[0])])
+async def test_a_refused_connection_ends_the_listener_and_closes_its_streams(events: Sequence[GatewayEvent]) -> None:
+    all_ends = ends()
+    with fail_after(5):
         with pytest.raises(ConfigError, match="token"):
-            await listener(Gateway(*EVENTS, error=ConfigError("discord.token is refused")), events)
-
-        assert [event async for event in taken] == list(EVENTS)
+            await all_ends.run(Gateway(session(), *events, error=ConfigError("discord.token is refused")))
+        assert await all_ends.rest() == list(events)

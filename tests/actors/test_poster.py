@@ -1,98 +1,273 @@
+"""Each reply once, whatever breaks; a thread's in order; held while the asker goes on; settled at the end."""
+
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import repeat
 
+import anyio.lowlevel
 import pytest
+import trio
+import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.poster import AT_ONCE, TRIES, poster
+from intern.actors.poster import AT_ONCE, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
 from intern.actors.witness import Witness
-from intern.domain import Reply
-from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
-from tests.samples import message
-
-pytestmark = pytest.mark.anyio
+from intern.conversations.outgoing import Outgoing
+from intern.conversations.posting import NO_LONGER, PostOutcome
+from intern.domain import ChannelId, MessageId, Reply, ReplyTarget
+from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
+from tests.samples import answer_request, message
 
 NO_PAUSES = partial(repeat, 0.0)
+PATIENCE = 65.0
+DOWN = DiscordUnavailableError("502")
 
 
 class Posts:
-    """Posts everything; texts in `trouble` fail with what is laid out for them, once each."""
+    """Posts everything; texts in `trouble` fail, or come to something else, as laid out for them, once each."""
 
-    def __init__(
-        self, gate: Event | None = None, resume: list[Exception] | None = None, **trouble: list[Exception]
-    ) -> None:
+    def __init__(self, **trouble: Sequence[Exception | PostOutcome]) -> None:
         self.tried: list[str] = []
+        self.waited_for: list[MessageId | None] = []
         self.posted: list[str] = []
-        self._gate = gate
-        self._resume = resume or []
-        self._trouble = trouble
+        self.gate = Event()
+        self.resume_fails: list[Exception] = []
+        self._trouble = {text: list(laid_out) for text, laid_out in trouble.items()}
 
-    async def post(self, reply: Reply, /) -> str:
+    async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
         self.tried.append(reply.text)
-        if self._gate:
-            await self._gate.wait()
+        self.waited_for.append(waited_for)
+        if reply.text.startswith("slow"):
+            await self.gate.wait()
         if self._trouble.get(reply.text):
-            raise self._trouble[reply.text].pop(0)
+            what = self._trouble[reply.text].pop(0)
+            if isinstance(what, Exception):
+                raise what
+            return what
         self.posted.append(reply.text)
-        return "posted"
+        return PostOutcome(status="posted")
 
     async def resume(self) -> int:
         self.tried.append("(resume)")
-        if self._resume:
-            raise self._resume.pop(0)
+        if self.resume_fails:
+            raise self.resume_fails.pop(0)
         self.posted.append("(resumed)")
         return 1
 
 
-def reply(text: str, n: int = 0) -> Reply:
-    return Reply(question=message(n=n), target="new_thread", text=text)
+class Desk:
+    """Everything around the poster, as far as a test looks at it."""
+
+    def __init__(self, posts: Posts) -> None:
+        self.posts = posts
+        self.outgoing = Outgoing()
+        self.settled: list[str] = []
+        self.ends: dict[str, tuple[str, str]] = {}
+        self.replies, self.inbox = create_memory_object_stream[Reply](100)
+        self.collaborators = Collaborators(
+            posts=posts,
+            outgoing=self.outgoing,
+            traces=self,
+            settles=self,
+            witness=Witness(),
+            patience_seconds=PATIENCE,
+            pauses=NO_PAUSES,
+        )
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
+        self.settled.extend(message_ids)
+
+    async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
+        self.ends[question_id] = outcome, reason
+
+    async def run(self) -> None:
+        await poster(self.inbox, work_with=self.collaborators)
+
+    def post(self, *replies: Reply) -> None:
+        for each in replies:
+            self.outgoing.hand_over(answer_request(each.question))
+            self.replies.send_nowait(each)
 
 
-async def run(posts: Posts, *texts: str) -> None:
-    replies, inbox = create_memory_object_stream[Reply](10)
+def reply(text: str, n: int = 0, target: ReplyTarget = "new_thread", *, notice: bool = False) -> Reply:
+    question = message(n=n)
+    return Reply(question=question, target=target, text=text, settles=(MessageId("1"), question.id), notice=notice)
+
+
+async def run(posts: Posts, *texts: str) -> Desk:
+    desk = Desk(posts)
+    desk.post(*(reply(text, n) for n, text in enumerate(texts)))
+    desk.replies.close()
     with fail_after(5):
-        with replies:
-            for n, text in enumerate(texts):
-                replies.send_nowait(reply(text, n))
-        await poster(inbox, posts=posts, witness=Witness(), pauses=NO_PAUSES)
+        await desk.run()
+    return desk
 
 
-async def test_what_was_left_half_posted_comes_first() -> None:
-    posts = Posts(resume=[DiscordUnavailableError("away")])
-    await run(posts, "a")
-    assert posts.posted == ["(resumed)", "a"]
+def ids(*numbers: int) -> list[str]:
+    return [each for n in numbers for each in ("1", message(n=n).id)]
 
 
-async def test_an_outage_is_waited_out_and_an_unknown_outcome_looked_into() -> None:
-    posts = Posts(a=[DiscordUnavailableError("502"), DiscordUnknownOutcomeError("no reply")])
-    await run(posts, "a", "b")
-    assert sorted(posts.posted) == ["(resumed)", "a", "b"]
+@pytest.mark.anyio
+class TestPoster:
+    async def test_what_was_left_half_posted_comes_first(self) -> None:
+        posts = Posts()
+        posts.resume_fails = [DOWN]
+        await run(posts, "a")
+        assert posts.posted == ["(resumed)", "a"]
+
+    async def test_an_outage_is_waited_out_and_an_unknown_outcome_looked_into(self) -> None:
+        posts = Posts(a=[DOWN, DiscordUnknownOutcomeError("no reply")])
+        await run(posts, "a", "b")
+        assert sorted(posts.posted) == ["(resumed)", "a", "b"]
+
+    async def test_a_refusal_costs_its_own_reply_only_and_is_not_retried(self) -> None:
+        posts = Posts(a=[DiscordRefusedError("missing permission")])
+        await run(posts, "a", "b")
+        assert posts.posted == ["(resumed)", "b"]
+        assert posts.tried.count("a") == 1
+
+    async def test_an_outage_without_end_gives_up_until_the_next_start(self) -> None:
+        posts = Posts(a=[DOWN] * (TRIES + 1))
+        posts.resume_fails = [DOWN] * (RESUME_TRIES + 1)
+        desk = await run(posts, "a")
+        assert posts.tried.count("(resume)") == RESUME_TRIES
+        assert posts.tried.count("a") == TRIES
+        assert posts.posted == []
+        assert desk.settled == ids(0), "the ledger holds it"
+        assert desk.ends == {message().id: ("answer failed", "")}
+
+    async def test_whatever_becomes_of_a_reply_its_question_is_settled_and_its_end_is_kept(self) -> None:
+        posts = Posts(
+            gone=[PostOutcome(status="dropped", reason="question_deleted")],
+            old=[PostOutcome(status="already_posted")],
+        )
+        desk = await run(posts, "a", "gone", "old")
+        assert sorted(desk.settled) == sorted(ids(0, 1, 2))
+        assert list(desk.ends.values()) == [
+            ("answer posted", ""),
+            ("answer dropped", "question_deleted"),
+            ("answer already posted", ""),
+        ]
+
+    async def test_a_notice_is_told_from_an_answer(self) -> None:
+        desk = Desk(Posts())
+        desk.post(reply("unknown", notice=True))
+        desk.replies.close()
+        with fail_after(5):
+            await desk.run()
+        assert list(desk.ends.values()) == [("notice posted", "")]
+
+    async def test_what_is_recalled_is_settled_by_who_took_it_back(self) -> None:
+        desk = await run(Posts(a=[PostOutcome(status="recalled", reason="superseded")]), "a")
+        assert desk.settled == []
+        assert list(desk.ends.values()) == [("answer recalled", "superseded")]
+
+    async def test_what_no_disk_holds_stays_unsettled(self) -> None:
+        desk = await run(Posts(a=[KnowledgeError("full")]), "a", "b")
+        assert desk.settled == ids(1)
+        assert desk.posts.posted == ["(resumed)", "b"]
+
+    async def test_when_it_is_done_with_a_reply_nobody_can_take_it_back(self) -> None:
+        desk = await run(Posts(b=[KnowledgeError("full")]), "a", "b")
+        assert desk.outgoing.take_back("withdrawn", lambda _: True) == ()
+
+    async def test_replies_that_wait_for_discord_are_few_and_the_rest_is_felt_upstream(self) -> None:
+        desk = Desk(Posts())
+        with fail_after(5), desk.replies:
+            async with create_task_group() as tg:
+                tg.start_soon(desk.run)
+                desk.post(*(reply(f"slow {n}", n) for n in range(ROOM + 5)))
+                await wait_all_tasks_blocked()
+                assert desk.posts.tried == ["(resume)", *(f"slow {n}" for n in range(AT_ONCE))]
+                assert desk.inbox.statistics().current_buffer_used == 4  # one more is in hand
+                tg.cancel_scope.cancel()
+
+    async def test_who_waits_out_an_outage_takes_no_place(self) -> None:
+        desk = Desk(Posts(**{f"r{n}": [DOWN] for n in range(AT_ONCE)}))
+
+        def for_ever() -> Iterator[float]:
+            return repeat(1000.0)
+
+        collaborators = Collaborators(
+            posts=desk.posts,
+            outgoing=desk.outgoing,
+            traces=desk,
+            settles=desk,
+            witness=Witness(),
+            patience_seconds=PATIENCE,
+            pauses=for_ever,
+        )
+        with fail_after(5), desk.replies:
+            async with create_task_group() as tg:
+                tg.start_soon(partial(poster, desk.inbox, work_with=collaborators))
+                desk.post(*(reply(f"r{n}", n) for n in range(AT_ONCE + 1)))
+                await wait_all_tasks_blocked()
+                assert desk.posts.posted == ["(resumed)", f"r{AT_ONCE}"]
+                tg.cancel_scope.cancel()
+
+    async def test_in_a_thread_one_reply_comes_after_the_other(self) -> None:
+        desk = Desk(Posts())
+        with fail_after(5):
+            async with create_task_group() as tg:
+                tg.start_soon(desk.run)
+                desk.post(reply("slow one", 1, "in_place"), reply("two", 2, "in_place"), reply("three", 3))
+                desk.replies.close()
+                await wait_all_tasks_blocked()
+                assert desk.posts.tried == ["(resume)", "slow one", "three"]
+                desk.posts.gate.set()
+        assert desk.posts.posted[-2:] == ["slow one", "two"]
 
 
-async def test_a_refusal_costs_its_own_reply_only_and_is_not_retried() -> None:
-    posts = Posts(a=[DiscordRefusedError("missing permission")])
-    await run(posts, "a", "b")
-    assert posts.posted == ["(resumed)", "b"]
-    assert posts.tried.count("a") == 1
+def held(newest: str) -> PostOutcome:
+    return PostOutcome(status="held", reason="asker_goes_on", newest=MessageId(newest))
 
 
-async def test_an_outage_without_end_gives_up_until_the_next_start() -> None:
-    posts = Posts(a=[DiscordUnavailableError("502")] * (TRIES + 1))
-    await run(posts, "a")
-    assert posts.tried.count("a") == TRIES
-    assert posts.posted == ["(resumed)"]
+def holding(desk: Desk, *replies: Reply, then: list[tuple[float, str]]) -> None:
+    """What was tried and when, on a clock that jumps; the replies stream stays open for 1000 seconds."""
+
+    async def story() -> None:
+        began = trio.current_time()
+        with trio.fail_after(5000):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(desk.run)
+                desk.post(*replies)
+                for at, what in then:
+                    await trio.sleep_until(began + at)
+                    if what == "supersede":
+                        desk.outgoing.take_back("superseded", lambda _: True)
+                    await trio.testing.wait_all_tasks_blocked()
+                    assert (what == "supersede") or desk.posts.tried[-1] == what, (at, desk.posts.tried)
+                desk.replies.close()
+
+    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-async def test_replies_that_wait_for_discord_are_few_and_the_rest_is_felt_upstream() -> None:
-    replies, inbox = create_memory_object_stream[Reply](20)
-    posts = Posts(Event())
-    with fail_after(5), replies:
-        async with create_task_group() as tg:
-            tg.start_soon(partial(poster, inbox, posts=posts, witness=Witness()))
-            for n in range(10):
-                replies.send_nowait(reply(f"r{n}", n))
-            await wait_all_tasks_blocked()
-            assert sorted(posts.tried) == ["(resume)", *(f"r{n}" for n in range(AT_ONCE))]
-            tg.cancel_scope.cancel()
+def test_a_held_reply_is_posted_when_what_the_asker_added_turned_out_to_be_no_question() -> None:
+    desk = Desk(Posts(a=[held("50")]))
+    holding(desk, reply("a"), reply("b", 2, "in_place"), then=[(64, "b"), (66, "a")])
+    assert desk.posts.posted == ["(resumed)", "b", "a"]
+    assert desk.posts.waited_for == [None, None, "50"]
+    assert desk.settled.count(message().id) == 1
+
+
+def test_who_goes_on_and_on_gets_an_answer_to_the_beginning() -> None:
+    desk = Desk(Posts(a=[held("50"), held("51")]))
+    holding(desk, reply("a"), then=[(HOLDS * PATIENCE + 1, "a")])
+    assert desk.posts.posted == ["(resumed)", "a"]
+    assert desk.posts.waited_for == [None, "50", NO_LONGER]
+
+
+def test_a_held_reply_that_is_taken_back_is_given_up_at_once() -> None:
+    desk = Desk(Posts(a=[held("50"), PostOutcome(status="recalled", reason="superseded")]))
+    holding(desk, reply("a"), then=[(10, "supersede"), (10, "a"), (500, "a")])
+    assert desk.posts.posted == ["(resumed)"]
+    assert desk.settled == []
+
+
+@pytest.mark.anyio
+async def test_at_the_end_nobody_is_waited_for() -> None:
+    desk = await run(Posts(a=[held("50")]), "a")
+    assert desk.posts.posted == ["(resumed)", "a"]
+    await anyio.lowlevel.checkpoint()

@@ -1,81 +1,383 @@
+"""Many questions at once, a thread's one after the other; what is added joins in, what is withdrawn gets no reply."""
+
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from msgspec import structs
 
-from intern.actors.responder import AT_ONCE, responder
+from intern.actors.responder import AT_ONCE, ROOM, Collaborators, responder
 from intern.actors.witness import Witness
-from intern.domain import AIResult, AnswerRequest, Conversation, Reply, RequestContext
-from intern.errors import KnowledgeError
-from tests.samples import answer_request, message
+from intern.conversations.options import ConversationOptions
+from intern.conversations.outgoing import Outgoing
+from intern.conversations.replying import Replying, Wording
+from intern.domain import (
+    AIResult,
+    AnswerRequest,
+    Channel,
+    ChannelId,
+    Conversation,
+    MessageId,
+    Reply,
+    RequestContext,
+    Withdrawal,
+)
+from intern.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from tests.samples import CHANNEL, GUILD, answer_request, author, message
 
-pytestmark = pytest.mark.anyio
+WORDING = Wording(unknown="unknown", handoff="handed off", cannot_look="cannot look", greeting="hi")
+THREAD = ChannelId("70")
 
 
 class Answers:
-    """Echoes each question; those that start with `hm` get silence, with `oh` an error; may wait for a gate."""
+    """Echoes each question; those that start with `hm` get silence, with `oh` an error, with `slow` wait for a gate."""
 
-    def __init__(self, gate: Event | None = None) -> None:
-        self.begun = 0
-        self._gate = gate
+    def __init__(self) -> None:
+        self.gate = Event()
+        self.begun: list[str] = []
+        self.ended: list[str] = []
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
-        self.begun += 1
-        question = conversation.messages[-1].text
-        if self._gate and not question.startswith("quick"):
-            await self._gate.wait()
+        question = " ".join(each.text for each in conversation.messages)
+        self.begun.append(question)
+        try:
+            if question.startswith("slow"):
+                await self.gate.wait()
+        finally:
+            self.ended.append(question)
         if question.startswith("oh"):
             raise KnowledgeError("the disk is gone")
         if question.startswith("hm"):
-            return AIResult(should_reply=False, reason="no_sources")
+            return AIResult(should_reply=False, reason="no_sources", debug={"seconds": 1})
         return AIResult(should_reply=True, reply_text=f"echo: {question}")
 
 
-def request(text: str, n: int = 0) -> AnswerRequest:
-    return answer_request(message(text, n=n))
+class Desk:
+    """Everything around the responder, as far as a test looks at it."""
 
+    def __init__(self, questions: int = 100, replies: int = 100) -> None:
+        self.answers = Answers()
+        self.outgoing = Outgoing()
+        self.settled: list[str] = []
+        self.kept: dict[str, tuple[str, str]] = {}
+        self.typed: list[ChannelId] = []
+        self.typing_fails: DiscordError | None = None
+        self.traces_fail = False
+        self.done: set[MessageId] = set()
+        streams = create_memory_object_stream[AnswerRequest | Withdrawal](questions)
+        self.requests: MemoryObjectSendStream[AnswerRequest | Withdrawal] = streams[0]
+        self.inbox: MemoryObjectReceiveStream[AnswerRequest | Withdrawal] = streams[1]
+        self.replies, self.posted = create_memory_object_stream[Reply](replies)
+        self.collaborators = Collaborators(
+            answers=self.answers,
+            replying=Replying(WORDING, ConversationOptions()),
+            outgoing=self.outgoing,
+            known=self,
+            typing=self,
+            traces=self,
+            settles=self,
+            witness=Witness(),
+        )
 
-async def test_answers_become_replies_to_the_last_message_and_silence_stays_silent() -> None:
-    requests, inbox = create_memory_object_stream[AnswerRequest](10)
-    replies, posted = create_memory_object_stream[Reply](10)
-    with fail_after(5), posted:
-        with requests:
-            for n, text in enumerate(["why", "hm", "oh", "how"]):
-                requests.send_nowait(request(text, n))
-        await responder(inbox, replies, answers=Answers(), witness=Witness())
-        texts = {reply.text: reply async for reply in posted}
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
+        self.settled.extend(message_ids)
 
-    assert set(texts) == {"echo: why", "echo: how"}
-    assert texts["echo: how"].question == message("how", n=3)
-    assert texts["echo: how"].target == "new_thread"
+    async def typing(self, channel_id: ChannelId) -> None:
+        self.typed.append(channel_id)
+        if self.typing_fails:
+            raise self.typing_fails
 
+    async def done_with(self, question_id: MessageId) -> bool:
+        return question_id in self.done
 
-async def test_a_quick_question_overtakes_a_slow_one() -> None:
-    requests, inbox = create_memory_object_stream[AnswerRequest](10)
-    replies, posted = create_memory_object_stream[Reply](10)
-    gate = Event()
-    with fail_after(5), posted:
-        async with create_task_group() as tg:
-            with requests:
-                tg.start_soon(partial(responder, inbox, replies, answers=Answers(gate), witness=Witness()))
-                await requests.send(request("slow", 1))
-                await requests.send(request("quick", 2))
-            assert (await posted.receive()).text == "echo: quick"
-            gate.set()
-            assert (await posted.receive()).text == "echo: slow"
+    async def keep(
+        self,
+        message_ids: Sequence[MessageId],
+        channel_id: ChannelId,
+        *,
+        outcome: str,
+        reason: str = "",
+        debug: Mapping[str, Any] | None = None,
+    ) -> None:
+        if self.traces_fail:
+            raise KnowledgeError("full")
+        self.kept[message_ids[-1]] = outcome, reason
 
+    @asynccontextmanager
+    async def at_work(self) -> AsyncGenerator[None]:
+        """The responder works inside; at the end, what is still in work is given up."""
+        with fail_after(5), self.posted, self.requests:
+            async with create_task_group() as tg:
+                tg.start_soon(self.run)
+                yield
+                await wait_all_tasks_blocked()
+                tg.cancel_scope.cancel()
 
-async def test_a_stalled_model_leaves_further_questions_in_the_stream() -> None:
-    requests, inbox = create_memory_object_stream[AnswerRequest](AT_ONCE + 5)
-    replies, posted = create_memory_object_stream[Reply](10)
-    answers = Answers(Event())
-    with fail_after(5), posted, requests:
-        async with create_task_group() as tg:
-            tg.start_soon(partial(responder, inbox, replies, answers=answers, witness=Witness()))
-            for n in range(AT_ONCE + 5):
-                requests.send_nowait(request("slow", n))
+    async def run(self) -> None:
+        await responder(self.inbox, self.replies, work_with=self.collaborators)
+
+    async def ask(self, *items: AnswerRequest | Withdrawal) -> None:
+        for item in items:
+            await self.requests.send(item)
             await wait_all_tasks_blocked()
-            assert answers.begun == AT_ONCE
-            tg.cancel_scope.cancel()
+
+    async def replied(self) -> list[str]:
+        await wait_all_tasks_blocked()
+        texts: list[str] = []
+        while self.posted.statistics().current_buffer_used:
+            texts.append(self.posted.receive_nowait().text)
+        return texts
+
+
+def request(text: str, n: int = 0, by: str = "alice", *, thread: bool = False) -> AnswerRequest:
+    asked = answer_request(message(text, n=n, by=author(by), channel=THREAD if thread else CHANNEL))
+    if thread:
+        place = Channel(id=THREAD, guild_id=GUILD, kind="thread", parent_id=CHANNEL)
+        asked = structs.replace(asked, channel=place)
+    return asked
+
+
+def ids(*requests: AnswerRequest) -> list[str]:
+    return [each.id for request in requests for each in request.batch.messages]
+
+
+def withdrawal(*requests: AnswerRequest) -> Withdrawal:
+    return Withdrawal(message_ids=tuple(each.id for request in requests for each in request.batch.messages))
+
+
+@pytest.mark.anyio
+class TestResponder:
+    async def test_answers_become_replies_to_the_last_message_and_silence_is_settled_with_its_reason(self) -> None:
+        desk = Desk()
+        asked = [request(text, n, by=f"user {n}") for n, text in enumerate(["why", "hm", "oh", "how"])]
+        for each in asked:
+            desk.requests.send_nowait(each)
+        desk.requests.close()
+        with fail_after(5), desk.posted:
+            await desk.run()
+            replies = {reply.text: reply async for reply in desk.posted}
+
+        why, silent, broken, how = asked
+        assert set(replies) == {"echo: why", "echo: how"}
+        assert replies["echo: how"].question == how.batch.last
+        assert replies["echo: how"].settles == tuple(ids(how))
+        assert desk.settled == ids(silent)
+        assert desk.kept == {
+            why.batch.last.id: ("answer", ""),
+            how.batch.last.id: ("answer", ""),
+            silent.batch.last.id: ("silent", "no_sources"),
+        }
+        assert broken.batch.last.id not in desk.settled, "nobody looked: the next start does"
+
+    async def test_who_calls_the_bot_gets_a_word(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            await desk.ask(structs.replace(request("hm"), called=True))
+            assert await desk.replied() == ["unknown"]
+            assert desk.settled == []
+            assert list(desk.kept.values()) == [("notice", "no_sources")]
+
+    async def test_a_quick_question_overtakes_a_slow_one(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            await desk.ask(request("slow", 1), request("quick", 2, by="bob"))
+            assert await desk.replied() == ["echo: quick"]
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow"]
+
+    async def test_in_a_thread_questions_are_answered_one_by_one_first_come_first_served(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            asked = [request(f"slow {n}", n, by=f"user {n}", thread=True) for n in range(3)]
+            await desk.ask(*asked, request("elsewhere", 9))
+            assert desk.answers.begun == ["slow 0", "elsewhere"]
+            assert await desk.replied() == ["echo: elsewhere"]
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow 0", "echo: slow 1", "echo: slow 2"]
+
+    async def test_a_stalled_model_leaves_further_questions_in_the_stream(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            for n in range(ROOM + 5):
+                desk.requests.send_nowait(request("slow", n, by="x" * n))
+            await wait_all_tasks_blocked()
+            assert len(desk.answers.begun) == AT_ONCE
+            assert desk.inbox.statistics().current_buffer_used == 4  # one more is in hand
+            desk.answers.gate.set()
+            assert len(await desk.replied()) == ROOM + 5
+
+    async def test_what_was_answered_before_a_restart_costs_no_model_call(self) -> None:
+        desk, known = Desk(), request("how")
+        desk.done.add(known.batch.last.id)
+        async with desk.at_work():
+            await desk.ask(known)
+            assert desk.answers.begun == []
+            assert desk.settled == ids(known)
+
+    async def test_a_trace_that_cannot_be_kept_costs_nobody_an_answer(self) -> None:
+        desk = Desk()
+        desk.traces_fail = True
+        async with desk.at_work():
+            await desk.ask(request("how"))
+            assert await desk.replied() == ["echo: how"]
+
+
+@pytest.mark.anyio
+class TestSuperseding:
+    @pytest.mark.parametrize("thread", [True, False])
+    async def test_what_the_asker_adds_joins_the_question_in_work(self, *, thread: bool) -> None:
+        desk = Desk()
+        first, second = request("slow: how", 1, thread=thread), request("on Windows", 2, thread=thread)
+        async with desk.at_work():
+            await desk.ask(first, second)
+            assert desk.answers.ended == ["slow: how"], "nobody waits for the older one any more"
+            assert desk.answers.begun[1:] == ["slow: how on Windows"]
+            desk.answers.gate.set()
+            await wait_all_tasks_blocked()
+            reply = desk.posted.receive_nowait()
+            assert await desk.replied() == []
+        assert reply.question == second.batch.last
+        assert reply.settles == tuple(ids(first, second))
+        assert desk.settled == []
+
+    async def test_what_the_asker_adds_joins_the_question_in_line_and_keeps_its_turn(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            await desk.ask(
+                request("slow", 1, by="bob", thread=True),
+                request("how", 2, thread=True),
+                request("why", 3, by="carol", thread=True),
+                request("on Windows", 4, thread=True),
+            )
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow", "echo: how on Windows", "echo: why"]
+
+    async def test_other_askers_and_other_places_take_nothing_over(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            await desk.ask(request("slow", 1), request("quick", 2, by="bob"), request("quick too", 3, thread=True))
+            desk.answers.gate.set()
+            assert sorted(await desk.replied()) == ["echo: quick", "echo: quick too", "echo: slow"]
+
+    async def test_a_reply_that_has_not_left_is_taken_back_and_asked_anew_with_what_was_added(self) -> None:
+        desk, first = Desk(), request("how", 1)
+        async with desk.at_work():
+            await desk.ask(first)
+            assert await desk.replied() == ["echo: how"]
+            await desk.ask(request("on Windows", 2))
+            assert await desk.replied() == ["echo: how on Windows"]
+            assert desk.outgoing.taken_back(first.batch.last.id) == "superseded"
+            assert not desk.outgoing.leave(first.batch.last.id)
+            assert desk.settled == []
+
+    async def test_a_reply_that_has_left_stays_and_what_was_added_is_a_question_of_its_own(self) -> None:
+        desk, first = Desk(), request("how", 1)
+        async with desk.at_work():
+            await desk.ask(first)
+            assert desk.outgoing.leave(first.batch.last.id)
+            await desk.ask(request("on Windows", 2))
+            assert await desk.replied() == ["echo: how", "echo: on Windows"]
+
+    async def test_a_reply_that_waits_for_room_is_taken_back_too(self) -> None:
+        desk = Desk(replies=0)
+        async with desk.at_work():
+            first = request("how", 1)
+            await desk.ask(first, request("on Windows", 2))
+            received = [(await desk.posted.receive()).text, (await desk.posted.receive()).text]
+            assert received == ["echo: how", "echo: how on Windows"]
+            assert not desk.outgoing.leave(first.batch.last.id)
+
+
+@pytest.mark.anyio
+class TestWithdrawing:
+    async def test_a_withdrawn_question_in_work_is_given_up_and_settled(self) -> None:
+        desk, asked = Desk(), answer_request(message("slow", n=1), message("how", n=2))
+        async with desk.at_work():
+            await desk.ask(asked, Withdrawal(message_ids=(asked.batch.messages[0].id,)))
+            assert desk.answers.ended == ["slow how"]
+            desk.answers.gate.set()
+            assert await desk.replied() == []
+            assert desk.settled == ids(asked)
+            assert desk.kept[asked.batch.last.id] == ("withdrawn", "")
+
+    async def test_a_withdrawn_question_in_line_is_not_begun(self) -> None:
+        desk, asked = Desk(), request("how", 2, thread=True)
+        async with desk.at_work():
+            await desk.ask(request("slow", 1, by="bob", thread=True), asked, withdrawal(asked))
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow"]
+            assert desk.settled == ids(asked)
+
+    async def test_a_withdrawn_question_is_not_posted_once_answered_unless_its_reply_has_left(self) -> None:
+        desk, asked, gone = Desk(), request("how", 1), request("why", 2, by="bob")
+        async with desk.at_work():
+            await desk.ask(asked, gone)
+            desk.outgoing.leave(gone.batch.last.id)
+            await desk.ask(withdrawal(asked, gone))
+            assert desk.outgoing.taken_back(asked.batch.last.id) == "withdrawn"
+            assert desk.outgoing.taken_back(gone.batch.last.id) is None
+            assert desk.settled == ids(asked)
+
+    async def test_withdrawals_get_through_though_everybody_waits_for_the_model(self) -> None:
+        desk = Desk()
+        asked = [request("slow", n, by="x" * n) for n in range(ROOM)]
+        async with desk.at_work():
+            await desk.ask(*asked, withdrawal(*asked[:3]))
+            assert sorted(desk.settled) == ids(*asked[:3])
+            assert len(desk.answers.begun) == AT_ONCE + 3
+
+    async def test_foreign_messages_concern_nobody_and_who_asks_again_is_answered(self) -> None:
+        desk, asked = Desk(), request("slow", 1)
+        async with desk.at_work():
+            await desk.ask(asked, Withdrawal(message_ids=(MessageId("7"),)))
+            assert desk.answers.ended == []
+            # Both at once: what is withdrawn is still being cleared away.
+            desk.requests.send_nowait(withdrawal(asked))
+            desk.requests.send_nowait(request("how", 2))
+            assert await desk.replied() == ["echo: how"]
+
+
+def on_a_turned_clock(desk: Desk, *asked: AnswerRequest, seconds: float) -> None:
+    """`seconds` pass while the model thinks, in no time."""
+
+    async def story() -> None:
+        with trio.fail_after(1000), desk.posted:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(desk.run)
+                await desk.ask(*asked)
+                await trio.sleep(seconds)
+                desk.answers.gate.set()
+                desk.requests.close()
+
+    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_the_bot_is_seen_typing_at_once_and_every_eight_seconds_until_it_has_thought() -> None:
+    desk = Desk()
+    on_a_turned_clock(desk, request("slow: how?"), seconds=20)
+    assert desk.typed == [CHANNEL] * 3
+
+
+def test_at_what_is_no_question_it_is_not_seen_typing_before_it_took_a_while() -> None:
+    desk = Desk()
+    on_a_turned_clock(desk, request("slow morning"), seconds=7)
+    assert desk.typed == []
+    desk = Desk()
+    on_a_turned_clock(desk, request("slow morning"), seconds=20)
+    assert desk.typed == [CHANNEL] * 2
+
+
+@pytest.mark.parametrize(("error", "times"), [(DiscordUnavailableError("502"), 3), (DiscordRefusedError("403"), 1)])
+def test_typing_that_fails_costs_nobody_an_answer(error: DiscordError, times: int) -> None:
+    desk = Desk()
+    desk.typing_fails = error
+    on_a_turned_clock(desk, request("slow: how?"), seconds=20)
+    assert len(desk.typed) == times
+    assert list(desk.kept.values()) == [("answer", "")]

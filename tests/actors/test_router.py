@@ -2,17 +2,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import repeat
 
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from msgspec.structs import replace
 
+from intern.actors.pauses import Pauses
 from intern.actors.router import AT_ONCE, router
 from intern.actors.witness import Witness
-from intern.domain import AnswerRequest, Batch, CaptureRequest
-from intern.errors import DiscordUnavailableError
-from tests.samples import answer_request, batch, capture_request, message
+from intern.conversations.late import LateChanges, Meanwhile
+from intern.domain import (
+    AnswerRequest,
+    Batch,
+    CapturedPair,
+    CaptureRequest,
+    ChannelId,
+    ChatMessage,
+    ConversationId,
+    MessageEdited,
+    MessageId,
+    MessagesDeleted,
+    Withdrawal,
+)
+from intern.errors import DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from tests.samples import GUILD, answer_request, author, batch, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio
+
+NO_PAUSES = partial(repeat, 0.0)
+FOR_EVER = partial(repeat, 1e9)
+MIRA = author("mira", "team_member")
 
 
 class Noting(Witness):
@@ -29,10 +49,14 @@ class Noting(Witness):
 
 
 class Dispatch:
-    """Sends batches that start with `capture` or `ask` where they say; holds back those named in `gates`."""
+    """Sends batches that start with `capture` or `ask` where they say; holds back those named in `gates`.
+
+    Those named in `trouble` fail with what is laid out for them, once each.
+    """
 
     def __init__(self) -> None:
         self.gates: dict[str, Event] = {}
+        self.trouble: dict[str, list[Exception]] = {}
         self.begun: list[str] = []
 
     async def dispatch(self, batch: Batch, /) -> Sequence[AnswerRequest | CaptureRequest]:
@@ -40,43 +64,116 @@ class Dispatch:
         self.begun.append(text)
         if text in self.gates:
             await self.gates[text].wait()
-        if text.startswith("broken"):
-            raise DiscordUnavailableError("Discord is away")
+        if self.trouble.get(text):
+            raise self.trouble[text].pop(0)
+        if text.startswith("captures"):
+            return [taught(each) for each in batch.messages]
         if text.startswith("capture"):
-            return [capture_request(batch.last)]
-        return [answer_request(batch.last)] if text.startswith("ask") else []
+            return [taught(*batch.messages)]
+        return [answer_request(*batch.messages)] if text.startswith("ask") else []
+
+
+class Captured:
+    """Messages that the archive holds, each in a conversation of its own."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+
+    def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
+        return (ConversationId(f"reply_{message_id}"),) if message_id in self.ids else ()
+
+    def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
+        asked, _ = (held := pair(conversation=conversation_id)).message_ids
+        return replace(held, message_ids=(asked, MessageId(conversation_id.removeprefix("reply_"))))
+
+
+class Late(LateChanges):
+    """Counts the batches that were begun and not ended."""
+
+    open = 0
+
+    def begin(self) -> Meanwhile:
+        self.open += 1
+        return super().begin()
+
+    def end(self, meanwhile: Meanwhile) -> None:
+        self.open -= 1
+        super().end(meanwhile)
 
 
 class Desk:
     """A router with streams to look into."""
 
     def __init__(self, *, answers: int = 10, captures: int = 10) -> None:
-        self.to_route, self.inbox = create_memory_object_stream[Batch](100)
-        self.answers, self.asked = create_memory_object_stream[AnswerRequest](answers)
+        self.to_route, self.inbox = create_memory_object_stream[Batch | MessageEdited | MessagesDeleted](100)
+        self.answers, self.asked = create_memory_object_stream[AnswerRequest | Withdrawal](answers)
         self.captures, self.taught = create_memory_object_stream[CaptureRequest](captures)
-        self.dispatch, self.witness = Dispatch(), Noting()
+        self.withdrawals, self.withdrawn = create_memory_object_stream[Withdrawal](10)
+        self.dispatch, self.witness, self.captured = Dispatch(), Noting(), Captured()
+        self.late = Late(self.captured, admits=self.admits)
+        self.settled: list[str] = []
+        self.closed_channels: set[ChannelId] = set()
 
-    def put(self, *texts: str, channel: str = "200") -> None:
-        for n, text in enumerate(texts):
-            self.to_route.send_nowait(batch(message(text, n=n, channel=channel)))
+    def put(self, *texts: str, channel: str = "200") -> list[ChatMessage]:
+        """A batch for each text."""
+        messages = [message(text, n=n, channel=channel) for n, text in enumerate(texts)]
+        for each in messages:
+            self.to_route.send_nowait(batch(each))
+        return messages
 
-    async def run(self) -> None:
-        await router(self.inbox, self.answers, self.captures, dispatch=self.dispatch, witness=self.witness)
+    def delete(self, *messages: ChatMessage) -> None:
+        ids = tuple(each.id for each in messages)
+        self.to_route.send_nowait(MessagesDeleted(guild_id=GUILD, channel_id=messages[0].channel_id, message_ids=ids))
 
-    async def taken(self) -> tuple[list[str], list[str]]:
-        """Texts of the questions and captures that came out."""
-        with self.asked, self.taught:
+    def edit(self, before: ChatMessage, text: str) -> None:
+        self.to_route.send_nowait(MessageEdited(message=replace(before, text=text)))
+
+    async def admits(self, channel_id: ChannelId) -> bool:
+        return channel_id not in self.closed_channels
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
+        self.settled += [f"{channel_id}:{each}" for each in message_ids]
+
+    async def run(self, pauses: Pauses = NO_PAUSES) -> None:
+        await router(
+            self.inbox,
+            self.answers,
+            self.captures,
+            self.withdrawals,
+            dispatch=self.dispatch,
+            late=self.late,
+            settles=self,
+            witness=self.witness,
+            pauses=pauses,
+        )
+
+    async def taken(self) -> tuple[list[str], list[str], list[str]]:
+        """Texts of the questions and captures that came out, and ids that were withdrawn; behind `-` of questions."""
+        with self.asked, self.taught, self.withdrawn:
             captures = [request.messages[-1].text async for request in self.taught]
-            return [request.batch.last.text async for request in self.asked], captures
+            asked = [
+                f"-{','.join(each.message_ids)}" if isinstance(each, Withdrawal) else each.batch.last.text
+                async for each in self.asked
+            ]
+            return asked, captures, [",".join(each.message_ids) async for each in self.withdrawn]
 
 
-async def test_each_batch_goes_where_it_belongs_and_both_streams_close_at_the_end() -> None:
+def taught(*messages: ChatMessage) -> CaptureRequest:
+    """What a team member's batch teaches, with the question before it."""
+    return capture_request(message("How?", n=-60), *(replace(each, author=MIRA) for each in messages))
+
+
+def places(*messages: ChatMessage) -> list[str]:
+    return [f"{each.channel_id}:{each.id}" for each in messages]
+
+
+async def test_each_batch_goes_where_it_belongs_and_all_streams_close_at_the_end() -> None:
     desk = Desk()
     desk.put("ask 1", "capture 1", "chatter", "ask 2")
     desk.to_route.close()
     with fail_after(5):
         await desk.run()
-        assert await desk.taken() == (["ask 1", "ask 2"], ["capture 1"])
+        assert await desk.taken() == (["ask 1", "ask 2"], ["capture 1"], [])
     assert desk.witness.dropped == ["chatter"]
 
 
@@ -90,9 +187,11 @@ async def test_a_slow_batch_holds_up_its_own_channel_only() -> None:
         async with create_task_group() as tg:
             tg.start_soon(desk.run)
             await wait_all_tasks_blocked()
-            assert desk.asked.receive_nowait().batch.last.text == "ask elsewhere"
+            first = desk.asked.receive_nowait()
+            assert isinstance(first, AnswerRequest)
+            assert first.batch.last.text == "ask elsewhere"
             slow.set()
-            assert await desk.taken() == (["ask slow", "ask behind"], [])
+            assert await desk.taken() == (["ask slow", "ask behind"], [], [])
 
 
 async def test_no_more_than_a_few_batches_are_in_work_at_once() -> None:
@@ -109,39 +208,239 @@ async def test_no_more_than_a_few_batches_are_in_work_at_once() -> None:
             await wait_all_tasks_blocked()
             assert len(desk.dispatch.begun) == AT_ONCE
             gate.set()
-            asked, _ = await desk.taken()
+            asked, _, _ = await desk.taken()
             assert sorted(asked + desk.witness.dropped) == sorted(texts)
 
 
-async def test_questions_that_find_no_room_are_shed_and_named_but_captures_wait() -> None:
+async def test_questions_that_find_no_room_are_shed_named_and_settled_but_captures_wait() -> None:
     desk = Desk(answers=1, captures=0)
-    desk.put("ask 1", "ask 2", "capture 1")
+    _, second, _ = desk.put("ask 1", "ask 2", "capture 1")
     desk.to_route.close()
     with fail_after(5):
         async with create_task_group() as tg:
             tg.start_soon(desk.run)
             await wait_all_tasks_blocked()
             assert desk.witness.dropped == ["ask 2"]
-            assert await desk.taken() == (["ask 1"], ["capture 1"])
+            assert desk.settled == places(second)
+            assert await desk.taken() == (["ask 1"], ["capture 1"], [])
 
 
-async def test_a_batch_that_cannot_be_read_does_not_hold_up_the_next() -> None:
+async def test_what_concerns_nobody_is_settled_and_what_is_handed_on_is_not_yet() -> None:
     desk = Desk()
-    desk.put("broken", "ask 1")
+    _, chatter, _ = desk.put("ask 1", "chatter", "capture 1")
+    desk.to_route.close()
+    with fail_after(5), desk.asked, desk.taught, desk.withdrawn:
+        await desk.run()
+    assert desk.settled == places(chatter)
+
+
+async def test_the_last_capture_of_a_batch_settles_all_of_it() -> None:
+    desk = Desk()
+    lines = [message("captures one", n=1), message("captures two", n=2)]
+    desk.to_route.send_nowait(batch(*lines))
+    desk.to_route.close()
+    with fail_after(5), desk.asked, desk.withdrawn, desk.taught:
+        await desk.run()
+        assert [request.settles async for request in desk.taught] == [(), tuple(line.id for line in lines)]
+    assert desk.settled == []
+
+
+async def test_while_discord_is_away_a_batch_is_asked_for_again_unsettled_and_its_channel_stays_in_order() -> None:
+    desk = Desk()
+    desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")] * 3
+    desk.put("ask 1", "ask 2")
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            assert desk.dispatch.begun.count("ask 1") == 4
+            desk.to_route.close()
+            assert await desk.taken() == (["ask 1", "ask 2"], [], [])
+    assert desk.settled == []
+
+
+async def test_at_the_end_nobody_waits_for_a_discord_that_is_away_and_its_batch_stays_unsettled() -> None:
+    desk = Desk()
+    desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")] * 9
+    desk.put("ask 1", "ask 2")
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(desk.run, FOR_EVER))
+            await wait_all_tasks_blocked()
+            assert desk.dispatch.begun == ["ask 1", "ask 2"]
+            desk.to_route.close()
+            assert await desk.taken() == (["ask 2"], [], [])
+    assert desk.settled == []
+
+
+async def test_what_discord_refuses_to_show_is_settled() -> None:
+    desk = Desk()
+    desk.dispatch.trouble["ask 1"] = [DiscordRefusedError("no access")]
+    refused, _ = desk.put("ask 1", "ask 2")
     desk.to_route.close()
     with fail_after(5):
         await desk.run()
-        assert await desk.taken() == (["ask 1"], [])
+        assert await desk.taken() == (["ask 2"], [], [])
+    assert desk.settled == places(refused)
+
+
+async def test_a_batch_that_a_store_fails_does_not_hold_up_the_next_and_stays_unsettled() -> None:
+    desk = Desk()
+    slow = desk.dispatch.gates["ask 1"] = Event()
+    desk.dispatch.trouble["ask 2"] = [KnowledgeError("no disk")]
+    desk.put("ask 1", "ask 2", "ask 3")
+    desk.to_route.close()
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            slow.set()
+            # The failed one let nobody overtake the one before it.
+            assert await desk.taken() == (["ask 1", "ask 3"], [], [])
+    assert desk.settled == []
+    assert desk.late.open == 0
 
 
 async def test_a_bug_is_not_survived() -> None:
-    class Buggy(Dispatch):
-        async def dispatch(self, batch: Batch, /) -> Sequence[AnswerRequest | CaptureRequest]:
-            raise ZeroDivisionError
-
     desk = Desk()
-    desk.dispatch = Buggy()
+    desk.dispatch.trouble["ask 1"] = [ZeroDivisionError()]
     desk.put("ask 1")
-    with fail_after(5), desk.to_route, desk.asked, desk.taught, pytest.raises(ExceptionGroup) as raised:
-        await partial(desk.run)()
+    with fail_after(5), desk.to_route, desk.asked, desk.taught, desk.withdrawn, pytest.raises(ExceptionGroup) as raised:
+        await desk.run()
     assert raised.group_contains(ZeroDivisionError)
+
+
+async def test_a_captured_message_that_is_deleted_is_withdrawn_and_one_that_is_edited_is_captured_anew() -> None:
+    desk = Desk()
+    one, two, three = (message(text, n=n) for n, text in enumerate("abc"))
+    desk.captured.ids = {one.id, two.id}
+    desk.delete(one, three)
+    desk.edit(two, "b, but better")
+    desk.edit(three, "nobody's")
+    desk.to_route.close()
+    with fail_after(5):
+        await desk.run()
+        assert await desk.taken() == ([], ["b, but better"], [one.id])
+    assert desk.settled == []
+
+
+async def test_an_edit_in_a_closed_channel_is_not_captured() -> None:
+    desk = Desk()
+    one = message("a")
+    desk.captured.ids = {one.id}
+    desk.closed_channels = {one.channel_id}
+    desk.edit(one, "a secret")
+    desk.to_route.close()
+    with fail_after(5):
+        await desk.run()
+        assert await desk.taken() == ([], [], [])
+
+
+async def test_a_change_of_a_message_that_is_on_its_way_to_the_archive_follows_it_there() -> None:
+    desk = Desk(captures=0)
+    lines = [message("first", n=1), message("capture second", n=2)]
+    desk.to_route.send_nowait(batch(*lines))
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()  # the capture waits for room
+            desk.delete(lines[0])
+            desk.edit(lines[1], "capture second, better")
+            desk.to_route.close()
+            await wait_all_tasks_blocked()
+            assert await desk.taken() == ([], ["capture second", "capture second, better"], [lines[0].id])
+
+
+async def test_what_changes_while_discord_is_read_is_not_captured_as_it_was() -> None:
+    desk = Desk()
+    gate = desk.dispatch.gates["capture two"] = Event()
+    lines = [message("one", n=1), message("capture two", n=2)]
+    desk.to_route.send_nowait(batch(*lines))
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            desk.delete(lines[0])
+            desk.edit(lines[1], "capture two, better")
+            desk.to_route.close()
+            await wait_all_tasks_blocked()
+            gate.set()
+            with desk.asked, desk.withdrawn, desk.taught:
+                [request] = [each async for each in desk.taught]
+                assert [each.text for each in request.messages] == ["How?", "capture two, better"]
+                assert request.settles == tuple(line.id for line in lines)
+
+
+async def test_a_batch_that_is_deleted_while_it_is_read_teaches_nothing_and_is_settled() -> None:
+    desk = Desk()
+    gate = desk.dispatch.gates["capture 1"] = Event()
+    [line] = desk.put("capture 1")
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            desk.delete(line)
+            desk.to_route.close()
+            await wait_all_tasks_blocked()
+            gate.set()
+            assert await desk.taken() == ([], [], [])
+    assert desk.settled == places(line)
+
+
+async def test_a_batch_that_is_deleted_while_discord_is_away_is_not_asked_about_again() -> None:
+    desk = Desk()
+    desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")]
+    [line] = desk.put("ask 1")
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(desk.run, FOR_EVER))
+            await wait_all_tasks_blocked()
+            desk.delete(line)
+            await wait_all_tasks_blocked()
+            desk.to_route.close()
+            assert await desk.taken() == ([], [], [])
+    assert desk.dispatch.begun == ["ask 1"]
+    assert desk.settled == places(line)
+
+
+async def test_a_batch_that_is_deleted_right_behind_is_not_acted_on() -> None:
+    desk = Desk()
+    [line] = desk.put("ask 1")
+    desk.delete(line)
+    desk.to_route.close()
+    with fail_after(5):
+        await desk.run()
+        # Whichever comes first: it is not even asked about, or it is taken back.
+        assert await desk.taken() in (([], [], []), (["ask 1", f"-{line.id}"], [], []))
+
+
+async def test_a_question_that_is_deleted_while_it_is_read_is_withdrawn_right_behind_it() -> None:
+    desk = Desk()
+    gate = desk.dispatch.gates["ask 2"] = Event()
+    lines = [message("well", n=1), message("ask 2", n=2)]
+    desk.to_route.send_nowait(batch(*lines))
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            desk.delete(lines[0])
+            desk.to_route.close()
+            await wait_all_tasks_blocked()
+            gate.set()
+            assert await desk.taken() == (["ask 2", f"-{lines[0].id}"], [], [])
+
+
+async def test_a_deleted_question_in_work_is_withdrawn_however_full_the_responder_is() -> None:
+    desk = Desk(answers=1)
+    [line] = desk.put("ask 1")
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            desk.delete(line)
+            desk.put("capture 1", channel="3")
+            desk.to_route.close()
+            await wait_all_tasks_blocked()
+            assert desk.taught.receive_nowait().messages[-1].text == "capture 1"  # nobody waits for the model
+            assert isinstance(await desk.asked.receive(), AnswerRequest)
+            assert await desk.taken() == ([f"-{line.id}"], [], [])

@@ -70,7 +70,7 @@ def test_the_instructions_are_the_same_for_every_question(prompt: Prompt[Any, An
 
 def test_what_changes_least_stands_first() -> None:
     user = templates().render(*INPUTS[2]).user
-    assert user.index("1234") < user.index("Source id: kb:a.md") < user.index("TEXT-A") < user.index("BEFORE")
+    assert user.index("1234") < user.index("kb:a.md") < user.index("TEXT-A") < user.index("BEFORE")
     assert user.index("BEFORE") < user.index(HOSTILE) < user.index("REWRITTEN")
 
 

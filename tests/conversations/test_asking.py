@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from intern.conversations.asking import answer_request, conversation_of
+from msgspec import structs
+
+from intern.conversations.asking import answer_request, conversation_of, joined
 from intern.conversations.context import Chain, Gathered
 from intern.conversations.options import ConversationOptions
-from intern.domain import Author, Batch, Channel, ChannelId, ChatMessage, GuildId, MessageId, RequestContext, UserId
+from intern.domain import (
+    AnswerRequest,
+    Author,
+    Batch,
+    Channel,
+    ChannelId,
+    ChatMessage,
+    GuildId,
+    MessageId,
+    RequestContext,
+    UserId,
+)
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 ALICE = Author(id=UserId("1"), name="alice", type="community_user")
@@ -27,7 +40,7 @@ def message(n: int, author: Author, text: str, *, mentions_bot: bool = False) ->
         channel_id=ChannelId("70"),
         author=author,
         text=text,
-        at=NOON,
+        at=NOON + timedelta(seconds=n),
         mentions_bot=mentions_bot,
     )
 
@@ -102,3 +115,54 @@ def test_the_request_says_where_it_was_asked() -> None:
     in_channel = answer_request(batch, CHANNEL, Gathered(), OPTIONS, addressed=False)
     assert in_channel.context.channel_id == "10"
     assert in_channel.context.thread_id is None
+
+
+def test_who_mentions_the_bot_or_replies_to_it_calls_it() -> None:
+    def called(message: ChatMessage, target: Author | None = None) -> bool:
+        gathered = Gathered(reply_authors={MessageId("1"): target})
+        return answer_request(asked(message), THREAD, gathered, OPTIONS, addressed=True).called
+
+    answering = structs.replace(message(4, ALICE, "how?"), reply_to=MessageId("1"))
+    assert called(message(4, ALICE, "<@8> how?", mentions_bot=True))
+    assert called(answering, BOT)
+    assert not called(answering, BOB)
+    assert not called(answering, None)
+    assert not called(message(4, ALICE, "how?"))
+
+
+def request(batch: Batch, *context: ChatMessage, addressed: bool = False) -> AnswerRequest:
+    return answer_request(batch, THREAD, Gathered(thread=context), OPTIONS, addressed=addressed)
+
+
+def texts(request: AnswerRequest) -> list[str]:
+    return [message.text for message in request.conversation.messages]
+
+
+def test_two_questions_of_one_asker_become_one_the_older_in_front() -> None:
+    older = request(asked(message(2, ALICE, "how?")), message(1, BOB, "hi"), addressed=True)
+    newer = request(asked(message(5, ALICE, "on Windows")), message(2, ALICE, "how?"), message(4, BOB, "hm"))
+    both = joined(older, newer, OPTIONS)
+    assert texts(both) == ["hi", "hm", "how?", "on Windows"]
+    assert [m.id for m in both.batch.messages] == ["2", "5"]
+    assert both.context == newer.context
+    assert both.addressed
+    assert not both.called
+    three = joined(both, request(asked(message(7, ALICE, "version 3"))), OPTIONS)
+    assert texts(three) == ["hi", "hm", "how?", "on Windows", "version 3"]
+
+
+def test_of_a_message_that_is_in_both_the_newer_version_counts_once() -> None:
+    older = request(asked(message(2, ALICE, "how"), message(3, ALICE, "do I strat?")))
+    newer = request(asked(message(3, ALICE, "do I start?"), message(4, ALICE, "on Windows")))
+    both = joined(older, newer, OPTIONS)
+    assert texts(both) == ["how", "do I start?", "on Windows"]
+    assert [m.text for m in both.batch.messages] == ["how", "do I start?", "on Windows"]
+
+
+def test_joined_questions_keep_to_the_same_bounds() -> None:
+    options = ConversationOptions(max_history_chars=100, max_history_messages=1)
+    older = request(asked(message(2, ALICE, "o" * 30)), message(1, BOB, "x" * 10))
+    newer = request(asked(message(5, ALICE, "n" * 30)), message(4, BOB, "y" * 10))
+    assert [text[0] for text in texts(joined(older, newer, options))] == ["x", "o", "n"]
+    long = request(asked(message(2, ALICE, "o" * 90)))
+    assert [text[0] for text in texts(joined(long, newer, options))] == ["y", "n"]

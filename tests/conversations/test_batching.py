@@ -13,11 +13,13 @@ from intern.domain import (
     Author,
     Batch,
     ChannelId,
+    ChannelRead,
     ChatMessage,
     GuildId,
     MessageCreated,
     MessageEdited,
     MessageId,
+    MessageRead,
     MessagesDeleted,
     UserId,
 )
@@ -50,6 +52,10 @@ def deleted(*ns: int) -> MessagesDeleted:
     return MessagesDeleted(
         guild_id=GuildId("5"), channel_id=GENERAL, message_ids=tuple(MessageId(str(1000 + n)) for n in ns)
     )
+
+
+def was_read(n: int, *, author: Author = ALICE, channel: ChannelId = GENERAL, at: float | None = None) -> MessageRead:
+    return MessageRead(message=message(n, author=author, channel=channel, at=at))
 
 
 def texts(batches: list[Batch]) -> list[list[str]]:
@@ -168,6 +174,116 @@ def test_flushing_settles_everything_in_the_order_of_its_deadlines() -> None:
     batches.add(created(2), 2)
     assert texts(batches.flush()) == [["line 1"], ["line 0", "line 2"]]
     assert batches.due(math.inf) == []
+
+
+def test_messages_come_out_in_the_order_of_their_ids_also_when_told_in_another() -> None:
+    batches = Batches(60)
+    for n in (1, 0):
+        batches.add(created(n, at=0), 0)
+    assert texts(batches.flush()) == [["line 0", "line 1"]]
+
+
+def test_what_was_written_long_ago_is_due_once_the_channel_is_read_to_its_end() -> None:
+    batches = Batches(60)
+    batches.add(was_read(0), 0, age=3600)
+    batches.add(was_read(20), 0, age=3580)
+    assert batches.due(0) == [], "more may come on the next page"
+    batches.add(ChannelRead(channel_id=HELP), 1)
+    assert batches.due(1) == []
+    batches.add(ChannelRead(channel_id=GENERAL), 1)
+    assert texts(batches.due(1)) == [["line 0", "line 20"]]
+    assert batches.next_deadline() == math.inf
+
+
+def test_a_window_that_is_still_open_at_the_end_of_reading_stays_open_for_what_is_told_live() -> None:
+    batches = Batches(60)
+    batches.add(was_read(0), 100, age=20)
+    batches.add(ChannelRead(channel_id=GENERAL), 101)
+    assert batches.next_deadline() == 140
+    batches.add(created(50), 130)
+    assert texts(batches.due(190)) == [["line 0", "line 50"]]
+
+
+def test_what_is_told_live_says_that_reading_is_over() -> None:
+    batches = Batches(60)
+    batches.add(was_read(0), 100, age=90)
+    batches.add(created(95, author=BOB), 105)
+    assert texts(batches.due(105)) == [["line 0"]]
+
+
+def test_a_batch_is_due_as_soon_as_the_channel_is_read_past_its_window() -> None:
+    batches = Batches(60)
+    batches.add(was_read(0), 0, age=1000)
+    batches.add(was_read(59, author=BOB), 0, age=941)
+    assert batches.due(0) == []
+    batches.add(was_read(60, author=BOB), 0, age=940)
+    assert texts(batches.due(0)) == [["line 0"]]
+
+
+def test_who_never_paused_in_history_is_heard_out_after_the_greatest_age() -> None:
+    batches = Batches(60, max_age=100)
+    for n in (0, 50, 99, 100):
+        batches.add(was_read(n), 0, age=1000 - n)
+    batches.add(ChannelRead(channel_id=GENERAL), 0)
+    assert texts(batches.due(0)) == [["line 0", "line 50", "line 99"], ["line 100"]]
+
+
+def test_what_was_read_is_not_held_for_ever_should_nobody_say_that_reading_is_over() -> None:
+    batches = Batches(60)
+    batches.add(was_read(0), 10, age=1000)
+    assert batches.next_deadline() == 70
+
+
+def test_a_batch_that_was_emptied_while_its_channel_is_read_is_forgotten() -> None:
+    batches = Batches(60)
+    batches.add(was_read(0), 10, age=1000)
+    batches.add(deleted(0), 10)
+    assert batches.next_deadline() == math.inf
+    assert not batches._past
+    assert not batches._open
+
+
+def test_batches_are_full_at_so_many_messages_and_only_then() -> None:
+    batches, full = Batches(60, max_open=2), list[bool]()
+    for n, who in enumerate((ALICE, BOB)):
+        batches.add(created(n, author=who), n)
+        full.append(batches.is_full)
+    batches.due(60)
+    assert [*full, batches.is_full] == [False, True, False]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 90), st.sampled_from([ALICE, BOB]), st.sampled_from([GENERAL, HELP])), max_size=40
+    ),
+    st.integers(1, 40),
+)
+def test_history_forms_the_batches_that_it_would_have_formed_live(
+    said: list[tuple[int, Author, ChannelId]], page: int
+) -> None:
+    live, late = Batches(60, max_messages=5, max_age=200), Batches(60, max_messages=5, max_age=200)
+    heard: list[Batch] = []
+    later: list[Batch] = []
+    written: list[ChatMessage] = []
+    now = 0
+    for n, (pause, who, where) in enumerate(said):
+        now += pause
+        written.append(message(n, author=who, channel=where, at=now))
+        heard += live.due(now)
+        live.add(MessageCreated(message=written[-1]), now)
+    heard += live.flush()
+    # All channels at once, some messages a second.
+    for n, each in enumerate(written):
+        second = 10_000 + n // page
+        age = second - (each.at - NOON).total_seconds()
+        late.add(MessageRead(message=each), second, age=age)
+        later += late.due(second)
+    for channel in (GENERAL, HELP):
+        late.add(ChannelRead(channel_id=channel), 10_050)
+    later += late.due(10_050)
+    assert late.next_deadline() == math.inf
+    assert not late._past
+    assert sorted(texts(later)) == sorted(texts(heard))
 
 
 # A story: after some seconds, somebody writes somewhere, or a message of before is deleted, or somebody looks.

@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from anyio import fail_after
 from hypothesis import given, strategies as st
+from msgspec import structs
 
 from intern.conversations.context import History
+from intern.conversations.outgoing import Outgoing
 from intern.conversations.posting import (
+    NO_LONGER,
     Ledger,
     Outlet,
+    Posting,
     PostOutcome,
-    post,
     reply_parts,
-    resume,
     thread_name,
     unlinked,
 )
-from intern.discord.sandbox import Sandbox
-from intern.domain import Channel, ChannelId, ChatMessage, Citation, Reply, SourceId
+from intern.conversations.replying import vote_buttons
+from intern.discord.sandbox import Sandbox, Sent
+from intern.domain import (
+    AnswerRequest,
+    Channel,
+    ChannelId,
+    ChatMessage,
+    Citation,
+    Conversation,
+    MessageId,
+    Reply,
+    RequestContext,
+    RoleId,
+    SourceId,
+)
 from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
 from intern.knowledge.database import Database
 from intern.knowledge.posts import PostLedger
 from tests.fakes import HandClock
+from tests.samples import batch, channel
 
 LOST = DiscordUnknownOutcomeError("the reply was lost")
 DOWN = DiscordUnavailableError("down")
@@ -41,17 +58,27 @@ class World:
     clock: HandClock
     discord: Sandbox
     ledger: PostLedger
+    outgoing: Outgoing
+    max_age: timedelta | None = None
 
     def ask(self, text: str = "How do I start?") -> ChatMessage:
         self.clock.turn(seconds=5)
         return self.discord.say("alice", text)
 
-    async def post(self, reply: Reply) -> PostOutcome:
+    @property
+    def posting(self) -> Posting:
         outlet: Outlet = self.discord
         history: History = self.discord
         ledger: Ledger = self.ledger
+        return Posting(outlet, ledger, history, outgoing=self.outgoing, clock=self.clock, max_age=self.max_age)
+
+    async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
         with fail_after(5):
-            return await post(reply, outlet, ledger, history)
+            return await self.posting.post(reply, waited_for=waited_for)
+
+    async def resume(self) -> int:
+        with fail_after(5):
+            return await self.posting.resume()
 
     def said(self) -> list[str]:
         return [message.text for message in self.discord.posts()]
@@ -61,7 +88,7 @@ class World:
 async def world(folder: Path) -> AsyncGenerator[World]:
     clock = HandClock()
     async with await Database.open(folder / "intern.db") as db:
-        yield World(clock, Sandbox(clock, team=["maya"]), PostLedger(db, clock=clock))
+        yield World(clock, Sandbox(clock, team=["maya"]), PostLedger(db, clock=clock), Outgoing())
 
 
 def reply(question: ChatMessage, text: str = "Run it.", *, thread: bool = False) -> Reply:
@@ -203,11 +230,10 @@ class TestPosting:
             w.discord.fail("send", DOWN, done=True)
             for question in (first, second):
                 with pytest.raises(DiscordUnavailableError):
-                    await w.post(reply(question))
+                    await w.post(reply(question), waited_for=NO_LONGER)
             w.clock.turn(minutes=60)
-            with fail_after(5):
-                assert await resume(w.discord, w.ledger, w.discord) == 2
-                assert await resume(w.discord, w.ledger, w.discord) == 0
+            assert await w.resume() == 2
+            assert await w.resume() == 0
             assert w.said() == [ANSWER, ANSWER]
             assert {thread.name for thread in w.discord.threads()} == {"First?", "Second?"}
 
@@ -224,6 +250,173 @@ class TestPosting:
             w.clock.turn(minutes=60)
             assert (await w.post(long)).status == "posted"
             assert len(w.said()) == 2
+
+    async def test_a_reply_waits_while_its_asker_goes_on_and_for_no_older_message_twice(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("bob", "same here")
+            more = w.ask("On Windows, that is.")
+            held = PostOutcome(status="held", reason="asker_goes_on", newest=more.id)
+            assert await w.post(reply(question)) == held
+            assert await w.post(reply(question), waited_for=question.id) == held
+            even_more = w.ask("Version 3.")
+            assert (await w.post(reply(question), waited_for=more.id)).newest == even_more.id
+            assert w.said() == []
+            assert (await w.post(reply(question), waited_for=even_more.id)).status == "posted"
+            assert w.said() == [ANSWER]
+
+    async def test_the_askers_own_batch_is_nothing_newer(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, last = w.ask(), w.ask("On Windows, that is.")
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).status == "posted"
+
+    async def test_the_team_answers_by_a_reply_to_any_message_of_the_question(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, last = w.ask(), w.ask("On Windows, that is.")
+            w.discord.say("maya", "In the portal.", reply_to=first.id)
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_the_team_answers_in_the_thread_that_hangs_on_the_question(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            thread = w.discord.open_thread(w.discord.general, question.id, "by hand")
+            w.discord.say("bob", "no idea", channel_id=thread)
+            assert w.discord.messages(w.discord.general)[0].thread_id == thread
+            w.discord.say("maya", "In the portal.", channel_id=thread)
+            assert (await w.post(reply(question))).reason == "team_answered"
+            assert w.said() == []
+
+    async def test_a_reply_that_is_taken_back_leaves_no_trace_and_the_question_can_be_answered_anew(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.outgoing.hand_over(request(question))
+            w.outgoing.take_back("superseded", lambda _: True)
+            assert await w.post(reply(question)) == PostOutcome(status="recalled", reason="superseded")
+            assert w.discord.calls["after"] == 0, "there is nothing to look for"
+            assert await w.ledger.get(question.id) is None
+            assert w.said() == []
+            assert w.discord.threads() == ()
+            w.outgoing.done(question.id)
+            assert (await w.post(reply(question, "Better."))).status == "posted"
+
+    async def test_what_is_taken_back_during_the_last_look_is_not_posted(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.outgoing.hand_over(request(question))
+            look = w.discord.after
+
+            class Meanwhile(Sandbox):
+                async def after(
+                    self, channel_id: ChannelId, message_id: MessageId, limit: int
+                ) -> Sequence[ChatMessage]:
+                    w.outgoing.take_back("withdrawn", lambda _: True)
+                    return await look(channel_id, message_id, limit)
+
+            history: History = Meanwhile(w.clock)
+            posting = Posting(w.discord, w.ledger, history, outgoing=w.outgoing, clock=w.clock)
+            with fail_after(5):
+                assert (await posting.post(reply(question))).reason == "withdrawn"
+            assert w.said() == []
+
+    async def test_once_it_has_left_a_reply_cannot_be_taken_back(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.outgoing.hand_over(request(question))
+            w.discord.fail("send", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(question))
+            assert w.outgoing.take_back("superseded", lambda _: True) == ()
+            assert (await w.post(reply(question))).status == "posted"
+
+    async def test_buttons_and_the_mention_stand_under_the_last_part_also_after_a_restart(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question, buttons = w.ask(), vote_buttons(MessageId("7"))
+            long = structs.replace(
+                reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)) + "\n\n<@&42>"),
+                citations=(),
+                buttons=buttons,
+                mention_role=RoleId("42"),
+            )
+            w.discord.fail("send", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(long)
+            assert await w.resume() == 1
+            first, last = w.discord.posts()
+            assert w.discord.sent[first.id] == Sent()
+            assert w.discord.sent[last.id] == Sent(buttons=buttons, pings=(RoleId("42"),))
+
+    async def test_a_message_that_was_answered_with_others_gets_no_reply_of_its_own(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, last = w.ask(), w.ask("On Windows, that is.")
+            await w.post(structs.replace(reply(last), settles=(first.id, last.id)))
+            assert (await w.post(reply(first), waited_for=NO_LONGER)).status == "already_posted"
+            assert w.said() == [ANSWER]
+
+    async def test_a_notice_leaves_its_thread_unanswered_and_keeps_its_links(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            notice = Reply(question=question, target="new_thread", text="See https://help.example", notice=True)
+            outcome = await w.post(notice)
+            assert w.said() == ["See https://help.example"]
+            assert outcome.thread_id is not None
+            assert not await w.ledger.answered_in(outcome.thread_id)
+
+    async def test_a_reply_without_words_opens_no_thread(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            empty = structs.replace(reply(w.ask(), " "), citations=())
+            assert await w.post(empty) == PostOutcome(status="dropped", reason="empty")
+            assert w.discord.threads() == ()
+
+    async def test_one_post_that_cannot_be_finished_holds_up_no_other(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, second = w.ask("First?"), w.ask("Second?")
+            for question in (first, second):
+                w.discord.fail("start_thread", DOWN)
+                with pytest.raises(DiscordUnavailableError):
+                    await w.post(reply(question), waited_for=NO_LONGER)
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.resume()
+            assert [thread.name for thread in w.discord.threads()] == ["Second?"]
+            assert await w.resume() == 1
+
+    async def test_what_was_begun_too_long_ago_is_dropped_unless_half_of_it_stands(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.max_age = timedelta(hours=1)
+            first, second = w.ask("First?"), w.ask("Second?")
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(first), waited_for=NO_LONGER)
+            long = reply(second, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
+            begun = await w.ledger.begin(second.id, second.channel_id, long.target, reply_parts(long))
+            thread = await w.discord.start_thread(second.channel_id, second.id, "name")
+            await w.ledger.thread_made(second.id, thread)
+            sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)
+            await w.ledger.part_sent(second.id, 0, sent)
+            w.clock.turn(hours=2)
+            third = w.ask("Third?")
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(third))
+            assert await w.resume() == 3
+            entry = await w.ledger.get(first.id)
+            assert entry is not None
+            assert entry.reason == "too_old"
+            assert [message.channel_id for message in w.discord.posts()] == [thread, thread, ChannelId(third.id)]
+
+
+def request(question: ChatMessage) -> AnswerRequest:
+    return AnswerRequest(
+        batch=batch(question),
+        channel=channel(question.channel_id),
+        conversation=Conversation(()),
+        context=RequestContext(),
+        addressed=False,
+    )
 
 
 @pytest.mark.parametrize(

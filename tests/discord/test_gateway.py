@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
@@ -10,11 +11,16 @@ import pytest
 from anyio import create_task_group, fail_after, sleep_forever
 
 from intern.actors.listener import Gateway
+from intern.conversations.commands import Audience
 from intern.discord.gateway import HikariDiscord
 from intern.discord.options import DiscordOptions
 from intern.domain import (
+    ButtonPressed,
+    Channel,
     ChannelId,
+    GatewayEvent,
     GuildId,
+    Interaction,
     MessageCreated,
     MessageEdited,
     MessageEvent,
@@ -22,6 +28,7 @@ from intern.domain import (
     MessagesDeleted,
     RoleId,
     Secret,
+    SessionStarted,
 )
 from intern.errors import ConfigError
 from tests.double.discord import DiscordDouble
@@ -42,20 +49,34 @@ def nothing_logged_holds_the_token(caplog: pytest.LogCaptureFixture) -> Generato
 
 
 class Ears:
-    """Hears events, and lets a test wait for the nth."""
+    """Hears events, and lets a test wait for the nth; the beginnings of sessions are kept apart."""
 
     def __init__(self) -> None:
         self.events: list[MessageEvent] = []
+        self.sessions: list[SessionStarted] = []
+        self.interactions: list[Interaction] = []
         self._heard = asyncio.Event()
 
-    def __call__(self, event: MessageEvent) -> None:
-        self.events.append(event)
+    def __call__(self, event: GatewayEvent) -> None:
+        match event:
+            case SessionStarted():
+                self.sessions.append(event)
+            case MessageCreated() | MessageEdited() | MessagesDeleted():
+                self.events.append(event)
+            case _:
+                self.interactions.append(event)
         self._heard.set()
 
-    async def heard(self, count: int) -> list[MessageEvent]:
-        while len(self.events) < count:
+    async def begun(self, sessions: int) -> None:
+        await self.until(lambda: len(self.sessions) >= sessions)
+
+    async def until(self, met: Callable[[], object]) -> None:
+        while not met():
             self._heard.clear()
             await self._heard.wait()
+
+    async def heard(self, count: int) -> list[MessageEvent]:
+        await self.until(lambda: len(self.events) >= count)
         return self.events
 
     @property
@@ -122,7 +143,7 @@ def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
 
 @asynccontextmanager
 async def listening(
-    discord: DiscordDouble, deliver: Callable[[MessageEvent], None], **over: Any
+    discord: DiscordDouble, deliver: Callable[[GatewayEvent], None], **over: Any
 ) -> AsyncGenerator[HikariDiscord]:
     async with HikariDiscord(options(discord, **over), first_pause=0.05) as bot, create_task_group() as tg:
         tg.start_soon(bot.listen, deliver)
@@ -191,7 +212,7 @@ async def test_other_servers_and_what_is_no_edit_go_unheard() -> None:
             stranger = discord.world.new_member("stranger", guild=elsewhere)
             async with listening(discord, ears) as bot:
                 await discord.say(stranger, "unheard", channel=foreign)
-                discord.gateway.dispatch("MESSAGE_CREATE", {"id": "1", "channel_id": "2", "author": {"id": "3"}})
+                discord.gateway.dispatch("MESSAGE_DELETE", {"id": "1", "channel_id": "2"})
                 question = await discord.say(discord.alice, "how?")
                 await discord.create_thread("t", author=discord.bob, message=question)  # sends MESSAGE_UPDATE
                 await discord.say(discord.alice, "last")
@@ -225,6 +246,8 @@ async def test_an_unreadable_payload_costs_itself_alone() -> None:
         async with DiscordDouble() as discord, listening(discord, ears):
             guild_id = discord.guild.id
             discord.gateway.dispatch("MESSAGE_CREATE", {"guild_id": guild_id, "id": 5, "author": None})
+            discord.gateway.dispatch("INTERACTION_CREATE", {"id": 5})
+            discord.gateway.dispatch("CHANNEL_UPDATE", {"guild_id": guild_id, "id": discord.general.id})
             discord.gateway.dispatch("MESSAGE_CREATE", {"guild_id": [guild_id]})
             discord.gateway.dispatch("THREAD_CREATE", {"guild_id": guild_id, "id": "x"})
             await discord.say(discord.alice, "how?")
@@ -287,8 +310,11 @@ async def test_a_rest_url_without_a_discord_ends_it() -> None:
 
 
 def test_it_is_what_the_listener_asks_for() -> None:
-    gateway: Gateway = HikariDiscord(DiscordOptions(token=Secret("MTIz.x.y"), guild_ids=(GuildId("1"),)))
+    discord = HikariDiscord(DiscordOptions(token=Secret("MTIz.x.y"), guild_ids=(GuildId("1"),)))
+    gateway: Gateway = discord
+    audience: Audience = discord.audience
     assert gateway
+    assert audience
 
 
 def test_what_cannot_work_is_said_before_anything_is_opened() -> None:
@@ -329,6 +355,220 @@ async def test_what_was_missed_in_a_short_break_is_told_after_it() -> None:
             await ears.heard(1)
             assert len(discord.gateway.resumes) == 1
     assert ears.texts == ["missed"]
+
+
+# Sessions
+
+
+def last_seen(started: SessionStarted) -> dict[str, str | None]:
+    return {seen.channel.name: seen.last_message_id for seen in started.channels}
+
+
+async def test_a_session_begins_with_what_there_is_to_read() -> None:
+    ears = Ears()
+    with fail_after(5):
+        async with DiscordDouble() as discord:
+            discord.world.new_guild("elsewhere")
+            question = await discord.say(discord.alice, "before we came")
+            thread = await discord.create_thread("old", author=discord.bob, message=question)
+            told = await discord.say(discord.bob, "in it", channel=thread)
+            asleep = await discord.create_thread("asleep", author=discord.alice, channel=discord.forum, text="hm")
+            await discord.archive(asleep)
+            async with listening(discord, ears):
+                await ears.begun(1)
+                await discord.say(discord.alice, "now")
+                await ears.heard(1)
+    (started,) = ears.sessions
+    assert started.guild_id == discord.guild.id
+    assert last_seen(started) == {"help": question.id, "general": None, "forum": None, "old": told.id}
+
+
+@pytest.mark.parametrize("how", ["reconnect", "invalid", "closed"])
+async def test_a_session_that_is_resumed_is_no_new_one(how: str) -> None:
+    ears = Ears()
+    with fail_after(10):  # hikari waits a second or two before it comes back
+        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+            match how:
+                case "reconnect":
+                    await discord.reconnect()
+                case "invalid":
+                    await discord.invalidate(resumable=True)
+                case _:
+                    await discord.close_gateway(4000)
+            await discord.until(lambda: not discord.gateway.ready)
+            await discord.say(discord.alice, "missed")
+            await ears.heard(1)
+            assert len(discord.gateway.resumes) == 1
+            assert len(discord.gateway.identifies) == 1
+    assert ears.texts == ["missed"]
+    assert len(ears.sessions) == 1
+
+
+@pytest.mark.parametrize("code", [None, 1001])
+async def test_a_session_that_is_lost_begins_again_and_tells_what_was_missed(code: int | None) -> None:
+    ears = Ears()
+    with fail_after(10):
+        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+            await ears.begun(1)
+            if code is None:
+                await discord.invalidate(resumable=False)
+            else:
+                await discord.close_gateway(code)
+            await discord.until(lambda: not discord.gateway.ready)
+            missed = await discord.say(discord.alice, "missed")
+            await ears.begun(2)
+            assert len(discord.gateway.identifies) == 2
+            assert len(discord.gateway.resumes) == (1 if code else 0)
+    assert ears.events == []
+    assert last_seen(ears.sessions[0])["help"] is None
+    assert last_seen(ears.sessions[1])["help"] == missed.id
+
+
+async def test_nothing_of_a_server_comes_before_its_session() -> None:
+    ears = Ears()
+    with fail_after(5):
+        async with DiscordDouble() as discord, listening(discord, ears):
+            await ears.begun(1)
+            ready = json.loads(next(iter(discord.gateway.sessions.values())).events[0])["d"]
+            created = json.loads(next(iter(discord.gateway.sessions.values())).events[1])["d"]
+            discord.gateway.dispatch("READY", ready)  # a session as some server under load may begin it
+            await discord.say(discord.alice, "too early")
+            discord.gateway.dispatch("GUILD_CREATE", created | {"unavailable": True})
+            await discord.say(discord.alice, "still")
+            discord.gateway.dispatch("GUILD_CREATE", created)
+            await discord.say(discord.alice, "now")
+            await ears.heard(1)
+    assert ears.texts == ["now"]
+    assert len(ears.sessions) == 2
+
+
+async def test_what_hikari_takes_for_the_end_begins_a_new_session() -> None:
+    ears = Ears()
+    with fail_after(5):
+        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+            await discord.close_gateway(4003)
+            await ears.begun(2)
+
+
+async def test_a_day_with_too_many_sessions_is_waited_out_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    ears = Ears()
+    with fail_after(5):
+        async with DiscordDouble() as discord, nothing_left_behind():
+            discord.world.session_starts_left = 100
+            discord.world.session_starts_reset_after = 0.5
+            began = asyncio.get_running_loop().time()
+            async with listening(discord, ears):
+                assert asyncio.get_running_loop().time() - began >= 0.45
+                assert len(discord.gateway.connections) == 1
+    assert "discord_session_starts_used_up" in caplog.text
+
+
+async def test_leaving_while_a_session_may_not_begin_leaves_nothing_behind() -> None:
+    with fail_after(5), Overheard("intern.discord.shard", "discord_session_starts_used_up") as us:
+        async with DiscordDouble() as discord, nothing_left_behind(), create_task_group() as tg:
+            discord.world.session_starts_left = 0
+            tg.start_soon(listen_to_the_end, discord)
+            await us.said.wait()
+            tg.cancel_scope.cancel()
+        assert discord.gateway.connections == []
+
+
+async def test_a_session_that_dies_young_each_time_is_begun_ever_more_slowly(caplog: pytest.LogCaptureFixture) -> None:
+    ears = Ears()
+    with fail_after(5):
+        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+            for n in range(1, 4):
+                await ears.begun(n)
+                await discord.close_gateway(4001)
+            await ears.begun(4)
+    pauses = [record for record in caplog.records if "discord_connection_lost" in record.getMessage()]
+    said = [record.getMessage() for record in pauses]
+    assert [pause for pause in (0.05, 0.1, 0.2) if any(f"{pause}" in line for line in said)] == [0.05, 0.1, 0.2]
+
+
+async def test_a_failed_handshake_leaves_no_heartbeat_behind() -> None:
+    with fail_after(10):
+        async with DiscordDouble() as discord, listening(discord, Ears()):
+            discord.gateway.forget_sessions()
+            discord.drop_gateway()  # the resume is refused, and hikari comes back once more
+            await discord.wait_ready(sessions=2)
+            beating = [task for task in asyncio.all_tasks() if task.get_name().startswith("heartbeat")]
+            assert len(beating) == 1
+
+
+# Who may read along
+
+
+def place(channel: Any, **over: Any) -> Channel:
+    return Channel(id=ChannelId(channel.id), guild_id=GuildId(channel.guild_id), kind="channel", **over)
+
+
+async def test_a_channel_that_turns_private_stops_at_once() -> None:
+    ears = Ears()
+    with fail_after(5):
+        async with DiscordDouble() as discord:
+            staff = discord.world.new_channel("staff", hidden=True)
+            listed = discord.world.new_channel("listed", hidden=True)
+            over = {"listed_channel_ids": (ChannelId(listed.id),)}
+            async with listening(discord, ears, **over) as bot:
+                await ears.begun(1)
+                help_ = place(discord.help)
+                assert bot.audience.admits(help_)
+                assert bot.audience.admits(place(listed))
+                assert not bot.audience.admits(place(staff))
+
+                await discord.make_private(discord.help)
+                await discord.say(discord.alice, "hidden")
+                await ears.heard(1)
+                assert not bot.audience.admits(help_)
+
+                await discord.make_private(discord.help, private=False)
+                new = await discord.create_channel("new", hidden=True)
+                await discord.say(discord.alice, "open")
+                await ears.heard(2)
+                assert bot.audience.admits(help_)
+                assert not bot.audience.admits(place(new))
+
+                await discord.permit(discord.guild.roles[discord.guild.id], 0)
+                await discord.say(discord.alice, "closed to all")
+                await ears.heard(3)
+                assert not bot.audience.admits(help_)
+
+
+async def test_private_messages_are_heard() -> None:
+    ears = Ears()
+    with fail_after(5):
+        async with DiscordDouble() as discord, listening(discord, ears):
+            assert int(discord.gateway.identifies[0]["intents"]) & (1 << 12)
+            told = {"id": "1", "channel_id": "2", "author": {"id": "3"}, "content": "psst"}
+            discord.gateway.dispatch("MESSAGE_CREATE", told)
+            (event,) = await ears.heard(1)
+    assert isinstance(event, MessageCreated)
+    assert (event.message.guild_id, event.message.text) == (None, "psst")
+
+
+async def test_interactions_are_told() -> None:
+    ears = Ears()
+    with fail_after(5):
+        async with DiscordDouble() as discord, listening(discord, ears):
+            discord.gateway.dispatch(
+                "INTERACTION_CREATE",
+                {
+                    "id": "1",
+                    "application_id": discord.bot_id,
+                    "type": 3,
+                    "token": "secret-of-the-interaction",
+                    "guild_id": discord.guild.id,
+                    "channel_id": discord.help.id,
+                    "member": {"user": {"id": discord.alice.id, "username": "alice"}, "roles": []},
+                    "data": {"custom_id": "intern:up:5", "component_type": 2},
+                    "message": {"id": "6"},
+                },
+            )
+            await ears.until(lambda: ears.interactions)
+    (pressed,) = ears.interactions
+    assert isinstance(pressed, ButtonPressed)
+    assert (pressed.button, pressed.message_id, pressed.user.name) == ("intern:up:5", "6", "alice")
 
 
 async def test_whoever_stops_listening_stays_connected_until_they_leave() -> None:
@@ -394,12 +634,13 @@ async def test_leaving_while_the_first_request_waits_leaves_nothing_behind() -> 
 
 
 async def test_a_bug_in_whoever_listens_is_not_swallowed() -> None:
-    def broken(event: MessageEvent) -> None:
-        raise ZeroDivisionError
+    def broken(event: GatewayEvent) -> None:
+        if isinstance(event, MessageCreated):
+            raise KeyError  # which hikari would swallow
 
     with fail_after(5):
         async with DiscordDouble() as discord, nothing_left_behind():
-            with pytest.RaisesGroup(ZeroDivisionError):
+            with pytest.RaisesGroup(KeyError):
                 async with listening(discord, broken):
                     await discord.say(discord.alice, "how?")
                     await sleep_forever()

@@ -3,17 +3,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
+from intern.actors.backfill import Pages
+from intern.actors.responder import Typing
 from intern.conversations.context import History
 from intern.conversations.posting import Outlet
 from intern.discord.options import DiscordOptions
 from intern.discord.rest import HikariRest
 from intern.discord.wire import ChannelsSeen, Memory, RawChannel
-from intern.domain import ChannelId, GuildId, MessageId, RoleId, Secret, UserId
+from intern.domain import (
+    Button,
+    ChannelId,
+    GuildId,
+    MessageId,
+    Page,
+    RoleId,
+    Secret,
+    UserId,
+    snowflake_at,
+)
 from intern.errors import (
     ConfigError,
     DiscordError,
@@ -22,7 +35,7 @@ from intern.errors import (
     DiscordUnknownOutcomeError,
 )
 from tests.double.discord import DiscordDouble
-from tests.double.world import Message
+from tests.double.world import Channel, Message
 
 pytestmark = pytest.mark.anyio
 
@@ -72,8 +85,9 @@ def test_it_is_what_the_rooms_ask_for() -> None:
     rest = HikariRest(DiscordOptions(token=Secret("MTIz.x.y")))
     history: History = rest
     outlet: Outlet = rest
-    assert history
-    assert outlet
+    pages: Pages = rest
+    typing: Typing = rest
+    assert all((history, outlet, pages, typing))
 
 
 # Writing
@@ -170,6 +184,65 @@ async def test_no_thread_hangs_on_what_is_gone() -> None:
             await rest.start_thread(channel_id(discord.help), message_id(question), "how?")
 
 
+async def test_buttons_stand_under_a_message_in_rows_of_five() -> None:
+    async with connected() as (discord, rest):
+        up, down = Button(custom_id="intern:up:1", emoji="👍"), Button(custom_id="intern:down:1", label="No")
+        await rest.send(channel_id(discord.help), "hello", "n-1", buttons=[up, down])
+        await rest.send(channel_id(discord.help), "more", "n-2", buttons=[up] * 6)
+
+        first, second = discord.messages(discord.help)
+        (row,) = first.components
+        assert row["components"] == [
+            {"type": 2, "style": 2, "custom_id": "intern:up:1", "emoji": {"name": "👍"}},
+            {"type": 2, "style": 2, "custom_id": "intern:down:1", "label": "No"},
+        ]
+        assert [len(row["components"]) for row in second.components] == [5, 1]
+
+
+async def test_the_role_that_a_message_may_mention_is_all_that_it_pings() -> None:
+    async with connected() as (discord, rest):
+        other = discord.world.new_role("Other")
+        text = f"@everyone <@{discord.alice.id}> <@&{other.id}> <@&{discord.team_role.id}>"
+        await rest.send(channel_id(discord.help), text, "n-1", mention_role=RoleId(discord.team_role.id))
+        await rest.send(channel_id(discord.help), "nobody", "n-2", mention_role=RoleId(discord.team_role.id))
+
+        first, second = discord.messages(discord.help)
+        assert (first.mentions, first.mention_roles, first.mention_everyone) == ([], [discord.team_role.id], False)
+        assert second.mention_roles == []
+
+
+async def test_a_message_that_is_rewritten_still_pings_nobody_and_previews_nothing() -> None:
+    async with connected() as (discord, rest):
+        text = f"@everyone <@{discord.alice.id}> <@&{discord.team_role.id}> https://example.org"
+        button = Button(custom_id="intern:up:1", emoji="👍")
+        sent = await rest.send(channel_id(discord.help), "hello", "n-1", buttons=[button, button])
+        await rest.rewrite(channel_id(discord.help), sent, text, buttons=[button])
+
+        (message,) = discord.messages(discord.help)
+        assert (message.content, message.flags) == (text, 1 << 2)
+        assert (message.mentions, message.mention_roles, message.mention_everyone) == ([], [], False)
+        assert len(message.components[0]["components"]) == 1
+
+        await rest.rewrite(channel_id(discord.help), sent, "bye")
+        assert message.components == []
+
+
+async def test_somebody_elses_message_is_not_rewritten() -> None:
+    async with connected() as (discord, rest):
+        theirs = await discord.say(discord.alice, "mine")
+        with pytest.raises(DiscordRefusedError, match="edit message"):
+            await rest.rewrite(channel_id(discord.help), message_id(theirs), "ours")
+
+
+async def test_typing_shows() -> None:
+    async with connected() as (discord, rest):
+        await rest.typing(channel_id(discord.help))
+        (request,) = discord.requests_to("POST", "/channels/{channel_id}/typing")
+        assert (request.path.split("/")[2], request.status) == (discord.help.id, 204)
+        with pytest.raises(DiscordRefusedError):
+            await rest.typing(ChannelId("5"))
+
+
 # Reading
 
 
@@ -243,7 +316,7 @@ async def test_channels_threads_and_posts_are_told_apart_and_asked_for_once() ->
             assert (await rest.channel(channel_id(post))).kind == "post"
 
         asked = [request.path for request in discord.requests_to("GET", "/channels/{channel_id}")]
-        assert len(asked) == len(set(asked)) + 1  # help, once for itself and once as the parent
+        assert len(asked) == len(set(asked)) == 4  # with the forum that the post hangs in
         with pytest.raises(DiscordRefusedError, match="look up channel 5"):
             await rest.channel(ChannelId("5"))
 
@@ -306,6 +379,117 @@ async def test_an_id_that_is_none_never_reaches_a_path(strange: str) -> None:
         assert discord.requests == []
 
 
+# Catching up
+
+
+async def test_a_page_tells_how_far_it_reaches_though_discords_own_words_are_left_out() -> None:
+    async with connected() as (discord, rest):
+        help_ = channel_id(discord.help)
+        start = message_id(await discord.say(discord.alice, "read before"))
+        assert await rest.page(help_, start, 2) == Page(messages=(), read_to=start, more=False)
+
+        for n in range(2):
+            await discord.create_thread(f"t{n}", author=discord.bob, channel=discord.help)
+        first = await rest.page(help_, start, 2)
+        said = await discord.say(discord.alice, "new")
+        second = await rest.page(help_, first.read_to, 2)
+
+        assert (first.messages, first.more) == ((), True)
+        assert int(start) < int(first.read_to) < int(said.id)
+        assert ([m.text for m in second.messages], second.read_to, second.more) == (["new"], said.id, False)
+
+
+async def test_a_message_that_cannot_be_read_is_passed_by() -> None:
+    async with connected(check=False) as (discord, rest):
+        await discord.say(discord.alice, "one")
+        broken = await discord.say(discord.alice, "two")
+        broken.content = ["junk"]  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        page = await rest.page(channel_id(discord.help), MessageId("0"), 100)
+        assert ([m.text for m in page.messages], page.read_to) == (["one"], broken.id)
+
+
+async def test_a_page_that_cannot_be_had_is_not_an_empty_one() -> None:
+    async with connected() as (discord, rest):
+        discord.fail_next("GET", POST, status=500)
+        with pytest.raises(DiscordUnavailableError):
+            await rest.page(channel_id(discord.help), MessageId("0"), 100)
+
+
+ARCHIVED = "/channels/{channel_id}/threads/archived/public"
+
+
+async def test_archived_threads_with_something_new_are_found() -> None:
+    now = datetime.now(UTC)
+    async with connected() as (discord, rest):
+        mark = snowflake_at(now - timedelta(hours=2))
+        threads: dict[str, Channel] = {}
+        for name, hours in [("old", 3), ("new", 1), ("woken", 3)]:
+            at = now - timedelta(hours=hours)
+            starter = await discord.say(discord.alice, name, at=at)
+            threads[name] = await discord.create_thread(name, author=discord.bob, message=starter, at=at)
+        last = await discord.say(discord.tess, "so", channel=threads["woken"], at=now - timedelta(hours=1))
+        await discord.create_thread("active", author=discord.alice, channel=discord.help)
+        for thread in threads.values():
+            await discord.archive(thread)
+
+        found = await rest.archived_since(channel_id(discord.help), MessageId(mark))
+
+        assert {seen.channel.name: seen.last_message_id for seen in found} == {
+            "new": threads["new"].last_message_id,
+            "woken": last.id,
+        }
+        assert {(seen.channel.kind, seen.channel.parent_id) for seen in found} == {("thread", discord.help.id)}
+        # What was told is not asked for.
+        asked = len(discord.requests)
+        await rest.channel(found[0].channel.id)
+        assert len(discord.requests) == asked
+
+
+async def test_archived_posts_are_found_and_known_as_posts() -> None:
+    async with connected() as (discord, rest):
+        post = await discord.create_thread("p", author=discord.alice, channel=discord.forum, text="how?")
+        await discord.archive(post)
+        (seen,) = await rest.archived_since(channel_id(discord.forum), MessageId("0"))
+        assert (seen.channel.kind, seen.last_message_id) == ("post", post.id)
+
+
+async def test_archived_threads_are_read_page_by_page_and_no_further_than_needed() -> None:
+    now = datetime.now(UTC)
+    async with connected(check=False) as (discord, rest):
+        for n in range(250):
+            thread = discord.acts.start_bare_thread(discord.help, f"t{n}", discord.bob)
+            thread.archived, thread.archived_at = True, now - timedelta(hours=n)
+            thread.last_message_id = snowflake_at(thread.archived_at - timedelta(minutes=1))
+
+        everything = await rest.archived_since(channel_id(discord.help), MessageId("0"))
+        assert len({seen.channel.id for seen in everything}) == 250
+        assert len(discord.requests_to("GET", ARCHIVED)) == 3
+
+        recent = await rest.archived_since(
+            channel_id(discord.help), MessageId(snowflake_at(now - timedelta(hours=120)))
+        )
+        assert len(recent) == 120
+        assert len(discord.requests_to("GET", ARCHIVED)) == 5
+
+
+async def test_archived_threads_that_cannot_be_listed_are_not_none() -> None:
+    async with connected() as (discord, rest):
+        discord.fail_next("GET", ARCHIVED, status=500)
+        with pytest.raises(DiscordUnavailableError, match="list archived threads"):
+            await rest.archived_since(channel_id(discord.help), MessageId("0"))
+        discord.fail_next("GET", ARCHIVED, status=403, code=50001)
+        with pytest.raises(DiscordRefusedError):
+            await rest.archived_since(channel_id(discord.help), MessageId("0"))
+
+
+async def test_a_place_where_no_thread_can_hang_is_not_asked() -> None:
+    memory = Memory()
+    memory.take(ChannelsSeen((RawChannel(id=ChannelId("7"), type=2, guild_id=GuildId("1"), name="voice"),)))
+    async with connected(memory=memory) as (discord, rest):
+        assert list(await rest.archived_since(ChannelId("7"), MessageId("0"))) == []
+        assert discord.requests == []
+
+
 # Giving up
 
 
@@ -353,6 +537,17 @@ async def test_leaving_lets_the_last_call_finish() -> None:
             assert not [task for task in asyncio.all_tasks() - before if task.get_name().startswith("discord: ")]
             with pytest.raises(DiscordUnavailableError, match="closed"):
                 await rest.send(channel_id(discord.help), "hello", "n-2")
+
+
+async def test_leaving_waits_for_no_reading() -> None:
+    with fail_after(2):
+        async with DiscordDouble() as discord:
+            async with HikariRest(options(discord)) as rest, create_task_group() as tg:
+                held = discord.hold_next("GET", "/channels/{channel_id}")
+                tg.start_soon(rest.channel, channel_id(discord.help))
+                await held.arrived.wait()
+                tg.cancel_scope.cancel()
+            assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("discord: ")]
 
 
 async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import pytest
 from anyio import Event, create_task_group, fail_after
 from anyio.lowlevel import checkpoint
 
+from intern.actors.backfill import Pages
 from intern.actors.listener import Gateway
+from intern.actors.responder import Typing
+from intern.conversations.commands import Audience
 from intern.conversations.context import History
 from intern.conversations.posting import Outlet
 from intern.discord.sandbox import NONCE_LIFETIME, Sandbox
 from intern.domain import (
+    Button,
+    ButtonPressed,
     ChannelId,
+    GatewayEvent,
+    InteractionTicket,
     MessageCreated,
     MessageEdited,
-    MessageEvent,
     MessageId,
     MessagesDeleted,
+    Page,
+    RoleId,
+    Secret,
+    SessionStarted,
     snowflake_time,
 )
 from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
@@ -28,7 +39,7 @@ from tests.fakes import HandClock
 pytestmark = pytest.mark.anyio
 
 
-class Everything(Gateway, History, Outlet, Protocol):
+class Everything(Gateway, Audience, History, Pages, Outlet, Typing, Protocol):
     """What the bot needs of Discord."""
 
 
@@ -81,7 +92,7 @@ def test_the_bot_is_mentioned_by_its_name(text: str, *, mentions: bool) -> None:
 async def test_whoever_listens_hears_all_that_happens_from_then_on() -> None:
     sandbox = Sandbox(HandClock())
     early = sandbox.say("alice", "before")
-    heard: list[MessageEvent] = []
+    heard: list[GatewayEvent] = []
     async with create_task_group() as tg:
         tg.start_soon(sandbox.listen, heard.append)
         with fail_after(5):
@@ -90,14 +101,14 @@ async def test_whoever_listens_hears_all_that_happens_from_then_on() -> None:
         edited = sandbox.edit(sandbox.general, said.id, "hello there")
         sandbox.delete(sandbox.general, said.id, early.id)
         assert edited.edited_at is not None
-        assert heard == [
+        assert heard[1:] == [
             MessageCreated(message=said),
             MessageEdited(message=edited),
             MessagesDeleted(guild_id=sandbox.guild_id, channel_id=sandbox.general, message_ids=(said.id, early.id)),
         ]
         tg.cancel_scope.cancel()
     sandbox.say("alice", "after")
-    assert len(heard) == 3
+    assert len(heard) == 4
     assert [message.text for message in sandbox.messages(sandbox.general)] == ["after"]
 
 
@@ -204,3 +215,188 @@ async def test_one_can_wait_for_a_post() -> None:
     assert (await sandbox.posted()).text == "noise"
     with pytest.raises(TimeoutError):
         await sandbox.posted(lambda message: message.text == "never", within=0.01)
+
+
+# Sessions
+
+
+class Ears:
+    """Tells sessions, as what they know of each channel, from what happens in them."""
+
+    def __init__(self) -> None:
+        self.sessions: list[dict[str, str | None]] = []
+        self.happened: list[GatewayEvent] = []
+
+    def __call__(self, event: GatewayEvent) -> None:
+        if isinstance(event, SessionStarted):
+            self.sessions.append({seen.channel.name: seen.last_message_id for seen in event.channels})
+        else:
+            self.happened.append(event)
+
+
+@asynccontextmanager
+async def listening(sandbox: Sandbox) -> AsyncGenerator[Ears]:
+    ears = Ears()
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(sandbox.listen, ears)
+            await sandbox.wait_ready()
+            yield ears
+            tg.cancel_scope.cancel()
+
+
+async def test_a_session_begins_with_what_there_is_to_read() -> None:
+    sandbox = Sandbox(HandClock())
+    question = sandbox.say("alice", "how?")
+    thread = sandbox.open_thread(sandbox.general, question.id, "how")
+    sandbox.archive(sandbox.open_thread(sandbox.general, sandbox.say("bob", "why?").id, "why"))
+    post = sandbox.open_post("alice", "Help", "how?")
+    gone = sandbox.say("bob", "oops")
+    sandbox.delete(sandbox.general, gone.id)
+    sandbox.say("alice", "psst", channel_id=sandbox.add_direct())
+
+    async with listening(sandbox) as ears:
+        assert ears.sessions == [{"general": gone.id, "how": None, "forum": None, "Help": post.id}]
+        said = sandbox.say("alice", "here", channel_id=thread)
+        sandbox.lose_session()
+        assert ears.sessions[1]["how"] == said.id
+        assert ears.happened == [MessageCreated(message=said)]
+
+
+async def test_what_happens_while_the_gateway_is_away_is_history() -> None:
+    sandbox = Sandbox(HandClock())
+    async with listening(sandbox) as ears:
+        async with sandbox.offline():
+            missed = sandbox.say("alice", "missed")
+            assert await sandbox.message(sandbox.general, missed.id) == missed
+            assert len(ears.sessions) == 1
+        assert ears.happened == []
+        assert ears.sessions[1:] == [{"general": missed.id}]
+        heard = sandbox.say("alice", "heard")
+        assert ears.happened == [MessageCreated(message=heard)]
+
+
+async def test_a_session_that_is_resumed_tells_what_was_missed() -> None:
+    sandbox = Sandbox(HandClock())
+    async with listening(sandbox) as ears:
+        async with sandbox.offline(resumes=True):
+            missed = sandbox.say("alice", "missed")
+            assert ears.happened == []
+        assert ears.happened == [MessageCreated(message=missed)]
+        assert len(ears.sessions) == 1
+
+
+async def test_whoever_comes_while_the_gateway_is_away_gets_a_session_of_their_own() -> None:
+    sandbox, ears = Sandbox(HandClock()), Ears()
+    async with create_task_group() as tg:
+        with fail_after(5):
+            async with sandbox.offline(resumes=True):
+                missed = sandbox.say("alice", "missed")
+                tg.start_soon(sandbox.listen, ears)
+                await sandbox.wait_ready()
+                assert ears.sessions == []
+        assert (ears.sessions, ears.happened) == ([{"general": missed.id}], [])
+        tg.cancel_scope.cancel()
+
+
+async def test_somebody_presses_a_button() -> None:
+    sandbox = Sandbox(HandClock())
+    ticket = InteractionTicket(
+        id="1", token=Secret("t"), application_id="2", guild_id=sandbox.guild_id, channel_id=sandbox.general
+    )
+    pressed = ButtonPressed(interaction=ticket, user=sandbox.author("alice"), button="up", message_id=MessageId("3"))
+    async with listening(sandbox) as ears:
+        sandbox.interact(pressed)
+        assert ears.happened == [pressed]
+
+
+# Who may read along
+
+
+async def test_a_private_channel_is_closed_with_its_threads_unless_listed() -> None:
+    sandbox = Sandbox(HandClock())
+    thread = sandbox.open_thread(sandbox.general, sandbox.say("alice", "how?").id, "how")
+    secret = sandbox.open_private_thread(sandbox.general, "secret")
+
+    async def admitted() -> list[bool]:
+        return [sandbox.admits(await sandbox.channel(place)) for place in (sandbox.general, thread, secret)]
+
+    assert await admitted() == [True, True, False]
+    sandbox.set_private(sandbox.general)
+    assert await admitted() == [False, False, False]
+    sandbox.listed.add(sandbox.general)
+    assert await admitted() == [True, True, False]
+    sandbox.listed.add(secret)
+    assert await admitted() == [True, True, True]
+    sandbox.listed.clear()
+    sandbox.set_private(sandbox.general, private=False)
+    assert await admitted() == [True, True, False]
+    assert not sandbox.admits(await sandbox.channel(sandbox.add_direct()))
+
+
+# Catching up
+
+
+async def test_a_page_tells_how_far_it_reaches() -> None:
+    sandbox = Sandbox(HandClock())
+    one, two, three = (sandbox.say("alice", str(n)) for n in range(3))
+    place = sandbox.general
+    assert await sandbox.page(place, one.id, 1) == Page(messages=(two,), read_to=two.id, more=True)
+    assert await sandbox.page(place, two.id, 2) == Page(messages=(three,), read_to=three.id, more=False)
+    assert await sandbox.page(place, three.id, 2) == Page(messages=(), read_to=three.id, more=False)
+
+
+async def test_archived_threads_with_something_new_are_found_and_writing_wakes_them_up() -> None:
+    sandbox = Sandbox(HandClock())
+    thread = sandbox.open_thread(sandbox.general, sandbox.say("alice", "how?").id, "how")
+    said = sandbox.say("alice", "here", channel_id=thread)
+    assert list(await sandbox.archived_since(sandbox.general, MessageId("0"))) == []
+    sandbox.archive(thread)
+    (found,) = await sandbox.archived_since(sandbox.general, MessageId("0"))
+    assert (found.channel.id, found.last_message_id) == (thread, said.id)
+    assert list(await sandbox.archived_since(sandbox.general, said.id)) == []
+    await sandbox.send(thread, "awake", "n")
+    assert list(await sandbox.archived_since(sandbox.general, MessageId("0"))) == []
+
+
+# What the bot's messages have beside text
+
+
+async def test_buttons_and_pings_are_kept() -> None:
+    sandbox = Sandbox(HandClock())
+    role, button = RoleId("7"), Button(custom_id="up", emoji="👍")
+    calls = [
+        await sandbox.send(sandbox.general, "<@&7> please", "1", buttons=[button], mention_role=role),
+        await sandbox.send(sandbox.general, "<@&7> @everyone", "2"),
+        await sandbox.send(sandbox.general, "please", "3", mention_role=role),
+    ]
+    assert [sandbox.sent[message_id].pings for message_id in calls] == [(role,), (), ()]
+    assert sandbox.sent[calls[0]].buttons == (button,)
+
+    await sandbox.rewrite(sandbox.general, calls[0], "done")
+    assert sandbox.posts()[0].text == "done"
+    assert (sandbox.sent[calls[0]].buttons, sandbox.sent[calls[0]].pings) == ((), (role,))
+
+
+async def test_only_the_bots_own_messages_are_rewritten() -> None:
+    sandbox = Sandbox(HandClock())
+    for message_id in (sandbox.say("alice", "mine").id, MessageId("1")):
+        with pytest.raises(DiscordRefusedError):
+            await sandbox.rewrite(sandbox.general, message_id, "ours")
+
+
+@pytest.mark.parametrize(
+    "button", [Button(custom_id="", label="x"), Button(custom_id="x"), Button(custom_id="y" * 101)]
+)
+async def test_a_button_that_discord_would_refuse_is_refused(button: Button) -> None:
+    sandbox = Sandbox(HandClock())
+    with pytest.raises(DiscordRefusedError):
+        await sandbox.send(sandbox.general, "hi", "n", buttons=[button])
+
+
+async def test_typing_is_seen() -> None:
+    sandbox = Sandbox(HandClock())
+    await sandbox.typing(sandbox.general)
+    assert sandbox.typed_in == [sandbox.general]
+    with pytest.raises(DiscordRefusedError):
+        await sandbox.typing(ChannelId("1"))

@@ -383,6 +383,25 @@ def test_media_channels_hold_posts_too() -> None:
     assert channel_of(raw, {}).kind == "thread"
 
 
+@pytest.mark.parametrize(("kind", "private"), [(10, False), (11, False), (12, True)])
+def test_a_thread_for_those_who_were_invited_is_private(kind: int, *, private: bool) -> None:
+    assert channel_of(RawChannel(id=ChannelId("4"), type=kind, parent_id=ChannelId("3")), {}).private is private
+
+
+def test_the_newest_of_a_forum_is_no_message() -> None:
+    newest = MessageId("9")
+    assert RawChannel(id=ChannelId("4"), type=0, last_message_id=newest).newest == newest
+    assert RawChannel(id=ChannelId("4"), type=15, last_message_id=newest).newest is None
+
+
+@pytest.mark.parametrize(("kind", "holds"), [(0, True), (5, True), (15, True), (16, True), (2, False), (11, False)])
+def test_memory_knows_where_threads_can_hang(kind: int, *, holds: bool) -> None:
+    memory = Memory()
+    assert memory.holds_threads(ChannelId("4")) is None
+    memory.take(ChannelsSeen((RawChannel(id=ChannelId("4"), type=kind),)))
+    assert memory.holds_threads(ChannelId("4")) is holds
+
+
 def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     memory = Memory(limit=2)
     for n in "123":

@@ -11,6 +11,7 @@ from tests.double.payloads import (
     emoji_payload,
     member_payload,
     message_event,
+    role_payload,
     user_payload,
 )
 from tests.double.world import (
@@ -22,8 +23,10 @@ from tests.double.world import (
     THREAD_CREATED,
     THREAD_STARTER,
     Channel,
+    Guild,
     Json,
     Message,
+    Role,
     User,
     World,
 )
@@ -273,6 +276,7 @@ class Acts:
     def change_channel(self, channel: Channel, changes: Json) -> None:
         """Rename a channel; archive, lock or reopen a thread."""
         channel.name = changes.get("name") or channel.name
+        channel.overwrites = changes.get("permission_overwrites", channel.overwrites)
         if channel.is_thread:
             archived = changes.get("archived")
             if archived is not None and archived != channel.archived:
@@ -291,6 +295,15 @@ class Acts:
             self._dispatch("THREAD_DELETE", {field: payload[field] for field in fields})
         else:
             self._dispatch("CHANNEL_DELETE", payload)
+
+    def announce_channel(self, channel: Channel) -> None:
+        """Tell of a channel that was made in the world."""
+        self._dispatch("CHANNEL_CREATE", channel_payload(self.world, channel))
+
+    def change_role(self, guild: Guild, role: Role, permissions: int) -> None:
+        role.permissions = permissions
+        position = list(guild.roles).index(role.id)
+        self._dispatch("GUILD_ROLE_UPDATE", {"guild_id": guild.id, "role": role_payload(role, position)})
 
     def type_in(self, channel: Channel, user: User) -> None:
         self._dispatch(

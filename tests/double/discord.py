@@ -259,6 +259,24 @@ class DiscordDouble:
         self.acts.change_channel(thread, {"archived": True, "locked": locked})
         await self.gateway.flushed()
 
+    async def make_private(self, channel: Channel, *, private: bool = True) -> None:
+        """Hide a channel from everyone but the bot, or show it again."""
+        overwrites = self.world.hiding_overwrites(channel.guild_id) if private else []
+        self.acts.change_channel(channel, {"permission_overwrites": overwrites})
+        await self.gateway.flushed()
+
+    async def create_channel(self, name: str, *, hidden: bool = False) -> Channel:
+        """Make a text channel while a bot listens."""
+        channel = self.world.new_channel(name, hidden=hidden)
+        self.acts.announce_channel(channel)
+        await self.gateway.flushed()
+        return channel
+
+    async def permit(self, role: Role, permissions: int) -> None:
+        """Give a role other permissions; the role of everyone has the guild's own id."""
+        self.acts.change_role(self.guild, role, permissions)
+        await self.gateway.flushed()
+
     # What Discord does
 
     async def close_gateway(self, code: int) -> None:

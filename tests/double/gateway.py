@@ -28,6 +28,7 @@ MESSAGE_CONTENT = 1 << 15
 # Which intent brings which event (those that the double dispatches). What stands nowhere here needs none.
 _INTENT_OF = {
     **dict.fromkeys(("GUILD_CREATE", "GUILD_UPDATE", "GUILD_DELETE"), 1 << 0),
+    **dict.fromkeys(("GUILD_ROLE_CREATE", "GUILD_ROLE_UPDATE", "GUILD_ROLE_DELETE"), 1 << 0),
     **dict.fromkeys(("CHANNEL_CREATE", "CHANNEL_UPDATE", "CHANNEL_DELETE"), 1 << 0),
     **dict.fromkeys(("THREAD_CREATE", "THREAD_UPDATE", "THREAD_DELETE", "THREAD_LIST_SYNC"), 1 << 0),
     **dict.fromkeys(("GUILD_MEMBER_ADD", "GUILD_MEMBER_UPDATE", "GUILD_MEMBER_REMOVE"), 1 << 1),
@@ -310,6 +311,7 @@ class Gateway:
 
     def _identify(self, socket: Socket, body: Json) -> None:
         self.identifies.append(body)
+        self._world.session_starts_left -= 1
         if socket.session is not None:
             socket.close(4005)
         elif self.refuse_identify is not None:

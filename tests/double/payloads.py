@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import count
 
 from tests.double.world import Channel, Guild, Json, Member, Message, Role, User, World
 
@@ -155,7 +156,7 @@ def _bare_message(world: World, message: Message) -> Json:
         "mention_roles": list(message.mention_roles),
         "attachments": list(message.attachments),
         "embeds": list(message.embeds),
-        "components": list(message.components),
+        "components": _numbered(message.components),
         "pinned": False,
         "flags": message.flags,
     }
@@ -171,6 +172,19 @@ def _bare_message(world: World, message: Message) -> Json:
     if thread is not None and thread.parent_id == message.channel_id:
         payload["thread"] = channel_payload(world, thread)
     return payload
+
+
+def _numbered(rows: list[Json]) -> list[Json]:
+    """Discord gives each component a number."""
+    numbers = count(1)
+    return [
+        {
+            **row,
+            "id": next(numbers),
+            "components": [{**button, "id": next(numbers)} for button in row["components"]],
+        }
+        for row in rows
+    ]
 
 
 def _reaction(world: World, emoji: str, who: list[str]) -> Json:

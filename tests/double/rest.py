@@ -76,7 +76,12 @@ def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
 
 @_route("GET", "/gateway/bot")
 def _gateway_bot(acts: Acts, call: Call) -> Reply:
-    limit = {"total": 1000, "remaining": 999, "reset_after": 86_400_000, "max_concurrency": 1}
+    limit = {
+        "total": 1000,
+        "remaining": acts.world.session_starts_left,
+        "reset_after": int(acts.world.session_starts_reset_after * 1000),
+        "max_concurrency": 1,
+    }
     return Reply(body={"url": call.gateway_url, "shards": 1, "session_start_limit": limit})
 
 

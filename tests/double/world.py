@@ -17,7 +17,7 @@ LONG_AGO = datetime(2024, 1, 1, tzinfo=UTC)  # when the default community was ma
 TEXT, PUBLIC_THREAD, FORUM = 0, 11, 15  # channel types
 DEFAULT, THREAD_CREATED, REPLY, THREAD_STARTER = 0, 18, 19, 21  # message types
 HAS_THREAD = 1 << 5  # message flag
-VIEW_CHANNEL = 1 << 10  # permission
+VIEW_CHANNEL, READ_MESSAGE_HISTORY = 1 << 10, 1 << 16  # permissions
 
 
 def utc_now() -> datetime:
@@ -51,7 +51,7 @@ class User:
 class Role:
     id: str
     name: str
-    permissions: int = VIEW_CHANNEL
+    permissions: int = VIEW_CHANNEL | READ_MESSAGE_HISTORY
     managed_by: str | None = None  # the bot that this role belongs to
 
 
@@ -126,6 +126,21 @@ class Application:
     commands: list[Json] = field(default_factory=list[Json])
 
 
+@dataclass(kw_only=True, slots=True)
+class Interaction:
+    """A command or button that somebody used, and what they were answered; `original` is what the bot may edit."""
+
+    id: str
+    token: str
+    user: User
+    channel_id: str
+    at: datetime
+    payload: Json
+    callback: Json | None = None  # the body of the first response; None: nobody answered yet
+    original: Message | None = None
+    follow_ups: list[Message] = field(default_factory=list[Message])
+
+
 class World:
     """All of it, with the small community that most tests need.
 
@@ -140,6 +155,9 @@ class World:
         self.guilds: dict[str, Guild] = {}
         self.channels: dict[str, Channel] = {}
         self._messages: dict[str, dict[str, Message]] = {}
+        self.interactions: dict[str, Interaction] = {}  # by token
+        self.session_starts_left = 1000  # of 1,000 within a day
+        self.session_starts_reset_after = 86_400.0  # seconds
 
         self.bot = self.new_user("intern", bot=True)
         # A bot's user and its application have the same id, but for very old bots.
@@ -190,15 +208,19 @@ class World:
     def new_channel(self, name: str, *, kind: int = TEXT, guild: Guild | None = None, hidden: bool = False) -> Channel:
         """Make a channel. A hidden one denies VIEW_CHANNEL to @everyone (as data: the double checks no permissions)."""
         guild_id = (guild or self.guild).id
-        overwrites: list[Json] = []
-        if hidden:
-            overwrites.append({"id": guild_id, "type": 0, "allow": "0", "deny": str(VIEW_CHANNEL)})
-            overwrites.append({"id": self.bot.id, "type": 1, "allow": str(VIEW_CHANNEL), "deny": "0"})
+        overwrites = self.hiding_overwrites(guild_id) if hidden else []
         channel = Channel(
             id=self.ids.next(LONG_AGO), guild_id=guild_id, type=kind, name=name, made_at=LONG_AGO, overwrites=overwrites
         )
         self.add_channel(channel)
         return channel
+
+    def hiding_overwrites(self, guild_id: str) -> list[Json]:
+        """What hides a channel from everyone but the bot."""
+        return [
+            {"id": guild_id, "type": 0, "allow": "0", "deny": str(VIEW_CHANNEL)},
+            {"id": self.bot.id, "type": 1, "allow": str(VIEW_CHANNEL), "deny": "0"},
+        ]
 
     def add_channel(self, channel: Channel) -> None:
         self.channels[channel.id] = channel

@@ -15,16 +15,19 @@ from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
 from intern.actors.classifier import classifier
 from intern.actors.integrator import integrator
-from intern.actors.office import ANSWERS, ARCHIVED, BATCHES, CAPTURES, CHANGES, EVENTS, FILINGS
+from intern.actors.office import ANSWERS, ARCHIVED, BATCHES, CAPTURES, CHANGES, EVENTS, FILINGS, WITHDRAWALS
 from intern.actors.router import router
 from intern.actors.witness import Witness
 from intern.app.models import offline_rules
 from intern.app.workshop import Workshop
+from intern.conversations.attendance import Attendance
 from intern.conversations.batching import Batches
 from intern.conversations.dispatching import Dispatcher
+from intern.conversations.late import LateChanges
 from intern.discord.sandbox import Sandbox
-from intern.domain import AnswerRequest, ChatMessage, MessageCreated
+from intern.domain import AnswerRequest, ChannelId, ChatMessage, MessageCreated, MessageId, Withdrawal
 from intern.knowledge.database import Database
+from intern.knowledge.marks import Marks
 from intern.llm.offline import OfflineModel
 from intern.settings import Settings, load_settings
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
@@ -79,7 +82,11 @@ def name_of(line: ChatLine, each: Exchange) -> str:
     return f"{line.author} (team)" if line.author in each.team else f"{line.author}"
 
 
-async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest]) -> None:
+async def everywhere(_: ChannelId) -> bool:
+    return True
+
+
+async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest | Withdrawal]) -> None:
     """Nobody answers questions here."""
     async with asked:
         async for _ in asked:
@@ -91,23 +98,55 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
     settings, witness = settings_in(folder), Witness()
     async with await Database.open(settings.paths.database) as db:
         workshop = Workshop(settings, db, OfflineModel(offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC)))
-        dispatch = Dispatcher(sandbox, workshop.posts, settings.conversations, guild_ids=[sandbox.guild_id])
+        dispatch = Dispatcher(
+            sandbox,
+            workshop.posts,
+            settings.conversations,
+            guild_ids=[sandbox.guild_id],
+            audience=sandbox,
+            clock=HandClock(),
+        )
+        late = LateChanges(workshop.archive, admits=everywhere)
+        attendance = Attendance(Marks(), baseline=MessageId("0"))
         events, to_batch = EVENTS.open()
         batches, to_route = BATCHES.open()
         questions, asked = ANSWERS.open()
         captures, to_capture = CAPTURES.open()
         archived, to_classify = ARCHIVED.open()
         filings, to_file = FILINGS.open()
+        withdrawals, to_withdraw = WITHDRAWALS.open()
         changed, nudged = CHANGES.open()
         async with nudged, create_task_group() as tg:
             tg.start_soon(unanswered, asked)
-            tg.start_soon(partial(batcher, to_batch, batches, open_batches=Batches(0)))
-            tg.start_soon(partial(router, to_route, questions, captures, dispatch=dispatch, witness=witness))
-            tg.start_soon(partial(capturer, to_capture, archived, keeper=workshop, witness=witness))
+            tg.start_soon(
+                partial(
+                    batcher,
+                    to_batch,
+                    batches,
+                    open_batches=Batches(0),
+                    settles=attendance,
+                    clock=HandClock(),
+                    flush=True,
+                )
+            )
+            tg.start_soon(
+                partial(
+                    router,
+                    to_route,
+                    questions,
+                    captures,
+                    withdrawals,
+                    dispatch=dispatch,
+                    late=late,
+                    settles=attendance,
+                    witness=witness,
+                )
+            )
+            tg.start_soon(partial(capturer, to_capture, archived, keeper=workshop, settles=attendance, witness=witness))
             tg.start_soon(
                 partial(classifier, workshop, to_classify, filings, after=None, chooser=workshop, witness=witness)
             )
-            tg.start_soon(partial(integrator, to_file, changed, filer=workshop, witness=witness))
+            tg.start_soon(partial(integrator, to_file, to_withdraw, changed, filer=workshop, witness=witness))
             async with events:
                 for messages in conversations:
                     for message in messages:

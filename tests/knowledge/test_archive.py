@@ -267,6 +267,9 @@ def test_a_captured_message_remembers_its_conversation(tmp_path: Path) -> None:
         assert opened.conversation_of(MessageId("12")) == opened.conversation_of(MessageId("msg_12")) == THREAD
         assert opened.conversation_of(MessageId("13")) == "reply_9"
         assert opened.conversation_of(MessageId("14")) is None
+        assert opened.conversations_of(MessageId("11")) == (THREAD,)
+        assert opened.conversations_of(MessageId("msg_12")) == (THREAD, "reply_9")
+        assert opened.conversations_of(MessageId("14")) == ()
 
 
 def test_foreign_files_are_no_archive(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from structlog.testing import capture_logs
 
-from intern.domain import Decision, Filed, Parked, QAId, Replaced, Skipped, TopicName
+from intern.domain import Decision, Filed, MessageId, Parked, QAId, Removed, Replaced, Skipped, TopicName, Withdrawn
 from intern.errors import KnowledgeError
 from intern.knowledge.decisions import DecisionLog, read_state, recover_state, write_state
 from intern.knowledge.files import FileLayer
@@ -29,6 +31,8 @@ decisions = st.one_of(
     st.builds(Skipped, qa_id=st.sampled_from([FIRST, SECOND, THIRD]), at=st.just(NOW), reason=st.text()),
     st.builds(Parked, qa_id=st.sampled_from([FIRST, SECOND, THIRD]), at=st.just(NOW), reason=st.text()),
     st.builds(Replaced, qa_id=st.sampled_from([FIRST, SECOND]), by=st.just(THIRD), at=st.just(NOW)),
+    st.builds(Removed, qa_id=st.sampled_from([FIRST, SECOND]), at=st.just(NOW)),
+    st.builds(Withdrawn, message_ids=st.lists(st.sampled_from("123").map(MessageId)).map(tuple), at=st.just(NOW)),
 )
 
 
@@ -42,13 +46,37 @@ def test_all_that_was_decided_is_known_live_and_after_a_restart(
     for decision in taken:
         log.append(decision)
 
+    about_pairs = [decision for decision in taken if not isinstance(decision, Withdrawn)]
+    gone = [each for decision in taken if isinstance(decision, Withdrawn) for each in decision.message_ids]
     for opened in (log, DecisionLog(path)):
         assert list(opened.all()) == taken
+        assert list(opened.withdrawn()) == gone
+        assert list(opened.withdrawn(2)) == gone[2:]
+        assert {each for each in map(MessageId, "123") if opened.is_withdrawn(each)} == set(gone)
         for qa_id in (FIRST, SECOND, THIRD):
-            last = next((decision for decision in reversed(taken) if decision.qa_id == qa_id), None)
+            last = next((decision for decision in reversed(about_pairs) if decision.qa_id == qa_id), None)
             assert opened.of(qa_id) == last
             assert opened.decided(qa_id) == (last is not None)
-        assert opened.cursor() == max((decision.qa_id for decision in taken), default=None)
+        assert opened.cursor() == max((decision.qa_id for decision in about_pairs), default=None)
+
+
+def test_many_are_written_down_at_once_or_none(tmp_path: Path) -> None:
+    class Full(FileLayer):
+        def fsync(self, fd: int) -> None:
+            if os.fstat(fd).st_size > 150 and not stat.S_ISDIR(os.fstat(fd).st_mode):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().fsync(fd)
+
+    path = tmp_path / "decisions.jsonl"
+    with pytest.raises(KnowledgeError, match="No space left"):
+        DecisionLog(path, Full()).extend([filed(FIRST), filed(SECOND)])
+    assert list(DecisionLog(path).all()) == []
+
+    log = DecisionLog(path)
+    log.extend([filed(FIRST), filed(SECOND)])
+    log.extend([])
+    assert list(log.all()) == list(DecisionLog(path).all()) == [filed(FIRST), filed(SECOND)]
+    assert log.cursor() == SECOND
 
 
 def test_a_decision_is_a_line_that_people_can_read(tmp_path: Path) -> None:
@@ -58,6 +86,26 @@ def test_a_decision_is_a_line_that_people_can_read(tmp_path: Path) -> None:
         '{"action":"filed","at":"2026-02-01T03:10:56Z","reason":"it\\nfits\u2028 ü",'
         '"qa_id":"qa_20260201_031056.000000","topic":"gpu","removed":["qa_20260201_031056.000000"]}\n'
     )
+
+
+def test_a_message_is_met_however_its_id_is_written(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    log.append(Withdrawn(message_ids=(MessageId("11"), MessageId("msg_12")), at=NOW))
+
+    assert all(map(log.is_withdrawn, map(MessageId, ("11", "msg_11", "12", "msg_12"))))
+    assert not log.is_withdrawn(MessageId("13"))
+
+
+def test_threads_that_decide_at_once_tear_no_line(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+
+    def withdraw(start: int) -> None:
+        for n in range(start, start + 50):
+            log.append(Withdrawn(message_ids=(MessageId(str(n)),), at=NOW))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(withdraw, range(0, 200, 50)))
+    assert sorted(DecisionLog(tmp_path / "decisions.jsonl").withdrawn()) == sorted(map(str, range(200)))
 
 
 def test_ids_are_compared_as_times(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.domain import ChannelId, MessageId
+from intern.domain import Button, ChannelId, MessageId, RoleId
 from intern.knowledge.database import Database
 from intern.knowledge.posts import Part, Post, PostLedger, nonce_of
 from tests.fakes import HandClock
@@ -105,6 +105,51 @@ async def test_a_thread_counts_as_answered_once_the_whole_reply_stands_in_it(led
         await ledger.finished(QUESTION)
         assert await ledger.answered_in(thread)
         assert not await ledger.answered_in(CHANNEL), "the channel around the thread is not ours"
+
+
+async def test_a_notice_does_not_make_a_thread_answered(ledger: PostLedger) -> None:
+    with anyio.fail_after(5):
+        await ledger.begin(QUESTION, CHANNEL, "in_place", ["I don't know"], notice=True)
+        await ledger.finished(QUESTION)
+        assert not await ledger.answered_in(CHANNEL)
+
+
+async def test_all_that_a_resend_needs_is_on_disk(tmp_path: Path, clock: HandClock) -> None:
+    buttons = (Button(custom_id="intern:up:1", emoji="👍"), Button(custom_id="intern:down:1", label="no"))
+    with anyio.fail_after(5):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            await PostLedger(db, clock=clock).begin(
+                QUESTION, CHANNEL, "in_place", ["one"], notice=True, buttons=buttons, mention_role=RoleId("42")
+            )
+        async with await Database.open(tmp_path / "intern.db") as db:
+            [post] = await PostLedger(db, clock=clock).unfinished()
+    assert (post.notice, post.buttons, post.mention_role) == (True, buttons, "42")
+
+
+async def test_every_message_that_a_post_is_for_has_that_post(ledger: PostLedger) -> None:
+    other = MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"], covers=[other, QUESTION])
+        assert await ledger.get(other) == begun
+        assert await ledger.begin(other, CHANNEL, "new_thread", ["another"]) == begun
+        assert not await ledger.done_with(other)
+        await ledger.finished(QUESTION)
+        assert await ledger.done_with(other)
+        assert await ledger.done_with(QUESTION)
+        assert not await ledger.done_with(MessageId("7"))
+
+
+async def test_a_post_that_is_recalled_never_began(ledger: PostLedger) -> None:
+    other = MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        await ledger.recalled(QUESTION)
+        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"], covers=[other])
+        await ledger.recalled(QUESTION)
+        assert await ledger.get(QUESTION) is None
+        assert await ledger.get(other) is None
+        anew = await ledger.begin(other, CHANNEL, "new_thread", ["both"], covers=[QUESTION, other])
+        assert [part.text for part in anew.parts] == ["both"]
+        assert await ledger.get(QUESTION) == anew
 
 
 async def test_what_never_began_cannot_go_on(ledger: PostLedger) -> None:

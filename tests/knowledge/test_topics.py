@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,7 +87,6 @@ def test_a_topic_without_blocks_is_gone(tmp_path: Path) -> None:
 
     assert library.update(GPU, None, [block(0).qa_id]) == (block(0).qa_id,)
     assert library.names() == ()
-    assert not library.exists(GPU)
     assert [path.name for path in tmp_path.iterdir()] == []
     assert library.update(GPU, None, [block(0).qa_id]) == ()
 
@@ -149,7 +151,6 @@ def test_temporary_hidden_and_foreign_files_are_no_topics(tmp_path: Path) -> Non
 def test_a_name_that_is_no_slug_never_becomes_a_path(tmp_path: Path, name: str) -> None:
     library = TopicLibrary(tmp_path)
 
-    assert not library.exists(TopicName(name))
     for use in (library.read, library.text, library.update):
         with pytest.raises(ValueError, match="no topic name"):
             use(TopicName(name))
@@ -204,3 +205,38 @@ def test_a_topic_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
     assert library.read(GPU) == (block(0),)
     assert library.topic_of(block(1).qa_id) is None
     assert [path.name for path in tmp_path.iterdir()] == ["gpu.txt"]
+
+
+def test_whoever_asks_while_a_topic_is_rewritten_sees_it_stand(tmp_path: Path) -> None:
+    library = TopicLibrary(tmp_path)
+    (tmp_path / "gpu.txt").write_text("".join(format_topic(block(n, conversation="thread_7")) for n in range(200)))
+    library.reload()
+    last, conversation = block(199), ConversationId("thread_7")
+    unseen: list[str] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            if library.topic_of(last.qa_id) != GPU:
+                unseen.append("topic")
+            if len(library.of_conversation(conversation)) != 200:
+                unseen.append("conversation")
+            if library.names() != (GPU,):
+                unseen.append("names")
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            looking = [pool.submit(look) for _ in range(2)]
+            try:
+                for _ in range(5):
+                    library.update(GPU, block(3, conversation="thread_7"))
+                    library.reload()
+            finally:
+                done.set()
+            for each in looking:
+                each.result(5)
+    finally:
+        sys.setswitchinterval(interval)
+    assert unseen == []

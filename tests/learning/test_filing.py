@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from anyio import fail_after
+from anyio.lowlevel import checkpoint
+from structlog.testing import capture_logs
 
 from intern.domain import (
     CapturedPair,
@@ -24,7 +26,7 @@ from intern.domain import (
 from intern.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
 from intern.knowledge.decisions import read_state
 from intern.knowledge.topics import TopicLibrary
-from intern.learning.filing import Filer, Tally, catch_up
+from intern.learning.filing import Filer, GivenUp, Tally, catch_up, choice_for
 from intern.learning.material import age_of
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
 from tests.learning.pairs import KilledError, KillingLayer, Team, capture
@@ -262,6 +264,38 @@ async def test_a_fuller_capture_needs_no_classifier(team: Team, choice: Skip | F
     assert team.topics.topic_of(fuller.qa_id) == "nodes"
 
 
+async def test_a_pair_that_is_given_up_is_parked_even_where_its_conversation_has_a_topic(team: Team) -> None:
+    first = team.archived("How?", "So.", conversation="thread_1")
+    team.placed("nodes", first)
+    team.placed("nodes", team.archived("Another?", "x"))
+    fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
+    with fail_after(5):
+        decision = await team.filer.file(Filing(pair=fuller, choice=GivenUp(reason="it never ended")))
+
+    assert isinstance(decision, Parked)
+    assert team.model.asked == []
+    assert team.topics.topic_of(first.qa_id) == "nodes"
+
+
+async def test_each_failure_that_parks_is_logged_once_and_an_outage_is_left_to_the_one_who_waits(team: Team) -> None:
+    async def choose(_: object) -> Topic:
+        await checkpoint()
+        raise ModelReplyError("gibberish")
+
+    team.placed("nodes", team.archived("Old?", "x", after=-1))
+    pair = team.archived("New?", "x")
+    team.model.next(INTEGRATE, ModelUnavailableError("down"), ModelReplyError("junk"))
+    with capture_logs() as logs, fail_after(5):
+        await choice_for(pair, filer=team.filer, choose=choose)
+        with pytest.raises(ModelUnavailableError):
+            await team.filer.file(filing(pair))
+        await team.filer.file(filing(pair))
+    assert [(log["event"], log["reason"]) for log in logs if log["event"].startswith("llm_")] == [
+        ("llm_classification_failed", "gibberish"),
+        ("llm_integration_failed", "junk"),
+    ]
+
+
 async def test_an_older_capture_never_takes_the_place_of_a_fuller_one(team: Team) -> None:
     first = team.archived("How?", "So.", conversation="thread_1")
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
@@ -310,7 +344,11 @@ async def test_killed_at_any_step_a_replay_ends_where_an_undisturbed_run_does(tm
         first = team.archived("How?", "So.", conversation="thread_1")
         team.placed("nodes", obsolete)
         team.placed("nodes", first)
-        team.decisions.append(Filed(qa_id=first.qa_id, topic=NODES, at=team.clock.now()))
+        gone, its_end = team.archived("Older?", "x", after=-4), team.archived("Other?", "x", after=-3)
+        for pair in (gone, obsolete, first):
+            team.decisions.append(Filed(qa_id=pair.qa_id, topic=NODES, at=team.clock.now()))
+        elsewhere = Filed(qa_id=its_end.qa_id, topic=TopicName("other"), removed=(gone.qa_id,), at=team.clock.now())
+        team.decisions.append(elsewhere)
         fuller = team.archive.append(
             msgspec.structs.replace(capture("How?", "So. And so.", conversation="thread_1"), replaces=first.qa_id)
         )
@@ -332,7 +370,9 @@ async def test_killed_at_any_step_a_replay_ends_where_an_undisturbed_run_does(tm
                 assert len(team.model.asked) == (asked if stood else asked + 1)
 
         assert [block.qa_id for block in team.topics.read(NODES)] == [fuller.qa_id]
-        assert isinstance(team.decisions.of(fuller.qa_id), Filed)
+        decision = team.decisions.of(fuller.qa_id)
+        assert isinstance(decision, Filed)
+        assert decision.removed == (obsolete.qa_id,)
         replaced = team.decisions.of(first.qa_id)
         assert isinstance(replaced, Replaced)
         assert replaced.by == fuller.qa_id

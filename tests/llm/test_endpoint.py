@@ -25,6 +25,7 @@ from intern.domain import Image
 from intern.domain.secret import Secret
 from intern.errors import (
     ConfigError,
+    ModelAccessError,
     ModelBudgetError,
     ModelError,
     ModelRefusedError,
@@ -211,7 +212,7 @@ async def test_without_a_key_no_authorization_is_sent(endpoint: Endpoint, make: 
 
 async def test_an_address_may_carry_a_query(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [failing(404)]
-    with pytest.raises(ModelRefusedError) as refused:
+    with pytest.raises(ModelAccessError) as refused:
         await make(base_url="https://model.test/v1?api-version=1").ask(ASK, GIVEN)
 
     assert str(endpoint.requests[0].url) == "https://model.test/v1/chat/completions?api-version=1"
@@ -266,9 +267,28 @@ async def test_an_endpoint_that_never_answers_costs_the_timeout_and_says_so(endp
 async def test_a_refusal_is_not_tried_again(endpoint: Endpoint, make: Make, status: int) -> None:
     endpoint.planned = [failing(status, Location="http://elsewhere.test/")]
 
-    with pytest.raises(ModelRefusedError, match=str(status)):
+    with pytest.raises(ModelError, match=str(status)):
         await make().ask(ASK, GIVEN)
     assert len(endpoint.requests) == 1
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(status, ModelAccessError) for status in (302, 401, 402, 403, 404, 405)]
+    + [(status, ModelRefusedError) for status in (400, 413, 422)],
+)
+async def test_a_refusal_of_this_request_is_told_from_one_of_any_request(
+    endpoint: Endpoint, make: Make, status: int, error: type[ModelError]
+) -> None:
+    endpoint.planned = [failing(status)]
+
+    with pytest.raises(ModelError) as refused:
+        await make().ask(ASK, GIVEN)
+    # Followers wait where the model is unavailable, and pass over what it refuses.
+    assert type(refused.value) is error
+    assert isinstance(refused.value, ModelUnavailableError) == (error is ModelAccessError)
+    assert refused.value.exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -277,7 +297,7 @@ async def test_a_refusal_is_not_tried_again(endpoint: Endpoint, make: Make, stat
 async def test_a_refusal_names_the_setting_to_look_at(endpoint: Endpoint, make: Make, status: int, names: str) -> None:
     endpoint.planned = [failing(status)]
 
-    with pytest.raises(ModelRefusedError, match=names):
+    with pytest.raises(ModelAccessError, match=names):
         await make().ask(ASK, GIVEN)
 
 
@@ -327,7 +347,13 @@ def test_no_retry_after_header_breaks_the_client(header: str) -> None:
 def test_the_pause_is_the_endpoints_own_or_ours_and_nothing_else_is_tried_again() -> None:
     assert pause_before_retry(EndpointUnavailableError("busy", 7.0)) == 7.0
     assert pause_before_retry(EndpointUnavailableError("busy")) is True
-    for final in (ModelBudgetError("x"), ModelRefusedError("x"), ModelReplyError("x"), ValueError("x")):
+    for final in (
+        ModelBudgetError("x"),
+        ModelAccessError("x"),
+        ModelRefusedError("x"),
+        ModelReplyError("x"),
+        ValueError("x"),
+    ):
         assert pause_before_retry(final) is False
 
 
@@ -403,7 +429,7 @@ async def test_a_call_that_waits_to_try_again_holds_no_slot(endpoint: Endpoint, 
         (httpx.Response(200, content=b'{"choices": "\xff\xfe"}'), ModelReplyError),
         (httpx.Response(200, content=b"[" * 100_000), ModelReplyError),
         (httpx.Response(200, content=b" " * (4 * 1024 * 1024 + 1)), ModelReplyError),
-        (httpx.Response(204), ModelRefusedError),
+        (httpx.Response(204), ModelAccessError),
     ],
 )
 @pytest.mark.usefixtures("no_pauses")

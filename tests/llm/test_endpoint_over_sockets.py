@@ -13,7 +13,7 @@ import stamina
 from msgspec import Meta, Struct, structs
 
 from intern.domain.secret import Secret
-from intern.errors import ModelRefusedError, ModelReplyCutError, ModelReplyError, ModelUnavailableError
+from intern.errors import ModelAccessError, ModelReplyCutError, ModelReplyError, ModelUnavailableError
 from intern.llm.endpoint import EndpointModel
 from intern.llm.options import LlmOptions, StructuredOutput
 from intern.llm.prompt import Prompt
@@ -95,7 +95,7 @@ async def test_a_busy_and_a_breaking_endpoint_is_asked_again(endpoint: EndpointD
         (doubles.junk(), ModelReplyError),
         (doubles.huge(), ModelReplyError),
         ({"is_question": "maybe"}, ModelReplyError),
-        (doubles.refuse(404), ModelRefusedError),
+        (doubles.refuse(404), ModelAccessError),
     ],
     ids=["cut", "junk", "huge", "wrong type", "refused"],
 )
@@ -125,7 +125,7 @@ async def test_a_wrong_key_is_refused_and_not_shown(endpoint: EndpointDouble, te
     wrong = "sk-wrong-0123456789"
     with anyio.fail_after(10):
         async with model(endpoint.base_url, templates, api_key=Secret(wrong)) as asked:
-            with pytest.raises(ModelRefusedError, match=r"llm\.api_key") as refused:
+            with pytest.raises(ModelAccessError, match=r"llm\.api_key") as refused:
                 await asked.ask(GATE, GIVEN)
     assert wrong not in str(refused.value)
 

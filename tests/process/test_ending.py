@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Folder:
     return made
 
 
-async def test_sigterm_flushes_an_open_batch_into_the_archive_and_says_goodbye_to_discord(
+async def test_sigterm_leaves_an_open_batch_to_discord_s_history_and_the_next_start_captures_it(
     installed: Installed, folder: Folder, discord: DiscordDouble, endpoint: EndpointDouble
 ) -> None:
     settings = variables(discord, endpoint.base_url, discord__message_batch_wait_seconds="600")
@@ -54,10 +54,17 @@ async def test_sigterm_flushes_an_open_batch_into_the_archive_and_says_goodbye_t
         bot.ask_to_end()
         assert await bot.until_ended() == 0
         assert bot.complaints == []
-        assert bot.events[-1]["event"] == "shutdown_finished"
+        assert "shutdown_finished" in [event["event"] for event in bot.events]
     assert discord.gateway.connections[-1].closed_with == 1001  # going away: the session is over for Discord, too
-    assert "It listens on 7070," in folder.raw()
-    assert "and on 7071 for agents." in folder.raw()
+    assert folder.raw() == ""
+
+    settings = variables(discord, endpoint.base_url)
+    async with started(installed, folder, settings) as bot:
+        await bot.until_logged("qa_pair_captured")
+        assert "It listens on 7070," in folder.raw()
+        assert "and on 7071 for agents." in folder.raw()
+        bot.ask_to_end()
+        assert await bot.until_ended() == 0
     assert folder.decisions() == []
     fast.set()
 
@@ -67,7 +74,7 @@ async def test_sigterm_flushes_an_open_batch_into_the_archive_and_says_goodbye_t
         bot.ask_to_end()
         assert await bot.until_ended() == 0
     assert [decision["action"] for decision in folder.decisions()] == ["filed"]
-    assert len(discord.gateway.identifies) == 2
+    assert len(discord.gateway.identifies) == 3
 
 
 async def test_killed_in_the_middle_of_three_posts_it_leaves_exactly_one_reply_to_each_question_in_the_end(

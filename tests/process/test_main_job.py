@@ -78,7 +78,8 @@ async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member(
         question = await discord.say(discord.alice, "Why does my tenant quota block the new certificate?")
         silent = await bot.until_logged("ai_request", message_id=question.id)
         assert (silent["result"], silent["reason"]) == ("skipped", "no_sources")
-        assert [r.path for r in discord.requests if r.method != "GET"] == []
+        assert discord.said_by_bot() == []
+        assert discord.threads() == []
 
         taught = await discord.say(discord.tess, ON_QUOTAS, reply_to=question)
         await bot.until_logged("qa_pair_captured")
@@ -89,7 +90,8 @@ async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member(
         assert "team:" in folder.team_index()
         await bot.kill()
 
-    endpoint.next(_citing_the_block, prompt="answer")
+    # The first question may be asked again, if the kill came before it was noted as settled; the team has answered it.
+    endpoint.next(_citing_the_block, _citing_the_block, prompt="answer")
     async with started(installed, folder, settings):
         await discord.wait_ready(sessions=2)
         again = await discord.say(

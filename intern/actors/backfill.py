@@ -1,0 +1,142 @@
+"""Backfill reads over REST what the gateway did not bring: channels that are behind, and threads that were archived.
+
+It waits where the listener may not: for Discord, and for room in the stream. A page that fails is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from anyio import Semaphore, create_task_group, sleep
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from intern.actors.pauses import Pauses, growing_pauses
+from intern.conversations.attendance import Attendance, Listing
+from intern.domain import ChannelId, ChannelRead, ChannelSeen, FellBehind, Heard, MessageId, MessageRead, Page
+from intern.errors import DiscordError, DiscordRefusedError
+from intern.observe.log import get_logger
+
+AT_ONCE = 4  # pages asked for or held; Discord allows 50 requests a second over all, and live work needs its share
+_PAGE = 100  # messages; what Discord gives at most
+
+_log = get_logger(__name__)
+
+
+class Pages(Protocol):
+    """Discord's own memory, over REST. All methods raise the DiscordError family."""
+
+    async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
+        """The oldest messages newer than `after`. Holds whatever the gateway told of before the call."""
+        ...
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
+        """The channel's archived threads that may hold a message newer than `after`."""
+        ...
+
+
+async def backfill(
+    inbox: MemoryObjectReceiveStream[FellBehind],
+    events: MemoryObjectSendStream[Heard],
+    *,
+    attendance: Attendance,
+    pages: Pages,
+    pauses: Pauses = growing_pauses,
+) -> None:
+    """After each nudge, read what is behind, several channels at once and each in order; until cancelled."""
+    async with inbox, events, create_task_group() as tg:
+        reader = _Reader(tg, events, attendance, pages, pauses)
+        async for _ in inbox:
+            reader.look()
+
+
+class _Reader:
+    def __init__(
+        self,
+        tg: TaskGroup,
+        events: MemoryObjectSendStream[Heard],
+        attendance: Attendance,
+        pages: Pages,
+        pauses: Pauses,
+    ) -> None:
+        self._tg = tg
+        self._events = events
+        self._attendance = attendance
+        self._pages = pages
+        self._pauses = pauses
+        self._places = Semaphore(AT_ONCE)
+        self._channels: set[ChannelId] = set()
+        self._listings: set[ChannelId] = set()
+
+    def look(self) -> None:
+        """Begin with whatever is not in work yet."""
+        for channel_id in self._attendance.behind():
+            if channel_id not in self._channels:
+                self._channels.add(channel_id)
+                self._tg.start_soon(partial(self._read, channel_id))
+        for listing in self._attendance.unlisted():
+            if listing.channel_id not in self._listings:
+                self._listings.add(listing.channel_id)
+                self._tg.start_soon(partial(self._list, listing))
+
+    async def _read(self, channel_id: ChannelId) -> None:
+        pauses, count = self._pauses(), 0
+        while self._attendance.is_behind(channel_id):
+            try:
+                async with self._places:
+                    count += await self._read_page(channel_id)
+                pauses = self._pauses()
+            except DiscordRefusedError as refusal:
+                _log.warning("channel_given_up", channel_id=channel_id, reason=str(refusal))
+                if self._attendance.is_behind(channel_id):
+                    self._attendance.give_up(channel_id)
+            except DiscordError as error:
+                pause = next(pauses)
+                _log.warning("page_delayed", channel_id=channel_id, reason=str(error), again_in_seconds=pause)
+                await sleep(pause)
+        # Nothing waits between the last look and this, so a channel that falls behind again finds us gone.
+        self._channels.discard(channel_id)
+        _log.info("channel_read", channel_id=channel_id, messages=count)
+        await self._events.send(ChannelRead(channel_id=channel_id))
+
+    async def _read_page(self, channel_id: ChannelId) -> int:
+        if not self._attendance.is_behind(channel_id):  # it was closed to us while we waited for a place
+            return 0
+        count = 0
+        with self._attendance.reading(channel_id) as reading:
+            page = await self._pages.page(channel_id, reading.after, limit=_PAGE)
+            reading.received(page)
+            for message in page.messages:
+                if reading.is_stale(message):
+                    return count
+                # Begun before it is sent: else it could be settled before it is begun.
+                if self._attendance.begin(message):
+                    await self._events.send(MessageRead(message=message))
+                    count += 1
+            self._attendance.caught_up(reading)
+        return count
+
+    async def _list(self, listing: Listing) -> None:
+        """List a channel's archived threads; what was missed in them is behind then."""
+        pauses, threads = self._pauses(), None
+        while threads is None:
+            try:
+                async with self._places:
+                    threads = await self._pages.archived_since(listing.channel_id, listing.after)
+            except DiscordRefusedError as refusal:
+                _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
+                threads = ()
+            except DiscordError as error:
+                pause = next(pauses)
+                _log.warning(
+                    "archived_threads_delayed",
+                    channel_id=listing.channel_id,
+                    reason=str(error),
+                    again_in_seconds=pause,
+                )
+                await sleep(pause)
+        self._attendance.listed(listing, threads)
+        self._listings.discard(listing.channel_id)
+        self.look()

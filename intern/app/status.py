@@ -1,0 +1,197 @@
+"""How a data folder stands, read without its lock and without changing anything, whether or not a bot is at work."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, cast
+
+import apsw
+from msgspec import Struct
+
+from intern.domain import Parked, QAId, snowflake_time
+from intern.errors import KnowledgeError
+from intern.knowledge.archive import Archive
+from intern.knowledge.blocks import time_of
+from intern.knowledge.decisions import DecisionLog, read_state
+from intern.knowledge.feedback import Votes
+from intern.knowledge.topics import TopicLibrary
+from intern.observe.clock import Clock
+from intern.settings import Settings
+
+SHED = "questions_shed"
+"""The name that questions without room are counted by; see `intern.actors.witness`."""
+
+
+class ParkedPair(Struct, frozen=True, kw_only=True):
+    """A pair that waits for a person."""
+
+    qa_id: QAId
+    reason: str
+
+
+class Attended(Struct, frozen=True, kw_only=True):
+    """How far a server was read."""
+
+    guild_id: str
+    until: datetime
+    """Nothing up to here needs to be read again, in any channel."""
+    age_seconds: float
+    channels_ahead: int
+    """Channels that are further than that."""
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """All that the folder tells."""
+
+    data_dir: str
+    running: bool
+    """A process holds the folder."""
+    pid: int | None
+    archived: int
+    """Pairs in the archive."""
+    topics: int
+    waiting: int
+    """Pairs that nobody decided on yet: they come next."""
+    undecided: int
+    """Pairs behind the cursor without a decision: they would never come. `intern regenerate` files them."""
+    parked: tuple[ParkedPair, ...]
+    feedback: Votes
+    shed_today: int
+    shed: int
+    """Questions that found no room, ever."""
+    counts_today: dict[str, int]
+    """Everything that was counted this UTC day."""
+    pending_posts: int
+    """Replies that are not wholly on Discord yet."""
+    waiting_jobs: int
+    """Asked for by commands."""
+    marks: tuple[Attended, ...]
+
+
+def status_of(settings: Settings, *, clock: Clock) -> Status:
+    """Read the folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
+    paths = settings.paths
+    pid, running = _holder(settings.data.dir)
+    # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
+    decisions = DecisionLog(paths.decisions)
+    cursors = [read_state(paths.state), decisions.cursor()]
+    passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
+    archive = Archive(paths.raw, clock=clock)
+    times = {pair.qa_id: pair.timestamp for pair in archive.after(passed_over)}
+    until = max((time_of(cursor) for cursor in cursors if cursor), default=datetime.min.replace(tzinfo=UTC))
+    undecided = [qa_id for qa_id in times if not decisions.decided(qa_id)]
+    with _Reader(paths.database) as db:
+        today, counts = clock.now().date().isoformat(), db.rows("counts", "select day, name, number from counts")
+        votes = dict(cast("list[tuple[str, int]]", db.rows("feedback", _VOTES)))
+        return Status(
+            data_dir=str(settings.data.dir),
+            running=running,
+            pid=pid,
+            archived=len(archive),
+            topics=len(TopicLibrary(paths.topics).names()),
+            waiting=sum(times[qa_id] > until for qa_id in undecided),
+            undecided=sum(times[qa_id] <= until for qa_id in undecided),
+            parked=tuple(
+                ParkedPair(qa_id=qa_id, reason=decision.reason)
+                for qa_id in times
+                if isinstance(decision := decisions.of(qa_id), Parked)
+            ),
+            feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
+            shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
+            shed=sum(number for _, name, number in counts if name == SHED),
+            counts_today={name: number for day, name, number in counts if day == today},
+            pending_posts=db.number("posts", "select count(*) from posts where state = 'open'"),
+            waiting_jobs=db.number("jobs", "select count(*) from jobs where state <> 'finished'"),
+            marks=tuple(_attended(row, clock) for row in db.rows("attended", _ATTENDED)),
+        )
+
+
+_VOTES = "select vote, count(*) from feedback group by vote"
+_ATTENDED = (
+    "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id)"
+    " from attended order by guild_id"
+)
+
+
+def _attended(row: Sequence[Any], clock: Clock) -> Attended:
+    guild_id, until, ahead = row
+    moment = snowflake_time(str(until))
+    age = (clock.now() - moment).total_seconds()
+    return Attended(guild_id=guild_id, until=moment, age_seconds=age, channels_ahead=ahead)
+
+
+_READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+
+
+class _Reader:
+    """The database as it is; tables that are not there yet are empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db: Any = None
+
+    def __enter__(self) -> Self:
+        if self._path.exists():
+            # No `Database`, which would bring the schema up to date.
+            self._db = self._tried(lambda: apsw.Connection(self._uri, flags=_READ_ONLY))
+            self._db.set_busy_timeout(5_000)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    @property
+    def _uri(self) -> str:
+        uri = self._path.absolute().as_uri()
+        # Nobody has it open, and all is in the one file: so SQLite need not make others beside it to read it.
+        return uri if self._path.with_name(f"{self._path.name}-wal").exists() else f"{uri}?immutable=1"
+
+    def rows(self, table: str, statement: str) -> list[Sequence[Any]]:
+        """What a statement on a table gives."""
+        if self._db is None:
+            return []
+        known = "select 1 from sqlite_schema where type = 'table' and name = ?"
+        if not self._tried(lambda: self._db.execute(known, (table,)).fetchall()):
+            return []
+        found: list[Sequence[Any]] = self._tried(lambda: self._db.execute(statement).fetchall())
+        return found
+
+    def number(self, table: str, statement: str) -> int:
+        """The one number that a statement gives."""
+        return int(next(iter(self.rows(table, statement)), (0,))[0])
+
+    def _tried(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except apsw.Error as error:
+            raise KnowledgeError(f"{self._path} cannot be read ({error}); check the file and its rights") from error
+
+
+def _holder(data_dir: Path) -> tuple[int | None, bool]:
+    """The process that holds the folder, and whether one does. The lock's own file tells, so that nobody is disturbed.
+
+    Only where a process died and left its id behind, the lock is tried, for an instant.
+    """
+    path = data_dir / ".lock"
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None, False
+    except OSError as error:
+        raise KnowledgeError(f"{path} cannot be read ({error.strerror}); check its rights") from error
+    try:
+        written = os.pread(fd, 32, 0).strip()
+        if not written.isdigit():
+            return None, False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(written), True
+        return None, False
+    finally:
+        os.close(fd)

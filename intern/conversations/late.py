@@ -1,0 +1,210 @@
+"""What an edit or a deletion means once its message was handed on: a capture anew, or a withdrawal.
+
+Most of them concern nothing that we hold. Those cost a look into our memory and no call to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.domain import (
+    AnswerRequest,
+    AuthorType,
+    CapturedPair,
+    CaptureRequest,
+    ChannelId,
+    ChatMessage,
+    ConversationId,
+    GuildId,
+    LateChange,
+    MessageEdited,
+    MessageId,
+    MessagesDeleted,
+    Speaker,
+)
+
+T = TypeVar("T")
+
+# Messages. Far beyond what can lie between the router and the archive or the poster: the streams are bounded.
+_REMEMBERED = 10_000
+
+_AUTHORS: dict[Speaker, AuthorType] = {"User": "community_user", "Team": "team_member"}
+
+
+class Captured(Protocol):
+    """Finds what was captured of a message; see `intern.knowledge.archive`."""
+
+    def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
+        """All conversations that a message was captured with. From memory."""
+        ...
+
+    def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
+        """The newest pair of a conversation. Reads the disk; raises KnowledgeError."""
+        ...
+
+
+class Gone(NamedTuple):
+    """Of the messages that were deleted, those that concern us."""
+
+    asked: tuple[MessageId, ...]
+    """They ask something, and may be in work."""
+    taught: tuple[MessageId, ...]
+    """They were captured, or are on their way to the archive."""
+
+
+class Meanwhile:
+    """What changed on Discord while a batch's surroundings are being read: a page that was read may be older."""
+
+    def __init__(self) -> None:
+        self._changes: dict[MessageId, ChatMessage | None] = {}
+
+    def note(self, change: LateChange) -> None:
+        """Remember a change."""
+        match change:
+            case MessageEdited(message=message):
+                if message.id not in self._changes or self._changes[message.id] is not None:
+                    self._changes[message.id] = message
+            case MessagesDeleted(message_ids=ids):
+                self._changes.update(dict.fromkeys(ids))
+
+    def now(self, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+        """The messages as they are by now, without those that are gone."""
+        found = ((message, self._changes.get(message.id, message)) for message in messages)
+        # An edit's payload may lack the roles that told us who its author is.
+        return tuple(replace(now, author=message.author) for message, now in found if now is not None)
+
+    def captured_now(self, request: CaptureRequest) -> CaptureRequest | None:
+        """The capture as it is by now; None once its question or its answer is gone."""
+        messages = self.now(request.messages)
+        kinds = {message.author.type for message in messages}
+        return replace(request, messages=messages) if kinds == _authors(request) else None
+
+    def deleted_of(self, messages: Sequence[ChatMessage]) -> tuple[MessageId, ...]:
+        """Of these messages, those that are gone by now."""
+        return tuple(message.id for message in messages if self._changes.get(message.id, message) is None)
+
+
+class LateChanges:
+    """Knows what was handed on to be answered or captured, and so what a later change to it means.
+
+    One event loop's own: whoever hands on and whoever hears of changes call it between two awaits, so nothing falls
+    between them.
+    """
+
+    def __init__(self, captured: Captured, *, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
+        """`admits` says whether we may still learn in a channel; it may ask Discord, and raise its errors."""
+        self._captured = captured
+        self._admits = admits
+        self._open: set[Meanwhile] = set()
+        self._asked = _Recent[None]()
+        self._taught = _Recent[_Place]()
+
+    def begin(self) -> Meanwhile:
+        """A batch is about to be read and handed on: what changes from now on concerns it, until `end`."""
+        meanwhile = Meanwhile()
+        self._open.add(meanwhile)
+        return meanwhile
+
+    def end(self, meanwhile: Meanwhile) -> None:
+        """What followed from the batch was handed on."""
+        self._open.discard(meanwhile)
+
+    def asks(self, request: AnswerRequest) -> None:
+        """A question goes to the responder."""
+        for message in request.batch.messages:
+            self._asked.add(message.id, None)
+
+    def teaches(self, request: CaptureRequest) -> None:
+        """A capture goes to the archive."""
+        for message in request.messages:
+            place = _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
+            self._taught.add(message.id, place)
+
+    def deleted(self, change: MessagesDeleted) -> Gone:
+        """What a deletion withdraws; mostly nothing."""
+        self._note(change)
+        ids = change.message_ids
+        return Gone(
+            asked=tuple(each for each in ids if each in self._asked),
+            taught=tuple(each for each in ids if each in self._taught or self._captured.conversations_of(each)),
+        )
+
+    def edited(self, change: MessageEdited) -> bool:
+        """Whether an edit changes something that we captured, so that `captured_anew` is worth its calls."""
+        self._note(change)
+        return change.message.id in self._taught or bool(self._captured.conversations_of(change.message.id))
+
+    async def captured_anew(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
+        """The edited message by itself, for each conversation that holds it: the archive joins it with the others.
+
+        Nothing where the channel is closed to us by now. Raises the DiscordError and KnowledgeError families.
+        """
+        message = change.message
+        if not await self._admits(message.channel_id):
+            return ()
+        places = await run_sync(self._places, message.id)
+        underway = self._taught.get(message.id)
+        if underway is not None and underway.conversation_id not in {place.conversation_id for place in places}:
+            places.append(underway)
+        return tuple(
+            CaptureRequest(
+                conversation_id=place.conversation_id,
+                guild_id=place.guild_id,
+                channel_id=place.channel_id or message.channel_id,
+                # Who it was is known already: an edit's payload may lack the roles that told us.
+                messages=(replace(message, author=replace(message.author, type=place.author)),),
+            )
+            for place in places
+        )
+
+    def _note(self, change: LateChange) -> None:
+        for meanwhile in self._open:
+            meanwhile.note(change)
+
+    def _places(self, message_id: MessageId) -> list[_Place]:
+        places: list[_Place] = []
+        for conversation in self._captured.conversations_of(message_id):
+            pair = self._captured.latest_of(conversation)
+            # Where ids and turns do not run side by side, nobody can say which turn to change.
+            if pair is None or len(pair.turns) != len(pair.message_ids) or message_id not in pair.message_ids:
+                continue
+            speaker = pair.turns[pair.message_ids.index(message_id)].speaker
+            places.append(_Place(conversation, pair.guild_id, pair.channel_id, _AUTHORS[speaker]))
+        return places
+
+
+class _Place(Struct, frozen=True):
+    """Where a captured message belongs, and as whose."""
+
+    conversation_id: ConversationId
+    guild_id: GuildId | None
+    channel_id: ChannelId | None
+    author: AuthorType
+
+
+class _Recent(Generic[T]):
+    """The messages that were handed on last."""
+
+    def __init__(self) -> None:
+        self._held: dict[MessageId, T] = {}
+
+    def __contains__(self, message_id: MessageId) -> bool:
+        return message_id in self._held
+
+    def get(self, message_id: MessageId) -> T | None:
+        return self._held.get(message_id)
+
+    def add(self, message_id: MessageId, value: T) -> None:
+        self._held.pop(message_id, None)
+        self._held[message_id] = value
+        if len(self._held) > _REMEMBERED:
+            del self._held[next(iter(self._held))]
+
+
+def _authors(request: CaptureRequest) -> set[AuthorType]:
+    return {message.author.type for message in request.messages}

@@ -1,0 +1,220 @@
+"""Why a question was answered, or not: kept for whoever asks later, within bounds; and what was counted by the day.
+
+A trace holds ids, numbers and the steps' short reasons; no message and no answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from intern.domain import ChannelId, MessageId
+from intern.errors import KnowledgeError
+from intern.knowledge.database import Database, Row, Transaction
+from intern.observe.clock import Clock
+from intern.text.masking import mask_secrets
+
+KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
+MAX_DEBUG_CHARS = 4_000
+_MAX_TEXT = 300  # a reason is a sentence
+_MAX_ITEMS = 20
+_MAX_DEPTH = 4
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """What became of one question."""
+
+    question_id: MessageId
+    """The last message of the question."""
+    channel_id: ChannelId
+    """Where the question stands."""
+    at: datetime
+    """When it was last heard of (UTC)."""
+    outcome: str
+    reason: str
+    debug: dict[str, Any]
+    """What each step decided, and how long it took."""
+
+
+class TraceStore:
+    """The newest KEPT questions. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def keep(
+        self,
+        message_ids: Sequence[MessageId],
+        channel_id: ChannelId,
+        *,
+        outcome: str,
+        reason: str = "",
+        debug: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep what became of a question (its messages, at least one, oldest first).
+
+        It takes the place of what was kept of the question, or of a part of it, before. `debug` is cut to what may be
+        kept.
+        """
+        values = (
+            message_ids[-1],
+            msgspec.json.encode(message_ids[-_MAX_ITEMS:]).decode(),
+            channel_id,
+            self._clock.now().isoformat(),
+            outcome[:_MAX_TEXT],
+            reason[:_MAX_TEXT],
+            bounded(debug or {}),
+        )
+
+        def work(db: Transaction) -> None:
+            db.run(
+                "insert into traces (question_id, message_ids, channel_id, at, outcome, reason, debug)"
+                " values (?, ?, ?, ?, ?, ?, ?) on conflict (question_id) do update set"
+                " message_ids = excluded.message_ids, at = excluded.at, outcome = excluded.outcome,"
+                " reason = excluded.reason, debug = excluded.debug",
+                values,
+            )
+            db.run(
+                "delete from traces where question_id in (select value from json_each(?)) and question_id <> ?",
+                (values[1], values[0]),
+            )
+            db.run("delete from traces where rid <= (select max(rid) from traces) - ?", (KEPT,))
+
+        await self._db.write(work)
+
+    async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
+        """What became of the reply to a question; the reason stays where there is no new one.
+
+        Harmless where nothing was kept of the question.
+        """
+        values = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self._clock.now().isoformat(), question_id)
+        await self._db.write(
+            lambda db: db.run(
+                "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ? where question_id = ?",
+                values,
+            )
+        )
+
+    async def of(self, message_id: MessageId) -> Trace | None:
+        """What became of a question, by any of its messages or of the reply's."""
+
+        def work(db: Transaction) -> Trace | None:
+            row = db.row(f"{_SELECT} where question_id = ?", (message_id,)) or db.row(_OF, (message_id, message_id))
+            return _trace(row) if row else None
+
+        return await self._db.read(work)
+
+    async def newest_in(self, channel_id: ChannelId) -> Trace | None:
+        """The question that was heard of last in a channel or thread, or that a thread hangs on."""
+
+        def work(db: Transaction) -> Trace | None:
+            # A thread that hangs on a message has the message's id.
+            statement = f"{_SELECT} where channel_id = ? or question_id = ? order by at desc, rid desc limit 1"
+            row = db.row(statement, (channel_id, channel_id))
+            return _trace(row) if row else None
+
+        return await self._db.read(work)
+
+
+class Counts:
+    """What is counted by the UTC day, such as questions that were shed: in memory at once, on disk with `store`."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._fresh: Counter[tuple[str, str]] = Counter()
+
+    def add(self, name: str, number: int = 1) -> None:
+        """Count; never waits."""
+        self._fresh[self._clock.now().date().isoformat(), name] += number
+
+    async def store(self) -> None:
+        """Bring to disk what was counted since the last time. Raises KnowledgeError; the counts are kept then."""
+        fresh, self._fresh = self._fresh, Counter()
+        if not fresh:
+            return
+        rows = [(day, name, number) for (day, name), number in fresh.items()]
+        try:
+            await self._db.write(
+                lambda db: db.run_each(
+                    "insert into counts (day, name, number) values (?, ?, ?)"
+                    " on conflict (day, name) do update set number = number + excluded.number",
+                    rows,
+                )
+            )
+        except KnowledgeError:
+            self._fresh.update(fresh)
+            raise
+
+    async def of(self, day: date) -> dict[str, int]:
+        """What was stored for a day, by name."""
+        rows = await self._db.read(
+            lambda db: db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
+        )
+        return dict(msgspec.convert(rows, list[tuple[str, int]]))
+
+
+def bounded(debug: Mapping[str, Any]) -> str:
+    """The steps as JSON of at most MAX_DEBUG_CHARS: long texts and lists cut, secrets masked.
+
+    Steps that no longer fit are left out from the end; then `cut` is true.
+    """
+    kept: dict[str, Any] = {}
+    for name, value in debug.items():
+        longer = {**kept, _short(name): _bounded(value, _MAX_DEPTH)}
+        if len(_json({**longer, "cut": True})) > MAX_DEBUG_CHARS:
+            kept["cut"] = True
+            break
+        kept = longer
+    return _json(kept)
+
+
+def _bounded(value: object, depth: int) -> object:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return _short(value)
+        case Mapping() if depth:
+            items = list(cast("Mapping[object, object]", value).items())[:_MAX_ITEMS]
+            return {_short(str(key)): _bounded(each, depth - 1) for key, each in items}
+        case list() | tuple() if depth:
+            return [_bounded(each, depth - 1) for each in cast("Sequence[object]", value)[:_MAX_ITEMS]]
+        case _:
+            return _short(str(value))
+
+
+def _short(text: str) -> str:
+    masked = mask_secrets(text[: 4 * _MAX_TEXT].encode("utf-8", "replace").decode()).text
+    return masked if len(masked) <= _MAX_TEXT else masked[: _MAX_TEXT - 1] + "…"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_OF_REPLY = "question_id = (select question_id from post_parts where message_id = ?)"
+_ASKED_IN = "exists (select 1 from json_each(message_ids) where value = ?)"
+_SELECT = "select question_id, channel_id, at, outcome, reason, debug from traces"
+_OF = f"{_SELECT} where {_OF_REPLY} or {_ASKED_IN} order by rid desc"
+
+
+def _trace(row: Row) -> Trace:
+    question_id, channel_id, at, outcome, reason, debug = row
+    return msgspec.convert(
+        {
+            "question_id": question_id,
+            "channel_id": channel_id,
+            "at": at,
+            "outcome": outcome,
+            "reason": reason,
+            "debug": msgspec.json.decode(str(debug)),
+        },
+        Trace,
+    )

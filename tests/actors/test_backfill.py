@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import repeat
+
+import pytest
+from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from intern.actors.backfill import AT_ONCE, Pages, backfill
+from intern.actors.listener import listener
+from intern.conversations.attendance import Attendance
+from intern.discord.sandbox import Sandbox
+from intern.domain import (
+    ChannelId,
+    ChannelRead,
+    ChannelSeen,
+    ChatMessage,
+    FellBehind,
+    Heard,
+    Interaction,
+    MessageCreated,
+    MessageId,
+    MessageRead,
+    Page,
+)
+from intern.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.knowledge.marks import Marks
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+DOWN = DiscordUnavailableError("Discord is out of order")
+
+
+def at_once() -> Iterator[float]:
+    return repeat(0.0)
+
+
+class Desk:
+    """A sandbox, a listener and backfill; the test is whoever is behind them."""
+
+    def __init__(self) -> None:
+        self.sandbox = Sandbox(HandClock())
+        self.attendance = Attendance(
+            Marks(attended={self.sandbox.guild_id: MessageId(self.sandbox.general)}), baseline=MessageId("0")
+        )
+
+    @asynccontextmanager
+    async def open(
+        self, *, size: int = 1000, pages: Pages | None = None
+    ) -> AsyncGenerator[MemoryObjectReceiveStream[Heard]]:
+        events, heard = create_memory_object_stream[Heard](size)
+        behind, nudged = create_memory_object_stream[FellBehind](1)
+        interactions, asked = create_memory_object_stream[Interaction](1)
+        with fail_after(5), heard, asked:
+            async with create_task_group() as tg:
+                tg.start_soon(
+                    partial(
+                        backfill,
+                        nudged,
+                        events.clone(),
+                        attendance=self.attendance,
+                        pages=pages or self.sandbox,
+                        pauses=at_once,
+                    )
+                )
+                tg.start_soon(partial(listener, self.sandbox, events, interactions, behind, attendance=self.attendance))
+                await wait_all_tasks_blocked()
+                yield heard
+                tg.cancel_scope.cancel()
+
+
+async def taken(heard: MemoryObjectReceiveStream[Heard]) -> list[Heard]:
+    """What is there once everybody waits."""
+    await wait_all_tasks_blocked()
+    return [heard.receive_nowait() for _ in range(heard.statistics().current_buffer_used)]
+
+
+def texts(events: Sequence[Heard]) -> list[str]:
+    return [event.message.text for event in events if isinstance(event, MessageRead | MessageCreated)]
+
+
+class Gated:
+    """Discord's answers, each held back until the test lets it go."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+        self._gates: list[Event] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self._gates)
+
+    async def let_go(self) -> None:
+        self._gates.pop(0).set()
+        await wait_all_tasks_blocked()
+
+    async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
+        page = await self._pages.page(channel_id, after, limit)
+        gate = Event()
+        self._gates.append(gate)
+        await gate.wait()
+        return page
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
+        return await self._pages.archived_since(channel_id, after)
+
+
+class Refusing:
+    """Refuses one channel; lists archived threads at the third asking."""
+
+    def __init__(self, pages: Pages, refused: ChannelId) -> None:
+        self._pages = pages
+        self._refused = refused
+        self._asked: Counter[ChannelId] = Counter()
+
+    async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
+        if channel_id == self._refused:
+            raise DiscordRefusedError("unknown channel")
+        return await self._pages.page(channel_id, after, limit)
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
+        self._asked[channel_id] += 1
+        if self._asked[channel_id] < 3:
+            raise DOWN
+        if channel_id == self._refused:
+            raise DiscordRefusedError("you may not")
+        return await self._pages.archived_since(channel_id, after)
+
+
+async def test_what_was_said_while_nobody_listened_is_read_in_order_and_the_channel_is_live_then() -> None:
+    desk = Desk()
+    said = [desk.sandbox.say("alice", f"line {n}") for n in range(250)]
+    async with desk.open() as heard:
+        assert await taken(heard) == [
+            *(MessageRead(message=each) for each in said),
+            ChannelRead(channel_id=desk.sandbox.general),
+        ]
+        live = desk.sandbox.say("alice", "live")
+        assert await taken(heard) == [MessageCreated(message=live)]
+        assert desk.attendance.unsettled == 251
+
+
+async def test_what_a_lost_session_did_not_tell_is_read_and_nothing_twice() -> None:
+    desk = Desk()
+    async with desk.open() as heard:
+        desk.sandbox.say("alice", "before")
+        async with desk.sandbox.offline():
+            desk.sandbox.say("alice", "meanwhile")
+        desk.sandbox.say("alice", "after")
+        assert sorted(texts(await taken(heard))) == ["after", "before", "meanwhile"]
+
+
+async def test_a_page_that_fails_is_asked_for_again() -> None:
+    desk = Desk()
+    desk.sandbox.say("alice", "line")
+    for _ in range(3):
+        desk.sandbox.fail("page", DOWN)
+    async with desk.open() as heard:
+        assert texts(await taken(heard)) == ["line"]
+
+
+async def test_a_channel_that_is_refused_is_given_up_and_the_others_are_read() -> None:
+    desk = Desk()
+    elsewhere = desk.sandbox.add_channel("elsewhere")
+    desk.sandbox.say("alice", "refused")
+    desk.sandbox.say("alice", "read", channel_id=elsewhere)
+    async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general)) as heard:
+        assert texts(await taken(heard)) == ["read"]
+        assert desk.attendance.behind() == ()
+        desk.sandbox.say("alice", "live")
+        assert texts(await taken(heard)) == ["live"]
+
+
+async def test_backfill_waits_for_room_and_what_was_not_taken_stays_unsettled() -> None:
+    desk = Desk()
+    said = [desk.sandbox.say("alice", f"line {n}") for n in range(5)]
+    async with desk.open(size=0) as heard:
+        assert await heard.receive() == MessageRead(message=said[0])
+        desk.attendance.settle(desk.sandbox.general, [said[0].id])
+    assert int(said[0].id) <= int(desk.attendance.mark(desk.sandbox.general)) < int(said[1].id)
+
+
+async def test_archived_threads_are_listed_and_read() -> None:
+    desk = Desk()
+    post = desk.sandbox.open_post("alice", "Ports", "which port?")
+    desk.sandbox.archive(post.channel_id)
+    quiet = desk.sandbox.add_channel("quiet")
+    async with desk.open(pages=Refusing(desk.sandbox, quiet)) as heard:
+        assert await taken(heard) == [MessageRead(message=post), ChannelRead(channel_id=post.channel_id)]
+        desk.sandbox.lose_session()
+        assert texts(await taken(heard)) == []
+        assert desk.attendance.unlisted() == ()
+    assert not desk.attendance.is_behind(quiet)
+
+
+async def test_a_live_message_while_the_last_page_is_in_flight_is_read_by_another_page() -> None:
+    desk = Desk()
+    gated = Gated(desk.sandbox)
+    desk.sandbox.say("alice", "missed")
+    async with desk.open(pages=gated) as heard:
+        desk.sandbox.say("bob", "meanwhile")
+        assert await taken(heard) == []
+        await gated.let_go()
+        assert texts(await taken(heard)) == ["missed"]
+        await gated.let_go()
+        desk.sandbox.say("bob", "live")
+        assert texts(await taken(heard)) == ["meanwhile", "live"]
+
+
+async def test_what_is_edited_or_deleted_while_its_page_is_in_flight_is_read_as_it_is_then() -> None:
+    desk = Desk()
+    gated = Gated(desk.sandbox)
+    first, second, third = (desk.sandbox.say("alice", text) for text in ("one", "two", "three"))
+    async with desk.open(pages=gated) as heard:
+        desk.sandbox.edit(second.channel_id, second.id, "two, but better")
+        desk.sandbox.delete(third.channel_id, third.id)
+        await gated.let_go()
+        assert await taken(heard) == [MessageRead(message=first)]
+        await gated.let_go()
+        assert texts(await taken(heard)) == ["two, but better"]
+        assert desk.attendance.behind() == ()
+
+
+async def test_a_deletion_comes_after_the_message_that_waits_for_room() -> None:
+    desk = Desk()
+    said = [desk.sandbox.say("alice", f"line {n}") for n in range(2)]
+    async with desk.open(size=0) as heard:
+        # The first message is begun and waits; the second one is still to be read.
+        for each in said:
+            desk.sandbox.delete(each.channel_id, each.id)
+        assert texts([await heard.receive()]) == ["line 0"]
+        change = await heard.receive()
+        assert getattr(change, "message_ids", ()) == (said[0].id,)
+        assert await heard.receive() == ChannelRead(channel_id=said[0].channel_id)
+
+
+async def test_only_so_many_pages_are_asked_for_at_once() -> None:
+    desk = Desk()
+    gated = Gated(desk.sandbox)
+    for n in range(AT_ONCE + 2):
+        desk.sandbox.say("alice", "hello", channel_id=desk.sandbox.add_channel(f"c{n}"))
+    async with desk.open(pages=gated) as heard:
+        assert gated.waiting == AT_ONCE
+        for _ in range(AT_ONCE + 2):
+            await gated.let_go()
+        assert len(texts(await taken(heard))) == AT_ONCE + 2
+
+
+async def test_a_channel_that_falls_behind_again_and_again_is_read_to_its_end_each_time() -> None:
+    desk = Desk()
+    read: list[ChatMessage] = []
+    async with desk.open(size=1) as heard:
+        said = [desk.sandbox.say("alice", f"line {n}") for n in range(20)]
+        while len(read) < 40:
+            event = await heard.receive()
+            if isinstance(event, MessageRead | MessageCreated):
+                read.append(event.message)
+            if len(read) == 20 and len(said) == 20:
+                said += [desk.sandbox.say("alice", f"more {n}") for n in range(20)]
+    assert read == said
+
+
+async def test_its_streams_close_once_nobody_nudges_any_more() -> None:
+    events, heard = create_memory_object_stream[Heard](1)
+    behind, nudged = create_memory_object_stream[FellBehind](1)
+    behind.close()
+    with fail_after(5), heard:
+        await backfill(nudged, events, attendance=Desk().attendance, pages=Desk().sandbox)
+        assert [each async for each in heard] == []

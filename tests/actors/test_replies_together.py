@@ -1,0 +1,176 @@
+"""Responder and poster together, with the real ledger and traces, on a Discord in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+
+from intern.actors import poster as poster_module, responder as responder_module
+from intern.actors.poster import poster
+from intern.actors.responder import responder
+from intern.actors.witness import Witness
+from intern.conversations.asking import answer_request
+from intern.conversations.context import Gathered
+from intern.conversations.options import ConversationOptions
+from intern.conversations.outgoing import Outgoing
+from intern.conversations.posting import Posting
+from intern.conversations.replying import Replying, load_wording, vote_buttons
+from intern.discord.sandbox import Sandbox, Sent
+from intern.domain import (
+    AIResult,
+    AnswerRequest,
+    Batch,
+    ChannelId,
+    ChatMessage,
+    Conversation,
+    MessageId,
+    Reply,
+    RequestContext,
+    RoleId,
+    SilenceReason,
+    Withdrawal,
+)
+from intern.knowledge.database import Database
+from intern.knowledge.posts import PostLedger
+from intern.knowledge.traces import TraceStore
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+TEAM = RoleId("42")
+
+
+class Bot:
+    """Both actors at work; answers what it was asked, or is silent for `silence`, once `gate` is open."""
+
+    def __init__(self, db: Database, clock: HandClock) -> None:
+        self.discord = Sandbox(clock, team={"mira"})
+        self.traces = TraceStore(db, clock=clock)
+        self.ledger = PostLedger(db, clock=clock)
+        self.settled: set[MessageId] = set()
+        self.gate = Event()
+        self.silence: SilenceReason = ""
+        outgoing, options, witness = Outgoing(), ConversationOptions(), Witness()
+        self.requests, self._inbox = create_memory_object_stream[AnswerRequest | Withdrawal](16)
+        self._replies, self._to_post = create_memory_object_stream[Reply](16)
+        self._for_responder = responder_module.Collaborators(
+            answers=self,
+            replying=Replying(load_wording(), options, handoff_role_id=TEAM),
+            outgoing=outgoing,
+            known=self.ledger,
+            typing=self.discord,
+            traces=self.traces,
+            settles=self,
+            witness=witness,
+        )
+        self._for_poster = poster_module.Collaborators(
+            posts=Posting(self.discord, self.ledger, self.discord, outgoing=outgoing, clock=clock),
+            outgoing=outgoing,
+            traces=self.traces,
+            settles=self,
+            witness=witness,
+            patience_seconds=60,
+        )
+
+    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+        await self.gate.wait()
+        if self.silence:
+            return AIResult(should_reply=False, reason=self.silence)
+        return AIResult(should_reply=True, reply_text=" ".join(each.text for each in conversation.messages))
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
+        self.settled.update(message_ids)
+
+    async def ask(self, *messages: ChatMessage) -> AnswerRequest:
+        batch = Batch(channel_id=messages[-1].channel_id, author=messages[-1].author, messages=messages)
+        place = await self.discord.channel(batch.channel_id)
+        asked = answer_request(batch, place, Gathered(), ConversationOptions(), addressed=False)
+        await self.requests.send(asked)
+        await wait_all_tasks_blocked()
+        return asked
+
+    async def until_settled(self, *messages: ChatMessage) -> None:
+        while not self.settled >= {message.id for message in messages}:
+            await wait_all_tasks_blocked()
+
+    async def run(self) -> None:
+        async with create_task_group() as tg:
+            tg.start_soon(partial(responder, self._inbox, self._replies, work_with=self._for_responder))
+            tg.start_soon(partial(poster, self._to_post, work_with=self._for_poster))
+
+
+@asynccontextmanager
+async def at_work(folder: Path) -> AsyncGenerator[Bot]:
+    clock = HandClock()
+    with fail_after(5):
+        async with await Database.open(folder / "intern.db") as db, create_task_group() as tg:
+            bot = Bot(db, clock)
+            async with bot.requests:
+                tg.start_soon(bot.run)
+                yield bot
+
+
+async def test_a_question_is_answered_in_its_thread_with_buttons_and_what_became_of_it_is_known(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as bot:
+        question = bot.discord.say("alice", "How do I start?")
+        await bot.ask(question)
+        while not bot.discord.typed_in:
+            await wait_all_tasks_blocked()
+        bot.gate.set()
+        await bot.until_settled(question)
+        [reply] = bot.discord.posts()
+        assert (reply.channel_id, reply.text) == (ChannelId(question.id), "How do I start?")
+        assert bot.discord.sent[reply.id] == Sent(buttons=vote_buttons(question.id))
+        assert bot.discord.typed_in == [bot.discord.general]
+        trace = await bot.traces.of(reply.id)
+        while trace is None or trace.outcome != "answer posted":
+            trace = await bot.traces.of(reply.id)
+        assert trace.question_id == question.id
+
+
+async def test_what_the_asker_adds_before_the_reply_left_is_answered_with_it_in_one_reply(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as bot:
+        bot.gate.set()
+        first = bot.discord.say("alice", "How do I start?")
+        second = bot.discord.say("alice", "On Windows.")
+        await bot.ask(first)
+        await wait_all_tasks_blocked()
+        assert bot.discord.posts() == (), "it is held: she was not through"
+        await bot.ask(second)
+        await bot.until_settled(first, second)
+        [reply] = bot.discord.posts()
+        assert (reply.channel_id, reply.text) == (ChannelId(second.id), "How do I start? On Windows.")
+        await bot.ask(first)
+        await wait_all_tasks_blocked()
+        assert len(bot.discord.posts()) == 1, "a question that comes again, after a restart say, has its reply"
+
+
+async def test_a_question_that_is_deleted_while_it_is_thought_over_gets_no_reply(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as bot:
+        question = bot.discord.say("alice", "How do I start?")
+        await bot.ask(question)
+        bot.discord.delete(bot.discord.general, question.id)
+        await bot.requests.send(Withdrawal(message_ids=(question.id,)))
+        await bot.until_settled(question)
+        bot.gate.set()
+    assert bot.discord.posts() == ()
+
+
+async def test_the_team_is_told_where_it_is_said_and_nobody_else_is(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as bot:
+        bot.gate.set()
+        bot.silence = "no_sources"
+        asked = bot.discord.say("alice", "@intern how do I start?")
+        other = bot.discord.say("bob", "how do I stop?")
+        await bot.ask(asked)
+        await bot.ask(other)
+        await bot.until_settled(asked, other)
+        [reply] = bot.discord.posts()
+        assert reply.text == "I don't know this yet; the team has been told. <@&42>"
+        assert bot.discord.sent[reply.id] == Sent(pings=(TEAM,))
+        assert not await bot.ledger.answered_in(reply.channel_id)

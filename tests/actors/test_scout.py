@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from anyio import (
+    EndOfStream,
+    WouldBlock,
+    create_memory_object_stream,
+    create_task_group,
+    fail_after,
+    wait_all_tasks_blocked,
+)
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from intern.actors.scout import scout
+from intern.domain import SourceChanged
+from tests.leaping import leap, leaping
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
+
+
+async def nudged(stream: MemoryObjectReceiveStream[SourceChanged]) -> bool:
+    """Whether there was a nudge; it is taken."""
+    await wait_all_tasks_blocked()
+    try:
+        stream.receive_nowait()
+    except WouldBlock:
+        return False
+    return True
+
+
+async def test_it_nudges_at_once_and_then_once_every_interval() -> None:
+    changed, seen = create_memory_object_stream[SourceChanged](1)
+    with seen, fail_after(5000):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(scout, changed, interval_seconds=600))
+            assert await nudged(seen)
+            for _ in range(3):
+                assert not await nudged(seen)
+                await leap(590)
+                assert not await nudged(seen)
+                await leap(11)
+                assert await nudged(seen)
+            tg.cancel_scope.cancel()
+
+
+async def test_an_indexer_that_is_busy_or_gone_does_not_stop_it() -> None:
+    changed, seen = create_memory_object_stream[SourceChanged](1)
+    with fail_after(5000):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(scout, changed, interval_seconds=600))
+            await wait_all_tasks_blocked()
+            await leap(601)  # the first nudge still lies there
+            await wait_all_tasks_blocked()
+            assert await nudged(seen)
+            assert not await nudged(seen)
+            seen.close()
+            await leap(601)
+            await wait_all_tasks_blocked()
+            assert changed.statistics().open_send_streams == 1
+            tg.cancel_scope.cancel()
+
+
+async def test_its_end_is_closed_when_it_is_cancelled() -> None:
+    changed, seen = create_memory_object_stream[SourceChanged](1)
+    with seen, fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(scout, changed, interval_seconds=600))
+            assert await nudged(seen)
+            tg.cancel_scope.cancel()
+        with pytest.raises(EndOfStream):
+            await seen.receive()

@@ -1,0 +1,94 @@
+"""The models that the settings name: who waits for whom, and what is refused before anybody is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import create_task_group, fail_after
+from anyio.lowlevel import checkpoint
+
+from intern.answering.prompts import GATE, GateIn
+from intern.app.models import PROMPTS, offline_rules, open_models
+from intern.errors import ConfigError
+from intern.indexing.prompts import SUMMARIZE_SOURCE, SummarizeIn
+from intern.llm.offline import OfflineModel
+from intern.llm.prompt import Model
+from intern.settings import Settings, load_settings
+from tests.endpoint_double import EndpointDouble, endpoint_double, never
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+SOURCE = SummarizeIn(source_id="kb:ports.md", text="The relay listens on port 7480.")
+QUESTION = GateIn(question="Which port?", history="", addressed=True)
+
+
+def settings(**sections: dict[str, Any]) -> Settings:
+    return load_settings(environ={}, overrides=sections)
+
+
+def served_by(endpoint: EndpointDouble, **options: object) -> dict[str, Any]:
+    return {"base_url": endpoint.base_url, "model": "double", "max_retries": 0, **options}
+
+
+async def hold_up(endpoint: EndpointDouble, background: Model, answering: Model) -> None:
+    """As much background work as there is room for, all of it hanging; then a question."""
+    endpoint.next(*[never()] * 4, prompt=SUMMARIZE_SOURCE.name)
+    with fail_after(10):
+        async with create_task_group() as tg:
+            for _ in range(4):
+                tg.start_soon(background.ask, SUMMARIZE_SOURCE, SOURCE)
+            while not endpoint.asked(SUMMARIZE_SOURCE.name):
+                await checkpoint()
+            with fail_after(5):
+                await answering.ask(GATE, QUESTION)
+            tg.cancel_scope.cancel()
+
+
+async def test_a_question_is_answered_however_much_background_work_hangs() -> None:
+    with endpoint_double() as endpoint:
+        async with open_models(settings(llm=served_by(endpoint, max_in_flight=2)), None, HandClock()) as models:
+            await hold_up(endpoint, models.learning, models.answering)
+
+
+async def test_a_model_of_its_own_for_learning_is_not_used_up_by_it_either() -> None:
+    with endpoint_double() as endpoint, endpoint_double() as other:
+        both = served_by(endpoint) | {"kb": served_by(other, max_in_flight=2)}
+        async with open_models(settings(llm=both), None, HandClock()) as models:
+            await hold_up(other, models.learning, models.answering)
+            assert len(other.asked(SUMMARIZE_SOURCE.name)) == 1  # half of what it may have in flight
+            assert len(endpoint.asked(GATE.name)) == 1
+
+
+def folder_with(tmp_path: Path, mistake: str) -> dict[str, Any]:
+    """An operator's folder whose one template has a mistake."""
+    text = f"{{% block system %}}Judge. {mistake}{{% endblock %}}{{% block user %}}{{{{ question }}}}{{% endblock %}}"
+    (tmp_path / "gate.md.j2").write_text(text)
+    return {"dir": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"), [("{{ qestion }}", "there is no variable 'qestion'"), ("{% if %}", "line 1")]
+)
+async def test_a_template_with_a_mistake_is_refused_before_anybody_is_asked(
+    tmp_path: Path, mistake: str, said: str
+) -> None:
+    with endpoint_double() as endpoint:
+        broken = settings(llm=served_by(endpoint), prompts=folder_with(tmp_path, mistake))
+        with pytest.raises(ConfigError, match=rf"gate\.md\.j2, line 1: .*{said}|gate\.md\.j2, {said}"):
+            async with open_models(broken, None, HandClock()):
+                pass
+        assert endpoint.requests == []
+
+
+async def test_rules_read_no_template(tmp_path: Path) -> None:
+    offline = settings(llm={"provider": "offline"}, prompts=folder_with(tmp_path, "{{ qestion }}"))
+    async with open_models(offline, None, HandClock()) as models:
+        assert isinstance(models.answering, OfflineModel)
+        assert models.learning is models.answering
+
+
+def test_there_is_a_rule_for_every_prompt() -> None:
+    assert offline_rules().keys() == {prompt.name for prompt in PROMPTS}

@@ -1,0 +1,91 @@
+"""The whole bot at work in a folder: real verbs, a Discord in memory, rules as a model; and a witness to wait with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from anyio import Event, fail_after
+
+from intern.actors.witness import Witness
+from intern.app.bot import open_sandbox
+from intern.discord.sandbox import Sandbox
+from intern.domain import AIResult, AnswerRequest, Batch, CapturedPair, Decision, Filing
+from intern.indexing.refresh import Refreshed
+from intern.settings import Settings, load_settings
+from tests.fakes import HandClock
+
+T = TypeVar("T")
+
+
+class Watching(Witness):
+    """Keeps what it is told, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[object] = []
+        self._changed = Event()
+
+    def all_of(self, kind: type[T]) -> list[T]:
+        return [each for each in self.told if isinstance(each, kind)]
+
+    async def one_of(self, kind: type[T], *, after: int = 0, where: Callable[[T], bool] = lambda _: True) -> T:
+        """The first of its kind, but for `after` of them, that is as wanted."""
+        while not (found := [each for each in self.all_of(kind)[after:] if where(each)]):
+            await self._changed.wait()
+        return found[0]
+
+    def _tell(self, what: object) -> None:
+        self.told.append(what)
+        self._changed.set()
+        self._changed = Event()
+
+    def ignored(self, batch: Batch) -> None:
+        super().ignored(batch)
+        self._tell(batch)
+
+    def answered(self, request: AnswerRequest, result: AIResult) -> None:
+        super().answered(request, result)
+        self._tell(result)
+
+    def captured(self, pair: CapturedPair) -> None:
+        super().captured(pair)
+        self._tell(pair)
+
+    def classified(self, filing: Filing) -> None:
+        super().classified(filing)
+        self._tell(filing)
+
+    def decided(self, decision: Decision) -> None:
+        super().decided(decision)
+        self._tell(decision)
+
+    def indexed(self, refreshed: Refreshed) -> None:
+        super().indexed(refreshed)
+        self._tell(refreshed)
+
+
+def settings_in(folder: Path, *, llm: dict[str, Any] | None = None, **discord: Any) -> Settings:
+    sources = folder / "knowledge-base" / "sources"
+    sources.mkdir(parents=True, exist_ok=True)
+    (sources / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480. Set `listen` to change it.\n")
+    return load_settings(
+        environ={},
+        overrides={
+            "data": {"dir": str(folder)},
+            "llm": llm or {"provider": "offline"},
+            "discord": {"message_batch_wait_seconds": 0, **discord},
+            "kb": {"settle_seconds": 0},
+        },
+    )
+
+
+@asynccontextmanager
+async def at_work(folder: Path, sandbox: Sandbox, witness: Watching, **discord: Any) -> AsyncGenerator[None]:
+    """The bot, once it has indexed what there is."""
+    with fail_after(20):
+        async with open_sandbox(settings_in(folder, **discord), sandbox, witness=witness, clock=HandClock()):
+            await witness.one_of(Refreshed)
+            yield

@@ -1,0 +1,279 @@
+"""`intern doctor`: what it finds on a Discord of real sockets, and the one thing that it says to do next."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import AsyncGenerator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import pytest
+from aiohttp import web
+from anyio import fail_after
+
+from intern.app.doctor import (
+    CREATE_PUBLIC_THREADS,
+    SEND_MESSAGES,
+    SEND_MESSAGES_IN_THREADS,
+    WANTED,
+    Report,
+    examine,
+)
+from intern.cli.doctor_ import command as doctor_command
+from intern.domain import Secret
+from intern.errors import ConfigError, DiscordUnavailableError
+from intern.settings import Settings, load_settings
+from tests.cli.conftest import Ended, Intern, command, environment
+from tests.double.discord import DiscordDouble
+
+pytestmark = pytest.mark.anyio
+
+EVERYTHING = WANTED
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def discord() -> AsyncGenerator[DiscordDouble]:
+    """A server where the bot's own role lacks nothing."""
+    with fail_after(20):
+        async with DiscordDouble() as double:
+            give(double, EVERYTHING)
+            yield double
+
+
+def give(discord: DiscordDouble, bits: int) -> None:
+    """Give the bot's own role these permissions."""
+    role = next(role for role in discord.guild.roles.values() if role.managed_by == discord.bot_id)
+    role.permissions = bits
+
+
+def settings_for(discord: DiscordDouble, **over: Any) -> Settings:
+    told: dict[str, Any] = {
+        "token": discord.token,
+        "rest_url": discord.rest_url,
+        "guild_ids": [discord.guild.id],
+        "team_role_ids": [discord.team_role.id],
+    }
+    return load_settings(environ={}, overrides={"discord": told | over, "llm": {"provider": "offline"}})
+
+
+def todos(report: Report) -> list[str]:
+    return [finding.what for finding in report.findings if finding.level == "todo"]
+
+
+async def test_where_nothing_is_wrong_nothing_is_to_do(discord: DiscordDouble) -> None:
+    report = await examine(settings_for(discord))
+    assert report.ok
+    assert [finding.level for finding in report.findings] == ["ok"] * 6
+    assert "intern run" in report.next
+    assert {request.method for request in discord.requests} == {"GET"}
+
+
+async def test_the_invite_link_asks_for_the_least(discord: DiscordDouble) -> None:
+    link = urlsplit((await examine(settings_for(discord))).invite)
+    asked = parse_qs(link.query)
+    assert link.hostname == "discord.com"
+    assert asked["client_id"] == [discord.bot_id]
+    assert asked["scope"] == ["bot applications.commands"]
+    # View Channels, Send Messages, Read Message History, Create Public Threads, Send Messages in Threads.
+    assert int(asked["permissions"][0]) == 1 << 10 | 1 << 11 | 1 << 16 | 1 << 35 | 1 << 38
+
+
+async def test_permissions_that_lack_everywhere_are_mended_by_the_link(discord: DiscordDouble) -> None:
+    give(discord, EVERYTHING & ~CREATE_PUBLIC_THREADS)
+    report = await examine(settings_for(discord))
+    # A post in a forum is a thread already.
+    assert todos(report) == ["Create Public Threads is missing in #help, #general"]
+    assert report.invite in report.next
+
+
+async def test_permissions_that_one_channel_takes_away_are_mended_there(discord: DiscordDouble) -> None:
+    bits = str(SEND_MESSAGES_IN_THREADS)
+    discord.general.overwrites = [{"id": discord.bot_id, "type": 1, "allow": "0", "deny": bits}]
+    report = await examine(settings_for(discord))
+    assert todos(report) == ["Send Messages in Threads is missing in #general"]
+    assert "settings of #general" in report.next
+    assert report.invite not in report.next
+
+
+async def test_a_channel_that_takes_no_answers_needs_less_and_one_that_is_off_needs_nothing(
+    discord: DiscordDouble,
+) -> None:
+    give(discord, 1 << 10 | 1 << 16)
+    rules = [{"id": discord.help.id, "mode": "off"}, {"id": discord.general.id, "mode": "capture_only"}]
+    report = await examine(settings_for(discord, channels=rules))
+    assert todos(report) == ["Send Messages in Threads is missing in #forum"]
+
+
+async def test_private_channels_count_only_where_they_are_listed(discord: DiscordDouble) -> None:
+    staff = discord.world.new_channel("staff")
+    staff.overwrites = [{"id": discord.guild.id, "type": 0, "allow": "0", "deny": str(1 << 10)}]
+    assert (await examine(settings_for(discord))).ok
+    report = await examine(settings_for(discord, listed_channel_ids=[staff.id]))
+    assert todos(report) == ["View Channel is missing in #staff"]
+
+
+async def test_sharing_is_a_nicety(discord: DiscordDouble) -> None:
+    give(discord, EVERYTHING & ~SEND_MESSAGES)
+    report = await examine(settings_for(discord))
+    assert report.ok
+    assert [finding.what for finding in report.findings if finding.level == "note"] == [
+        "Send Messages is missing in #help, #general: answers to /ask cannot be shared there"
+    ]
+
+
+async def test_a_server_that_the_bot_is_not_on_comes_first(discord: DiscordDouble) -> None:
+    report = await examine(settings_for(discord, guild_ids=["123456789012345678"], team_role_ids=["5"]))
+    assert todos(report) == ["the bot is not on server 123456789012345678"]
+    assert report.invite in report.next
+
+
+async def test_no_server_at_all_is_told_with_the_link_that_leads_to_one(discord: DiscordDouble) -> None:
+    report = await examine(settings_for(discord, guild_ids=[]))
+    assert "discord.guild_ids" in report.next
+    assert discord.bot_id in report.invite
+
+
+async def test_who_is_gone_is_named(discord: DiscordDouble) -> None:
+    lost = "123456789012345678"
+    report = await examine(
+        settings_for(
+            discord,
+            team_role_ids=[lost, discord.team_role.id],
+            team_member_ids=[lost, discord.tess.id],
+            channels=[{"id": lost, "mode": "off"}, {"id": discord.help.id, "mode": "answer"}],
+            handoff_role_id=lost,
+        )
+    )
+    assert todos(report) == [
+        f"the bot finds no role {lost} on its servers",
+        f"the bot finds no member {lost} on its servers",
+        f"the bot finds no channel {lost} on its servers",
+        f"the bot finds no role {lost} on its servers",
+    ]
+    assert [finding.do.rpartition(" ")[2] for finding in report.findings if finding.level == "todo"] == [
+        "discord.team_role_ids",
+        "discord.team_member_ids",
+        "discord.channels",
+        "discord.handoff_role_id",
+    ]
+
+
+async def test_a_thread_may_have_a_mode_of_its_own(discord: DiscordDouble) -> None:
+    thread = await discord.create_thread("How?", author=discord.alice, text="Well?")
+    assert (await examine(settings_for(discord, channels=[{"id": thread.id, "mode": "off"}]))).ok
+
+
+async def test_a_role_that_cannot_be_mentioned_takes_no_hand_off(discord: DiscordDouble) -> None:
+    told = settings_for(discord, handoff_role_id=discord.team_role.id)
+    assert todos(await examine(told)) == ["the bot may not mention Team"]
+    give(discord, EVERYTHING | 1 << 17)
+    assert (await examine(told)).ok
+
+
+async def test_a_team_of_nobody_and_a_missing_model_are_told(discord: DiscordDouble) -> None:
+    told = load_settings(
+        environ={},
+        overrides={
+            "discord": {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]},
+            "llm": {"provider": "endpoint"},
+        },
+    )
+    report = await examine(told)
+    assert todos(report) == ["no model is chosen", "nobody is of the team"]
+    assert report.next.startswith("llm.base_url is not set")
+
+
+async def test_without_the_intent_that_is_the_first_thing_to_do() -> None:
+    """The double always has it; here is a Discord that tells of its application and no more."""
+
+    async def application(_: web.Request) -> web.Response:
+        return web.json_response({"id": "77", "flags": 1 << 23})
+
+    async def own_user(_: web.Request) -> web.Response:
+        return web.json_response({"id": "77"})
+
+    app = web.Application()
+    app.router.add_get("/applications/@me", application)
+    app.router.add_get("/users/@me", own_user)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    with fail_after(10):
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            host, port = runner.addresses[0][:2]
+            token = "Nzc.double.token"
+            told = {"token": token, "rest_url": f"http://{host}:{port}"}
+            report = await examine(load_settings(environ={}, overrides={"discord": told}))
+        finally:
+            await runner.cleanup()
+    assert report.next.startswith("switch on the Message Content Intent")
+    assert "/77/" in report.next
+
+
+async def test_a_token_that_discord_refuses_is_a_matter_of_settings(discord: DiscordDouble) -> None:
+    wrong = discord.token.replace(".double.", ".other.")
+    with pytest.raises(ConfigError, match=r"^discord\.token") as error:
+        await examine(settings_for(discord, token=wrong))
+    assert wrong not in str(error.value)
+
+
+async def test_a_discord_that_is_away_is_no_finding() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        told = {"token": Secret("Nzc.double.token").reveal(), "rest_url": f"http://127.0.0.1:{taken.getsockname()[1]}"}
+        with fail_after(30), pytest.raises(DiscordUnavailableError):
+            await examine(load_settings(environ={}, overrides={"discord": told}))
+
+
+async def called(discord: DiscordDouble, *arguments: str, **more: str) -> Ended:
+    """The command as a process, on this Discord."""
+    told = {
+        "INTERN__DISCORD__TOKEN": discord.token,
+        "INTERN__DISCORD__REST_URL": discord.rest_url,
+        "INTERN__DISCORD__GUILD_IDS": json.dumps([discord.guild.id]),
+        "INTERN__DISCORD__TEAM_ROLE_IDS": json.dumps([discord.team_role.id]),
+        "INTERN__LLM__PROVIDER": "offline",
+        **more,
+    }
+    done = await anyio.run_process(
+        command("doctor", *arguments), env=environment(**told), stdin=subprocess.DEVNULL, check=False
+    )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+async def test_the_command_ends_with_0_where_all_is_well_and_with_1_where_something_is_to_do(
+    discord: DiscordDouble,
+) -> None:
+    code, out, err = await called(discord)
+    assert code == 0, err
+    assert out.splitlines()[0].startswith("invite link: https://discord.com/oauth2/authorize?")
+    assert out.splitlines()[1].startswith("next: nothing")
+    assert "TODO" not in err
+    give(discord, 0)
+    code, out, err = await called(discord)
+    assert code == 1
+    assert "TODO" in err
+    assert discord.token not in out + err
+
+
+async def test_scripts_get_one_object(discord: DiscordDouble) -> None:
+    code, out, err = await called(discord, "--json", INTERN__DISCORD__GUILD_IDS="[]")
+    assert (code, err) == (1, "")
+    report = json.loads(out)
+    assert set(report) == {"ok", "next", "invite", "findings"}
+    assert report["ok"] is False
+
+
+def test_without_a_token_it_ends_with_2(intern: Intern) -> None:
+    assert doctor_command.name == "doctor"
+    code, out, err = intern("doctor")
+    assert (code, out) == (2, "")
+    assert err.startswith("intern: discord.token is not set")

@@ -1,0 +1,215 @@
+"""`intern status`: what a data folder tells, with and without a process at work in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from intern.actors.witness import Witness
+from intern.app.status import SHED
+from intern.domain import Filed, GuildId, MessageId, Parked, QAId, TopicBlock, TopicName, UserId, snowflake_at
+from intern.knowledge.archive import Archive
+from intern.knowledge.database import MIGRATIONS, Database
+from intern.knowledge.decisions import DecisionLog
+from intern.knowledge.feedback import FeedbackStore
+from intern.knowledge.jobs import Jobs
+from intern.knowledge.lock import FolderLock
+from intern.knowledge.marks import MarkStore
+from intern.knowledge.posts import PostLedger
+from intern.knowledge.topics import TopicLibrary
+from intern.knowledge.traces import Counts
+from intern.observe.clock import SystemClock
+from tests import samples
+from tests.cli.conftest import Intern, environment, process
+from tests.fakes import HandClock
+from tests.samples import CHANNEL
+
+DATA = Path("data")
+TEAM = DATA / "team-knowledge"
+
+
+def told(intern: Intern) -> Any:
+    code, out, err = intern("status", "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def archived(count: int) -> list[QAId]:
+    archive = Archive(TEAM / "raw", clock=HandClock())
+    return [archive.append(samples.capture(n=n)).qa_id for n in range(count)]
+
+
+def file_under(topic: TopicName, qa_id: QAId) -> None:
+    pair = Archive(TEAM / "raw").get(qa_id)
+    assert pair is not None
+    block = TopicBlock(qa_id=qa_id, timestamp=pair.timestamp, turns=pair.turns, answered_at=pair.answered_at)
+    TopicLibrary(TEAM / "topics").update(topic, block)
+
+
+def in_database(work: Callable[[Database], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with await Database.open(DATA / "intern.db") as db:
+            await work(db)
+
+    anyio.run(run)
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_that_is_not_there_is_told_as_empty_and_not_made(intern: Intern) -> None:
+    status = told(intern)
+    assert (status["running"], status["pid"], status["archived"], status["topics"]) == (False, None, 0, 0)
+    assert (status["parked"], status["marks"], status["pending_posts"]) == ([], [], 0)
+    assert not DATA.exists()
+
+
+def test_pairs_are_counted_by_what_became_of_them(intern: Intern) -> None:
+    filed, left_out, parked, _ = archived(4)
+    decisions, at = DecisionLog(TEAM / "decisions.jsonl"), HandClock().now()
+    decisions.append(Filed(qa_id=filed, topic=TopicName("ports"), at=at))
+    decisions.append(Parked(qa_id=parked, reason="the model gave no usable reply", at=at))
+    file_under(TopicName("ports"), filed)
+    before = listing(DATA)
+    status = told(intern)
+    assert (status["archived"], status["topics"], status["waiting"], status["undecided"]) == (4, 1, 1, 1)
+    assert status["parked"] == [{"qa_id": parked, "reason": "the model gave no usable reply"}]
+    assert listing(DATA) == before
+    code, out, _ = intern("status")
+    assert code == 0
+    assert "not filed: 1 waiting, 1 left out, 1 parked" in out
+    assert f"{parked}: the model gave no usable reply" in out
+    assert left_out not in out
+
+
+def test_what_the_operator_passes_over_is_not_missed(intern: Intern) -> None:
+    *_, last = archived(3)
+    Path("intern.toml").write_text(f'[kb]\nqa_raw_last_processed_id = "{last}"\n')
+    status = told(intern)
+    assert (status["archived"], status["waiting"], status["undecided"]) == (3, 0, 0)
+
+
+def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) -> None:
+    clock = SystemClock()
+    hours_ago = MessageId(snowflake_at(clock.now() - timedelta(hours=5)))
+
+    async def work(db: Database) -> None:
+        votes = FeedbackStore(db, clock=clock)
+        await votes.vote(MessageId("1"), UserId("1"), up=True)
+        await votes.vote(MessageId("1"), UserId("2"), up=True)
+        await votes.vote(MessageId("1"), UserId("3"), up=False)
+        counts, yesterday = Counts(db, clock=clock), HandClock(clock.now() - timedelta(days=1))
+        counts.add(SHED, 2)
+        counts.add("questions", 7)
+        await counts.store()
+        old = Counts(db, clock=yesterday)
+        old.add(SHED, 3)
+        await old.store()
+        ledger = PostLedger(db, clock=clock)
+        await ledger.begin(MessageId("1"), CHANNEL, "in_place", ["Like this."])
+        await ledger.begin(MessageId("2"), CHANNEL, "in_place", ["Like that."])
+        await ledger.finished(MessageId("2"))
+        await Jobs(db).submit("index", b"", "key")
+        await MarkStore(db).open([GuildId("5")], hours_ago)
+
+    in_database(work)
+    before = listing(DATA)
+    status = told(intern)
+    assert listing(DATA) == before
+    assert status["feedback"] == {"up": 2, "down": 1}
+    assert (status["shed_today"], status["shed"]) == (2, 5)
+    assert status["counts_today"] == {SHED: 2, "questions": 7}
+    assert (status["pending_posts"], status["waiting_jobs"]) == (1, 1)
+    (mark,) = status["marks"]
+    assert (mark["guild_id"], mark["channels_ahead"]) == ("5", 0)
+    assert 5 * 3600 <= mark["age_seconds"] < 5 * 3600 + 60
+    assert "(5 hours ago)" in intern("status").out
+
+
+def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
+    async def run() -> None:
+        async with await Database.open(DATA / "intern.db") as db:
+            await FeedbackStore(db, clock=SystemClock()).vote(MessageId("1"), UserId("1"), up=True)
+            code, out, err = await anyio.to_thread.run_sync(process, "status", "--json")
+            assert (code, err) == (0, "")
+            assert json.loads(out)["feedback"] == {"up": 1, "down": 0}
+            await FeedbackStore(db, clock=SystemClock()).vote(MessageId("2"), UserId("1"), up=False)
+
+    anyio.run(run)
+    assert told(intern)["feedback"] == {"up": 1, "down": 1}
+
+
+def test_what_the_actors_count_is_what_is_told() -> None:
+    witness, counted = Witness(), list[str]()
+    witness.count = counted.append
+    witness.shed(samples.answer_request())
+    assert counted == [SHED]
+
+
+def test_a_database_of_an_older_intern_is_read_as_it_is(intern: Intern) -> None:
+    async def run() -> None:
+        await (await Database.open(DATA / "intern.db", migrations=MIGRATIONS[:1])).close()
+
+    anyio.run(run)
+    before = (DATA / "intern.db").read_bytes()
+    status = told(intern)
+    assert status["feedback"] == {"up": 0, "down": 0}
+    assert (DATA / "intern.db").read_bytes() == before
+
+
+def test_a_process_at_work_is_named_and_not_disturbed(intern: Intern) -> None:
+    with FolderLock(DATA):
+        code, out, err = process("status", "--json")
+        assert (code, err) == (0, "")
+        assert (json.loads(out)["running"], json.loads(out)["pid"]) == (True, os.getpid())
+    assert told(intern)["running"] is False
+
+
+def test_a_process_that_was_killed_holds_nothing_any_more(intern: Intern) -> None:
+    DATA.mkdir()
+    (DATA / ".lock").write_text("4711\n")
+    status = told(intern)
+    assert (status["running"], status["pid"]) == (False, None)
+    with FolderLock(DATA):  # and neither do we
+        pass
+
+
+@pytest.mark.parametrize("path", ["intern.db", ".lock", "team-knowledge/decisions.jsonl"])
+def test_what_cannot_be_read_ends_with_3(intern: Intern, path: str) -> None:
+    (DATA / path).parent.mkdir(parents=True, exist_ok=True)
+    if path == "intern.db":
+        (DATA / path).write_bytes(b"no database at all" * 100)
+    elif path == ".lock":
+        (DATA / path).symlink_to("elsewhere")
+    else:
+        (DATA / path).mkdir()
+    code, out, err = intern("status")
+    assert (code, out) == (3, "")
+    assert path.rpartition("/")[2] in err
+    assert err.count("\n") == 1
+
+
+def test_neither_hikari_nor_the_model_s_client_is_imported() -> None:
+    code = (
+        "import sys\nfrom intern.cli import main\ntry: main()\nfinally:\n"
+        "    print(*sorted(sys.modules), sep='\\n', file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "status"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    assert set(done.stderr.splitlines()).isdisjoint({"hikari", "aiohttp"})

@@ -1,0 +1,474 @@
+"""Promise 5 against strings that mean harm: said by the model, asked, taught, written in documents and their names.
+
+A failure names rows and what is wrong with them; the strings themselves are never shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from math import ceil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from anyio import Event, create_task_group, fail_after
+
+from intern.actors.witness import Witness
+from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, Draft, GateDecision, Selection, Verification
+from intern.answering.workflow import Answerer
+from intern.app.bot import open_sandbox, run_on_discord
+from intern.conversations.posting import reply_parts, thread_name
+from intern.discord.sandbox import Sandbox
+from intern.domain import (
+    AIResult,
+    AnswerRequest,
+    Citation,
+    ConversationId,
+    Filed,
+    IndexEntry,
+    MessageId,
+    QAId,
+    Reply,
+    Skipped,
+    SourceId,
+    TopicBlock,
+    Turn,
+)
+from intern.errors import SourceError
+from intern.indexing.catalogue import Catalogue
+from intern.indexing.prompts import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
+from intern.indexing.refresh import Refreshed, refresh_sources
+from intern.knowledge.archive import Archive
+from intern.knowledge.decisions import DecisionLog
+from intern.knowledge.indices import format_index, is_source_id, parse_index, read_index
+from intern.knowledge.sources import SourceFolder
+from intern.knowledge.topics import TopicLibrary
+from intern.settings import load_settings
+from intern.text.slugs import topic_name
+from tests.answering.shelf import Shelf
+from tests.double.discord import DiscordDouble
+from tests.double.world import Message
+from tests.endpoint_double import endpoint_double, prompt_of, text_of
+from tests.eval.hostile import STRINGS, Attack, attacks, strings
+from tests.eval.links import uncited
+from tests.fakes import HandClock, ScriptedModel
+from tests.samples import START, answer_request, capture, message
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not STRINGS.is_file(), reason="needs the hostile strings, which are not part of the project"),
+]
+
+FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
+
+
+# What any reply must keep.
+
+
+def faults_of(parts: Sequence[str], whole: str, cited: Collection[str] = ()) -> Iterator[str]:
+    """What is wrong with the messages of one reply, in words that quote nothing."""
+    if not parts:
+        yield "nothing to post"
+    for part in parts:
+        if not part.strip():
+            yield "blank"
+        if len(part) > 2000:
+            yield "too long"
+        if uncited(part, cited):
+            yield "a link that was not cited"
+        # A fence whose last line says more is one that `split_message` does not know.
+        if (
+            fences_in(part) % 2
+            and not fences_in(whole) % 2
+            and not re.search(r"^ *```\S*[ \t]+\S", whole, re.MULTILINE)
+        ):
+            yield "an open fence"
+
+
+def fences_in(text: str) -> int:
+    return len(re.findall(r"^[ \t]*```", text, re.MULTILINE))
+
+
+def name_faults(name: str) -> Iterator[str]:
+    """What is wrong with a thread's name."""
+    if not 1 <= len(name.strip()) <= len(name) <= 100 or len(name.encode("utf-16-le")) > 200:
+        yield "its length"
+    if re.search(r"[\x00-\x1f\x7f\u0085\u2028\u2029]", name):
+        yield "more than one line"
+    if re.search(r"<(?:@[!&]?\d+|#\d+|/[^<>]+:\d+|t:-?\d+|a?:\w+:\d+|id:\w+)|@everyone|@here", name):
+        yield "a mention"
+
+
+def replied(text: str, *citations: Citation) -> Reply:
+    return Reply(question=message("Why?"), target="new_thread", text=text, citations=citations)
+
+
+def rows_with(find: Callable[[str], Iterable[str]]) -> list[tuple[str, str]]:
+    """The rows that have a string in which something is found, and what."""
+    return sorted({(attack.id, fault) for attack in attacks() for string in attack.strings for fault in find(string)})
+
+
+def tangles() -> Iterator[str]:
+    """The strings joined at random by what opens and closes markup, some longer than a message."""
+    random = Random(20150101)
+    joints = ["\n", "\n\n", " ", "\n> ", "\n- ", "\n# ", " ` ", " ``` ", "\n```\n", " ** ", " _ ", "||", "[", "](", ")"]
+    for _ in range(400):
+        yield "".join(random.choice(strings()) + random.choice(joints) for _ in range(random.randint(2, 12)))
+
+
+def test_no_string_becomes_a_reply_that_links_is_blank_or_too_long() -> None:
+    assert len(attacks()) > 400
+    assert rows_with(lambda string: faults_of(reply_parts(replied(string, FAQ)), string)) == []
+
+
+def test_no_string_does_so_as_the_name_of_a_source() -> None:
+    def faults(string: str) -> Iterator[str]:
+        source = Citation(source_id=SourceId(f"kb:{string}"), title=string)
+        return faults_of(reply_parts(replied("Run it.", source)), "")
+
+    assert rows_with(faults) == []
+
+
+def test_no_tangle_of_strings_does_so() -> None:
+    found = {fault for tangle in tangles() for fault in faults_of(reply_parts(replied(tangle, FAQ)), tangle)}
+    assert found == set()
+
+
+def test_a_link_passes_unharmed_where_its_page_is_cited_and_nowhere_else() -> None:
+    def faults(attack: Attack) -> Iterator[str]:
+        page = attack.text
+        cited_page = Citation(source_id=SourceId(f"kb:{page}"), title="Page", url=page)
+        cited = reply_parts(replied(f"It is all here: {page}", cited_page))
+        other = reply_parts(replied(f"It is all here: {page}", FAQ))
+        if any(page not in uncited(part) for part in cited) or cited[0].count(page) != 2:
+            yield "harmed"
+        yield from faults_of(cited, "", [page])
+        yield from faults_of(other, "")
+
+    assert [(attack.id, fault) for attack in attacks() if attack.is_benign for fault in faults(attack)] == []
+
+
+def test_every_thread_named_after_a_string_has_an_honest_name() -> None:
+    assert rows_with(lambda string: name_faults(thread_name(string))) == []
+    assert {fault for tangle in tangles() for fault in name_faults(thread_name(tangle))} == set()
+
+
+@pytest.mark.parametrize(
+    "question", ["@@everyone", "@\u200beveryone", "<\u200b@123>", "<<@1>@2>", "@here@here", "<@@here1>"]
+)
+def test_no_thread_s_name_is_a_mention_once_something_was_taken_out(question: str) -> None:
+    assert list(name_faults(thread_name(question))) == []
+
+
+# What the answering workflow lets through.
+
+
+async def answered(model_says: str, url: str | None = None) -> AIResult:
+    """What becomes of an answer that is the string, from a document that is the string, to a question that is it."""
+    source = f"kb:{url}" if url else "kb:notes.md"
+    model = ScriptedModel()
+    model.always(GATE, GateDecision(is_question=True, is_answerable=True))
+    model.always(SELECT, Selection(selected_source_ids=(source, model_says)))
+    model.always(ANSWER, Draft(answer=model_says, citations=(source, model_says)))
+    model.always(VERIFY, Verification(is_good_enough=True))
+    shelf = Shelf({source: model_says}, urls={source: url} if url else {})
+    request = answer_request(message(model_says), addressed=True)
+    options = AnsweringOptions(max_answer_chars=10_000, max_source_chars=10_000)
+    return await Answerer(model, shelf, options).answer(request.conversation, request.context, addressed=True)
+
+
+async def test_what_the_workflow_lets_through_is_fit_to_post() -> None:
+    faults: list[tuple[str, str]] = []
+    silent = 0
+    for attack in attacks():
+        for string in attack.strings:
+            result = await answered(string)
+            if not result.should_reply:
+                silent += 1
+                continue
+            assert [citation.source_id for citation in result.citations] == ["kb:notes.md"]
+            parts = reply_parts(replied(result.reply_text or "", *result.citations))
+            faults += [(attack.id, fault) for fault in faults_of(parts, string)]
+    assert faults == []
+    assert silent < 0.05 * len(attacks())
+
+
+async def test_honest_links_come_through_the_workflow() -> None:
+    for attack in attacks():
+        if attack.is_benign:
+            result = await answered(attack.text, url=attack.text)
+            parts = reply_parts(replied(result.reply_text or "", *result.citations))
+            harmed = any(attack.text not in part for part in parts)
+            assert result.should_reply, attack.id
+            assert not harmed, attack.id
+
+
+# The whole bot.
+
+
+class Parrot:
+    """A model that says yes to everything, and answers case n with the nth few strings out of the document with them.
+
+    A few at a time, for each question costs four calls over a socket.
+    """
+
+    FEW = 6
+    SHELF = 3  # cases to a document
+
+    def __init__(self, extra: str = "") -> None:
+        self.cases = ceil(len(strings()) / self.FEW)
+        self._extra = extra
+
+    def says(self, n: int) -> str:
+        return "\n\n".join(strings()[n * self.FEW : (n + 1) * self.FEW]) + self._extra
+
+    def question(self, n: int) -> str:
+        return f"{self.says(n)} (case {n})?"
+
+    def write(self, folder: Path) -> None:
+        """The documents that it answers from, so that its links stand in what it cites."""
+        folder.mkdir(parents=True)
+        for first in range(0, self.cases, self.SHELF):
+            text = "\n\n".join(map(self.says, range(first, min(first + self.SHELF, self.cases))))
+            (folder / f"{first // self.SHELF}.md").write_text(f"# Notes\n\n{text}\n", encoding="utf-8", newline="")
+
+    def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
+        given = text_of(body, "user")
+        cases: list[str] = re.findall(r"\(case (\d+)\)", given)
+        n = int(cases[-1]) if cases else 0
+        source = f"kb:{n // self.SHELF}.md"
+        replies: dict[str, dict[str, Any]] = {
+            "gate": {"is_question": True, "is_answerable": True, "rewrite_query": None, "reason": ""},
+            "select": {"selected_source_ids": [source]},
+            "answer": {"answer": self.says(n), "citations": [source]},
+            "verify": {"is_good_enough": True, "issues": [], "suggested_fix": None},
+            "summarize_source": {"description": "\n\n".join(strings()[len(given) % 50 :: 50])},
+        }
+        return replies[prompt_of(body)]
+
+
+def settings_for(folder: Path, base_url: str, **discord: Any) -> Any:
+    return load_settings(
+        environ={},
+        overrides={
+            "data": {"dir": str(folder)},
+            "llm": {"base_url": base_url, "model": "parrot"},
+            "ai": {"max_answer_chars": 10_000, "max_source_chars": 100_000, "max_index_chars": 100_000},
+            "discord": {"message_batch_wait_seconds": 0, **discord},
+            "kb": {"settle_seconds": 0},
+        },
+    )
+
+
+class Waiting(Witness):
+    """Lets a test wait until the index stands and every question had its end."""
+
+    def __init__(self) -> None:
+        self.ended: set[str] = set()
+        self.silences: list[str] = []
+        self._changed = Event()
+        self._indexed = Event()
+
+    async def until_indexed(self) -> None:
+        await self._indexed.wait()
+
+    async def until_ended(self, questions: Collection[str]) -> None:
+        while not self.ended.issuperset(questions):
+            await self._changed.wait()
+
+    def _end(self, question_id: str) -> None:
+        self.ended.add(question_id)
+        self._changed.set()
+        self._changed = Event()
+
+    def answered(self, request: AnswerRequest, result: AIResult) -> None:
+        super().answered(request, result)
+        if not result.should_reply:
+            self.silences.append(result.reason)
+            self._end(request.batch.last.id)
+
+    def posted(self, reply: Reply, outcome: str) -> None:
+        super().posted(reply, outcome)
+        self._end(reply.question.id)
+
+    def indexed(self, refreshed: Refreshed) -> None:
+        super().indexed(refreshed)
+        self._indexed.set()
+
+
+AT_A_TIME = 16  # as many as the responder has in work
+
+
+async def test_the_whole_bot_posts_no_string_that_breaks_a_promise(tmp_path: Path, anyio_backend: str) -> None:
+    parrot, clock, witness = Parrot(), HandClock(), Waiting()
+    sandbox = Sandbox(clock)
+    parrot.write(tmp_path / "knowledge-base" / "sources")
+    # Each case once, on one backend or the other.
+    cases = range(anyio_backend == "trio", parrot.cases, 2)
+    asked: dict[MessageId, int] = {}
+    with endpoint_double(parrot) as endpoint, fail_after(60):
+        async with open_sandbox(settings_for(tmp_path, endpoint.base_url), sandbox, witness=witness, clock=clock):
+            await witness.until_indexed()
+            for start in range(0, len(cases), AT_A_TIME):
+                said = {sandbox.say(f"user{n}", parrot.question(n)).id: n for n in cases[start : start + AT_A_TIME]}
+                asked |= said
+                await witness.until_ended(said)
+
+    faults: list[tuple[int, str]] = []
+    threads = sandbox.threads(sandbox.general)
+    for thread in threads:
+        n = asked[MessageId(thread.id)]
+        parts = [said.text for said in sandbox.messages(thread.id)]
+        faults += [(n, fault) for fault in (*faults_of(parts, parrot.says(n)), *name_faults(thread.name))]
+    assert faults == []
+    assert len(threads) + len(witness.silences) == len(asked) == len(cases)
+    assert len(witness.silences) < 0.1 * len(asked), witness.silences
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_nothing_pings_when_the_strings_mention_everybody(tmp_path: Path) -> None:
+    async with DiscordDouble() as discord:
+        pings = f" {discord.bob.mention} <@!{discord.tess.id}> <@&{discord.team_role.id}> @everyone @here"
+        parrot, stop, witness = Parrot(pings), Event(), Waiting()
+        parrot.write(tmp_path / "knowledge-base" / "sources")
+        asked: list[Message] = []
+        sample = [n for n in range(0, parrot.cases, 10) if (await answered(parrot.says(n))).should_reply]
+        with endpoint_double(parrot) as endpoint, fail_after(30):
+            door = {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]}
+            settings = settings_for(tmp_path, endpoint.base_url, **door)
+            async with open_sandbox(settings, Sandbox(HandClock()), witness=witness):
+                await witness.until_indexed()
+            async with create_task_group() as tg:
+                tg.start_soon(partial(run_on_discord, settings, stop=stop))
+                await discord.wait_ready()
+                for n in sample:
+                    member = discord.world.new_member(f"member{n}")
+                    asked.append(await discord.say(member, f"{parrot.question(n)} {discord.bot.mention}"))
+                for question in asked:
+                    await discord.wait_for_answer(question)
+                stop.set()
+
+        bodies = [request.body for request in discord.requests if request.method in {"POST", "PATCH"}]
+        said = [body for body in bodies if "content" in (body or {})]
+        assert len(said) >= len(asked) > 10
+        assert [body["allowed_mentions"].get("parse") for body in said] == [[]] * len(said)
+        named = [body["allowed_mentions"].get(kind) for body in said for kind in ("users", "roles", "replied_user")]
+        assert not any(named)
+        assert all(body["flags"] & 4 for body in said)
+        assert not any(post.mentions or post.mention_roles or post.mention_everyone for post in discord.said_by_bot())
+        assert [fault for thread in discord.threads() for fault in name_faults(thread.name)] == []
+
+
+# What is kept on disk.
+
+
+def test_archive_and_topics_give_back_every_string_exactly(tmp_path: Path) -> None:
+    archive, library = Archive(tmp_path / "raw", clock=HandClock()), TopicLibrary(tmp_path / "topics")
+    pairs = [archive.append(capture(string, string[::-1], n=n)) for n, string in enumerate(strings())]
+    name = topic_name("hostile")
+    for pair in pairs[::20]:
+        library.update(name, block_of(pair.qa_id, pair.timestamp, pair.turns))
+
+    read_again = list(Archive(tmp_path / "raw").after(None))
+    same = read_again == pairs
+    assert same
+    assert len(list((tmp_path / "raw").iterdir())) == 1
+    held = TopicLibrary(tmp_path / "topics").read(name)
+    assert [block.qa_id for block in held] == [pair.qa_id for pair in pairs[::20]]
+    same = [block.turns for block in held] == [pair.turns for pair in pairs[::20]]
+    assert same
+
+
+def test_one_conversation_of_all_strings_is_one_block(tmp_path: Path) -> None:
+    turns = tuple(Turn("Team" if n % 2 else "User", string) for n, string in enumerate(strings()))
+    library, name = TopicLibrary(tmp_path), topic_name("hostile")
+    library.update(name, block_of(QAId("qa_20260201_031056"), START, turns))
+    [block] = TopicLibrary(tmp_path).read(name)
+    same = block.turns == turns
+    assert same
+
+
+def block_of(qa_id: QAId, at: Any, turns: tuple[Turn, ...]) -> TopicBlock:
+    return TopicBlock(qa_id=qa_id, timestamp=at, turns=turns, conversation_id=ConversationId("reply_1"), answered_at=at)
+
+
+def test_every_string_is_a_slug_or_no_topic(tmp_path: Path) -> None:
+    library = TopicLibrary(tmp_path / "topics")
+    for n, string in enumerate(strings()):
+        try:
+            name = topic_name(string)
+        except ValueError:
+            continue
+        at = START + timedelta(seconds=n)
+        library.update(name, block_of(QAId(f"qa_{at:%Y%m%d_%H%M%S}"), at, (Turn("User", "a"), Turn("Team", "b"))))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 100
+    strange = [path for path in files if not re.fullmatch(r"[a-z0-9-]{1,64}\.txt", path.name)]
+    assert len(strange) == 0
+    assert {path.parent for path in files} == {tmp_path / "topics"}
+
+
+def test_a_string_as_reason_keeps_to_its_decision(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    for string in strings()[::4]:
+        log.append(Skipped(qa_id=QAId("qa_20260201_031056"), at=START, reason=string))
+    log.append(Filed(qa_id=QAId("qa_20260201_031057"), at=START, topic=topic_name("last")))
+    reasons = [decision.reason for decision in DecisionLog(tmp_path / "decisions.jsonl").all()]
+    same = reasons == [*strings()[::4], ""]
+    assert same
+
+
+def test_no_string_forges_an_entry_of_an_index() -> None:
+    forgery = "\n\nkb:forged.md\nForged.\n\n"
+    honest = [IndexEntry(SourceId(f"kb:{n}.md"), string + forgery + string) for n, string in enumerate(strings())]
+    told = parse_index(format_index(honest))
+    assert sorted(entry.source_id for entry in told) == sorted(entry.source_id for entry in honest)
+    named = [IndexEntry(SourceId(f"kb:{string}"), "About it.") for string in strings()]
+    same = {entry.source_id for entry in parse_index(format_index(named))} == {
+        entry.source_id for entry in named if is_source_id(entry.source_id)
+    }
+    assert same
+
+
+async def test_files_named_by_strings_are_indexed_as_what_they_are_or_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    made = 0
+    for string in strings():
+        name = f"{string}.md".encode()
+        if b"/" not in name and len(name) <= 255:
+            (folder / name.decode()).write_text(string, encoding="utf-8")
+            made += 1
+    scan = SourceFolder(folder, 10_000).scan()
+    assert len(scan.files) + len(scan.skipped) == made > 250
+
+    def described(given: SummarizeIn) -> SummarizeOut:
+        return SummarizeOut(description=f"--- QA ---\n\nkb:forged.md\n{given.source_id}\n\nteam:forged.txt\nIt is.")
+
+    model = ScriptedModel()
+    model.always(SUMMARIZE_SOURCE, described)
+    catalogue = Catalogue(cache_path=tmp_path / "cache.json", index_path=tmp_path / "index.txt", clock=HandClock())
+    await refresh_sources(model, SourceFolder(folder, 10_000), catalogue, clock=HandClock())
+    listed = {entry.source_id for entry in read_index(tmp_path / "index.txt")}
+    same = listed == {f"kb:{file.rel_path}" for file in scan.files}
+    assert same
+
+
+def test_no_string_as_a_path_is_read_from_outside_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "sources" / "below").mkdir(parents=True)
+    (tmp_path / "secret.md").write_text("secret")
+    folder = SourceFolder(tmp_path / "sources" / "below", 10_000)
+    read: list[str] = []
+    for string in (*strings(), "../../secret.md", str(tmp_path / "secret.md"), "..\\..\\secret.md"):
+        for path in (string, f"{string}.md", f"{string}/../../secret.md"):
+            try:
+                folder.read(path)
+            except SourceError:
+                continue
+            read.append(path)
+    assert len(read) == 0

@@ -1,0 +1,49 @@
+"""Time that leaps when a test says so, on both backends. In between it runs as ever, so threads and files keep up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import trio.lowlevel
+from anyio import wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
+from anyio.to_thread import current_default_thread_limiter
+from sniffio import current_async_library
+from trio.testing import MockClock
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """asyncio's own loop, some seconds ahead."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def leaping(backend: str) -> tuple[str, dict[str, Any]]:
+    """The backend for `anyio_backend`, with a clock that can `leap`."""
+    return (backend, {"loop_factory": LeapingLoop} if backend == "asyncio" else {"clock": MockClock(rate=1.0)})
+
+
+async def leap(seconds: float) -> None:
+    """Now it is so much later, and whoever waited for that is awake."""
+    if current_async_library() == "asyncio":
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, LeapingLoop)
+        loop.ahead += seconds
+    else:
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock)
+        clock.jump(seconds)
+    for _ in range(3):  # the loop looks at its clock, and wakes who is due, between two steps of ours
+        await checkpoint()
+
+
+async def all_quiet() -> None:
+    """Until every task waits for another one, or for a time, and no thread is at work."""
+    quiet = 0
+    while quiet < 2:  # a thread that ends has a task that goes on
+        await wait_all_tasks_blocked()
+        quiet = quiet + 1 if current_default_thread_limiter().borrowed_tokens == 0 else 0

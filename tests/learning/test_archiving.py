@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn
+from intern.errors import ConfigError
+from intern.knowledge.archive import Archive
+from intern.learning.archiving import Archivist
+from tests.fakes import HandClock
+from tests.learning.pairs import NOON
+
+pytestmark = pytest.mark.anyio
+
+Said = dict[str, Turn]
+
+
+def user(text: str) -> Turn:
+    return Turn("User", text)
+
+
+def team(text: str) -> Turn:
+    return Turn("Team", text)
+
+
+class Desk:
+    """An archivist, its archive, and what was withdrawn."""
+
+    def __init__(self, folder: Path, *, mask: bool = True) -> None:
+        self.archive = Archive(folder, clock=HandClock())
+        self.withdrawn: set[str] = set()
+        self._archivist = Archivist(self.archive, mask=mask, is_withdrawn=lambda each: each in self.withdrawn)
+
+    async def keep(
+        self, conversation: str = "thread_1", *, answered_at: datetime = NOON, **said: Turn
+    ) -> CapturedPair | None:
+        """Messages by their ids, each behind an underscore."""
+        return await self.archived(
+            Capture(
+                conversation_id=ConversationId(conversation),
+                turns=tuple(said.values()),
+                message_ids=tuple(MessageId(each.removeprefix("_")) for each in said),
+                answered_at=answered_at,
+            )
+        )
+
+    async def archived(self, capture: Capture) -> CapturedPair | None:
+        with fail_after(5):
+            return await self._archivist.keep(capture)
+
+
+def held(pair: CapturedPair | None) -> Said:
+    assert pair is not None
+    return dict(zip(pair.message_ids, pair.turns, strict=True))
+
+
+def all_text_in(folder: Path) -> str:
+    return "".join(file.read_text() for file in folder.rglob("*.txt"))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+async def test_a_capture_joins_what_its_conversation_held(desk: Desk) -> None:
+    first = await desk.keep(_1=user("How?"), _2=team("So."))
+    joined = await desk.keep(_1=user("How?"), _3=team("And so."))
+
+    assert first is not None
+    assert held(joined) == {"1": user("How?"), "2": team("So."), "3": team("And so.")}
+    assert joined is not None
+    assert joined.replaces == first.qa_id
+    assert await desk.keep(_1=user("How?"), _2=team("So.")) is None
+
+
+async def test_an_edited_message_comes_by_itself_and_its_newer_text_wins(desk: Desk) -> None:
+    first = await desk.keep(_1=user("How?"), _2=team("So."))
+    edited = await desk.keep(_2=team("So, but slowly."))
+
+    assert held(edited) == {"1": user("How?"), "2": team("So, but slowly.")}
+    assert edited is not None
+    assert first is not None
+    assert edited.replaces == first.qa_id
+    assert edited.answered_at == first.answered_at
+    assert await desk.keep(_2=team("So, but slowly.")) is None
+
+
+async def test_a_withdrawn_message_is_not_archived_again(desk: Desk) -> None:
+    await desk.keep(_1=user("How?"), _2=team("So."), _3=team("My secret."))
+    desk.withdrawn.add("3")
+
+    assert await desk.keep(_1=user("How?"), _2=team("So."), _3=team("My secret.")) is None
+    assert held(await desk.keep(_4=team("And so."))) == {"1": user("How?"), "2": team("So."), "4": team("And so.")}
+
+
+async def test_a_delete_that_came_before_the_capture_was_kept_still_wins(desk: Desk) -> None:
+    desk.withdrawn.add("2")
+    assert await desk.keep(_1=user("How?"), _2=team("So.")) is None
+    assert len(desk.archive) == 0
+    assert held(await desk.keep(_1=user("How?"), _2=team("So."), _3=team("Thus."))) == {
+        "1": user("How?"),
+        "3": team("Thus."),
+    }
+
+
+async def test_a_conversation_that_lost_its_only_question_is_not_kept_until_somebody_asks_again(desk: Desk) -> None:
+    await desk.keep(_1=user("How?"), _2=team("So."))
+    desk.withdrawn.add("1")
+
+    assert await desk.keep(_2=team("So, but slowly.")) is None
+    again = await desk.keep(_2=team("So, but slowly."), _3=user("Why?"), _4=team("Thus."))
+    assert held(again) == {"2": team("So, but slowly."), "3": user("Why?"), "4": team("Thus.")}
+
+
+async def test_an_edit_of_what_was_never_kept_is_no_conversation(desk: Desk) -> None:
+    assert await desk.keep(_1=user("How?")) is None
+    assert len(desk.archive) == 0
+
+
+async def test_a_message_of_two_conversations_is_edited_in_the_one_that_is_named(desk: Desk) -> None:
+    await desk.keep("thread_1", _1=user("How?"), _2=team("So."))
+    await desk.keep("thread_5", _5=user("Why?"), _6=team("Thus."))
+    await desk.keep("thread_5", _1=user("How?"), _5=user("Why?"), _6=team("Thus."))
+
+    assert held(await desk.keep("thread_5", _1=user("How now?"))) == {
+        "1": user("How now?"),
+        "5": user("Why?"),
+        "6": team("Thus."),
+    }
+    assert held(await desk.keep("thread_1", _1=user("How now?"))) == {"1": user("How now?"), "2": team("So.")}
+    # A conversation that nobody knows joins the one that its first known message stands in.
+    joined = await desk.keep("reply_6", _6=team("Thus."), _7=team("And thus."))
+    assert joined is not None
+    assert joined.conversation_id == "thread_5"
+
+
+async def test_where_turns_and_ids_do_not_match_the_newer_capture_wins_and_an_edit_alone_is_not_enough(
+    desk: Desk,
+) -> None:
+    desk.archive.append(
+        Capture(
+            conversation_id=ConversationId("thread_1"),
+            turns=(user("How?"), team("So."), team("And so.")),
+            message_ids=(MessageId("1"), MessageId("2")),
+            answered_at=NOON,
+        )
+    )
+    assert await desk.keep(_2=team("Thus.")) is None
+    assert held(await desk.keep(_1=user("How?"), _2=team("Thus."))) == {"1": user("How?"), "2": team("Thus.")}
+
+
+async def test_secrets_are_masked_in_an_edit_too(desk: Desk) -> None:
+    await desk.keep(_1=user("How?"), _2=team("So."))
+    edited = await desk.keep(_2=team("Use ghp_" + "a1B2" * 9 + " for it."))
+    assert "ghp_" not in held(edited)["2"].text
+
+
+TOKEN = "ghp_" + "a1B2" * 9
+
+
+@pytest.mark.parametrize("mask", [True, False])
+async def test_secrets_are_masked_on_disk_unless_the_operator_wants_them(tmp_path: Path, *, mask: bool) -> None:
+    desk = Desk(tmp_path, mask=mask)
+    with capture_logs() as logs:
+        pair = await desk.keep(_1=user(f"Why is {TOKEN} refused?"), _2=team(f"Revoke {TOKEN} first."))
+
+    on_disk = all_text_in(tmp_path)
+    assert on_disk.count(TOKEN) == (0 if mask else 2)
+    assert on_disk.count("[masked ") == (2 if mask else 0)
+    assert [TOKEN in turn.text for turn in held(pair).values()] == [not mask] * 2
+    told = [log for log in logs if log["event"] == "secrets_masked"]
+    assert len(told) == int(mask)
+    assert TOKEN not in str(told)
+
+
+async def test_a_union_is_in_the_order_of_its_messages_whatever_order_they_came_in(desk: Desk) -> None:
+    await desk.keep(_10=user("How?"), _30=team("So."), answered_at=NOON + timedelta(days=1))
+    # As text, 9 would come last.
+    joined = await desk.keep(_20=user("Really?"), _9=user("Hello."), answered_at=NOON)
+
+    assert joined is not None
+    assert joined.message_ids == ("9", "10", "20", "30")
+    assert [turn.text for turn in joined.turns] == ["Hello.", "How?", "Really?", "So."]
+    assert joined.answered_at == NOON + timedelta(days=1)
+
+
+async def test_a_message_keeps_its_conversation_as_its_reply_chain_grows(desk: Desk) -> None:
+    first = await desk.keep("reply_2", _1=user("How?"), _2=team("So."))
+    grown = await desk.keep("reply_4", _2=team("So."), _3=user("Why?"), _4=team("Thus."))
+    longer = await desk.keep("reply_5", _4=team("Thus."), _5=team("And thus."))
+
+    assert first is not None
+    assert grown is not None
+    assert longer is not None
+    assert {first.conversation_id, grown.conversation_id, longer.conversation_id} == {"reply_2"}
+    assert (grown.replaces, longer.replaces) == (first.qa_id, grown.qa_id)
+    assert longer.message_ids == ("1", "2", "3", "4", "5")
+    apart = await desk.keep("reply_7", _6=user("How?"), _7=team("So."))
+    assert apart is not None
+    assert (apart.conversation_id, apart.replaces) == ("reply_7", None)
+
+
+GOOD = Capture(
+    conversation_id=ConversationId("thread_1"),
+    turns=(user("How?"), team("So.")),
+    message_ids=(MessageId("1"), MessageId("2")),
+    answered_at=NOON,
+)
+
+
+BROKEN = [
+    replace(GOOD, message_ids=(MessageId("1"), MessageId("2\nid: forged"))),
+    replace(GOOD, message_ids=(MessageId("1"),)),
+    replace(GOOD, answered_at=NOON.replace(tzinfo=None)),
+]
+
+
+OTHERWISE = replace(GOOD, turns=(user("How?"), team("Otherwise.")))
+
+
+@pytest.mark.parametrize(
+    ("broken", "before"),
+    [
+        (replace(GOOD, conversation_id=ConversationId("thread_1\n--- QA ---")), ()),
+        *((broken, ()) for broken in BROKEN),
+        *((broken, (OTHERWISE,)) for broken in BROKEN),
+    ],
+)
+async def test_what_no_archive_can_hold_is_wrong_use_and_leaves_the_archive_alone(
+    desk: Desk, broken: Capture, before: tuple[Capture, ...]
+) -> None:
+    for each in before:
+        await desk.archived(each)
+    with pytest.raises(ConfigError, match="cannot be archived") as refused:
+        await desk.archived(broken)
+
+    assert refused.value.exit_code == 2
+    assert len(desk.archive) == len(before)
+    assert held(await desk.archived(GOOD)) == {"1": user("How?"), "2": team("So.")}

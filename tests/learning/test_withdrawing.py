@@ -1,0 +1,437 @@
+"""A message that its author deleted teaches nothing, whatever came first and wherever the process was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import fail_after
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from intern.domain import (
+    Capture,
+    CapturedPair,
+    ConversationId,
+    Filed,
+    Filing,
+    MessageId,
+    PairDecision,
+    Removed,
+    Replaced,
+    Skip,
+    Speaker,
+    Topic,
+    TopicBlock,
+    TopicName,
+    Turn,
+    Withdrawn,
+)
+from intern.errors import KnowledgeError
+from intern.knowledge.archive import Archive
+from intern.knowledge.decisions import read_state
+from intern.knowledge.files import FileLayer
+from intern.knowledge.topics import TopicLibrary
+from intern.learning.archiving import Archivist
+from intern.learning.filing import Tally, catch_up
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
+from intern.learning.regenerating import regenerate
+from tests.learning.pairs import NOON, KilledError, KillingLayer, Team
+
+pytestmark = pytest.mark.anyio
+
+NODES = TopicName("nodes")
+KEEP = IntegrateOut(skip=False, remove_ids=())
+
+_SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
+
+
+class Folder(Team):
+    """A team's folder whose captures name each message: `q` asks, `a` answers, with a number behind."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.model.always(INTEGRATE, KEEP)
+
+    def open(self, files: FileLayer | None = None) -> None:
+        super().open(files)
+        self.archivist = Archivist(self.archive, mask=True, is_withdrawn=self.decisions.is_withdrawn)
+
+    async def captured(self, *said: str, conversation: str = "thread_1") -> CapturedPair | None:
+        """Keep messages such as `q1` or `a2: new text`."""
+        self.clock.turn(seconds=1)
+        named = [text.partition(": ")[::2] for text in said]
+        return await self.archivist.keep(
+            Capture(
+                conversation_id=ConversationId(conversation),
+                turns=tuple(Turn(_SPEAKERS[name[0]], text or name) for name, text in named),
+                message_ids=tuple(MessageId(name[1:]) for name, _ in named),
+                answered_at=NOON,
+            )
+        )
+
+    async def filed(self, pair: CapturedPair | None) -> PairDecision:
+        assert pair is not None
+        return await self.filer.file(Filing(pair=pair, choice=Topic(name=NODES)))
+
+    async def withdraw(self, *ids: str) -> None:
+        await self.filer.withdraw([MessageId(each) for each in ids])
+
+    async def clear(self) -> tuple[TopicName, ...]:
+        return await self.filer.clear_withdrawn(self.archive)
+
+    def held(self) -> list[list[str]]:
+        """What the blocks of all topics say."""
+        return held_in(self.topics_dir)
+
+
+def held_in(folder: Path) -> list[list[str]]:
+    library = TopicLibrary(folder)
+    return [[turn.text for turn in block.turns] for name in library.names() for block in library.read(name)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+async def test_a_deleted_answer_leaves_the_block_and_the_rest_of_it_stays(folder: Folder) -> None:
+    pair = await folder.captured("q1", "a2", "a3")
+    with fail_after(5):
+        await folder.filed(pair)
+        await folder.withdraw("2")
+        assert await folder.clear() == ("nodes",)
+
+    assert folder.held() == [["q1", "a3"]]
+    assert pair is not None
+    assert isinstance(folder.decisions.of(pair.qa_id), Filed)
+    [block] = folder.topics.read(NODES)
+    assert (block.qa_id, block.answered_at) == (pair.qa_id, pair.answered_at)
+    assert folder.archive.get(pair.qa_id) == pair  # never rewritten
+
+
+@pytest.mark.parametrize("gone", ["1", "2"])
+async def test_without_its_only_question_or_its_only_answer_the_block_goes_and_the_decisions_say_so(
+    folder: Folder, gone: str
+) -> None:
+    pair = await folder.captured("q1", "a2")
+    await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
+    with fail_after(5):
+        await folder.filed(pair)
+        await folder.withdraw(gone)
+        assert await folder.clear() == ("nodes",)
+
+    assert folder.held() == [["q8", "a9"]]
+    withdrawn, removed = list(folder.decisions.all())[-2:]
+    assert withdrawn == Withdrawn(message_ids=(MessageId(gone),), reason="deleted on Discord", at=folder.clock.now())
+    assert pair is not None
+    assert isinstance(removed, Removed)
+    assert removed.qa_id == pair.qa_id
+    assert await folder.filed(pair) == removed  # a replay does not bring it back
+
+
+async def test_a_topic_whose_last_block_goes_is_gone(folder: Folder) -> None:
+    await folder.filed(await folder.captured("q1", "a2"))
+    await folder.withdraw("1", "2")
+    assert await folder.clear() == ("nodes",)
+    assert folder.topics.names() == ()
+
+
+async def test_a_delete_that_arrives_before_the_pair_is_filed_still_wins(folder: Folder) -> None:
+    pair = await folder.captured("q1", "a2", "a3")
+    await folder.withdraw("2")
+    assert await folder.clear() == ()
+    await folder.filed(pair)
+    assert folder.held() == [["q1", "a3"]]
+
+
+async def test_a_delete_that_arrives_while_the_model_is_thinking_still_wins(folder: Folder) -> None:
+    await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
+
+    async def deleted_meanwhile(given: IntegrateIn) -> IntegrateOut:
+        assert "a2" in given.pair
+        await folder.withdraw("2")
+        return KEEP
+
+    folder.model.next(INTEGRATE, deleted_meanwhile)
+    with fail_after(5):
+        decision = await folder.filed(await folder.captured("q1", "a2"))
+    assert isinstance(decision, Removed)
+    assert folder.held() == [["q8", "a9"]]
+
+
+async def test_no_model_sees_what_was_withdrawn_and_none_is_asked_about_what_is_left_of_nothing(folder: Folder) -> None:
+    await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
+    seen: list[CapturedPair] = []
+
+    async def choose(pair: CapturedPair) -> Topic | Skip:
+        seen.append(pair)
+        return Topic(name=NODES)
+
+    last = folder.decisions.cursor()
+    await folder.captured("q1", "a2", "a3")
+    await folder.captured("q5", "a6", conversation="thread_5")
+    await folder.withdraw("2", "6")
+    with fail_after(5):
+        tally = await catch_up(folder.archive, last, filer=folder.filer, choose=choose)
+
+    assert tally == Tally(filed=1, removed=1)
+    assert [[turn.text for turn in pair.turns] for pair in seen] == [["q1", "a3"]]
+    [given] = folder.model.calls(INTEGRATE)
+    assert "a2" not in given.pair
+    assert read_state(folder.state_path) == folder.decisions.cursor()
+
+
+async def test_a_fuller_pair_of_which_nothing_is_left_takes_its_older_block_along(folder: Folder) -> None:
+    first = await folder.captured("q1", "a2")
+    await folder.filed(first)
+    fuller = await folder.captured("q1", "a2", "a3")
+    await folder.withdraw("1")  # and killed before the topics are cleared
+    with fail_after(5):
+        assert isinstance(await folder.filed(fuller), Removed)
+
+    assert folder.held() == []
+    assert first is not None
+    assert isinstance(folder.decisions.of(first.qa_id), Replaced)
+
+
+async def test_an_edit_of_a_filed_answer_shows_in_its_topic(folder: Folder) -> None:
+    first = await folder.captured("q1", "a2: old")
+    await folder.filed(first)
+    edited = await folder.captured("a2: new")
+    with fail_after(5):
+        assert isinstance(await folder.filed(edited), Filed)
+    assert folder.held() == [["q1", "new"]]
+    assert first is not None
+    assert isinstance(folder.decisions.of(first.qa_id), Replaced)
+
+
+async def test_a_message_that_was_edited_to_nothing_teaches_nothing_until_it_says_something_again(
+    folder: Folder,
+) -> None:
+    await folder.filed(await folder.captured("q1", "a2"))
+    emptied = await folder.captured("a2:  ")
+    await folder.filed(emptied)
+    assert folder.held() == []
+    await folder.filed(await folder.captured("a2: again"))
+    assert folder.held() == [["q1", "again"]]
+
+
+async def test_a_message_that_stands_in_two_conversations_leaves_both(folder: Folder) -> None:
+    await folder.filed(await folder.captured("q1", "a2"))
+    await folder.filed(await folder.captured("q5", "a6", conversation="thread_5"))
+    await folder.filed(await folder.captured("q1", "q5", "a6", conversation="thread_5"))
+    await folder.withdraw("1")
+    await folder.clear()
+    assert folder.held() == [["q5", "a6"]]
+
+
+async def test_a_block_that_the_archive_cannot_account_for_goes_with_its_conversation_s_deleted_message(
+    folder: Folder,
+) -> None:
+    pair = await folder.captured("q1", "a2", "a3")
+    await folder.filed(pair)
+    await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
+    [week] = (folder.topics_dir.parent / "raw").iterdir()
+    week.write_text(week.read_text().replace("User: q1", "Uxer: q1"))
+    await folder.withdraw("2")
+    await folder.clear()
+    assert folder.held() == [["q8", "a9"]]
+
+
+async def test_a_pair_from_elsewhere_that_does_not_say_whose_turn_is_whose_goes_as_a_whole(folder: Folder) -> None:
+    pair = folder.archived("q1", "a2", conversation="7", messages=3)
+    await folder.filed(pair)
+    await folder.withdraw(pair.message_ids[2])
+    await folder.clear()
+    assert folder.held() == []
+
+
+async def test_withdrawing_twice_is_recorded_once_and_concerns_nobody_else(folder: Folder) -> None:
+    await folder.filed(await folder.captured("q1", "a2", "a3"))
+    ids = [MessageId("2"), MessageId("99"), MessageId("2")]
+    assert isinstance(await folder.filer.withdraw(ids), Withdrawn)
+    assert await folder.filer.withdraw(ids) is None
+    assert await folder.clear() == ("nodes",)
+    assert await folder.clear() == ()
+    folder.open()
+    assert await folder.filer.withdraw(ids) is None
+    assert await folder.clear() == ()
+    assert [len(each.message_ids) for each in folder.decisions.all() if isinstance(each, Withdrawn)] == [2]
+
+
+async def test_a_disk_that_refuses_leaves_the_clearing_to_the_next_call(folder: Folder) -> None:
+    class Refusing(FileLayer):
+        refuse = True
+
+        def rename(self, old: Path, new: Path) -> None:
+            if self.refuse:
+                raise PermissionError(13, "Permission denied")
+            super().rename(old, new)
+
+    await folder.filed(await folder.captured("q1", "a2", "a3"))
+    layer = Refusing()
+    folder.open(layer)
+    await folder.withdraw("2")
+    with pytest.raises(KnowledgeError):
+        await folder.clear()
+    layer.refuse = False
+    assert await folder.clear() == ("nodes",)
+    assert folder.held() == [["q1", "a3"]]
+
+
+@pytest.mark.parametrize("said", [("q1", "a2", "a3"), ("q1", "a2")])
+async def test_killed_at_any_step_the_next_start_ends_where_an_undisturbed_run_does(
+    tmp_path: Path, said: tuple[str, ...]
+) -> None:
+    for steps in range(100):
+        folder = Folder(tmp_path / str(steps))
+        await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
+        pair = await folder.captured(*said)
+        assert pair is not None
+        folder.open(KillingLayer(steps))
+        killed = False
+        with fail_after(5):
+            try:
+                await folder.filed(pair)
+                await folder.withdraw("2")
+                await folder.clear()
+            except KilledError:
+                killed = True
+                folder.open()
+                recorded = folder.decisions.is_withdrawn(MessageId("2"))
+                await folder.clear()
+                await folder.filed(pair)
+                if not recorded:  # Discord's word was not on disk yet, and so was not acknowledged
+                    await folder.withdraw("2")
+                    await folder.clear()
+
+        assert folder.held() == ([["q8", "a9"], ["q1", "a3"]] if "a3" in said else [["q8", "a9"]])
+        assert isinstance(folder.decisions.of(pair.qa_id), Filed if "a3" in said else Removed)
+        if not killed:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert steps > 5
+
+
+def describe(blocks: Sequence[TopicBlock]) -> str:
+    return f"{len(blocks)} blocks"
+
+
+async def regenerated(folder: Folder) -> list[list[str]]:
+    folder.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
+    await regenerate(
+        folder.model,
+        folder.archive,
+        folder.decisions,
+        topics_dir=folder.topics_dir,
+        state_path=folder.state_path,
+        describe=describe,
+        clock=folder.clock,
+    )
+    folder.topics.reload()
+    return folder.held()
+
+
+async def test_regeneration_leaves_out_what_was_withdrawn_and_asks_no_model_about_it(folder: Folder) -> None:
+    await folder.captured("q1", "a2", "a3")
+    await folder.captured("q5", "a6", conversation="thread_5")
+    await folder.withdraw("2", "5")
+    with fail_after(5):
+        assert await regenerated(folder) == [["q1", "a3"]]
+    [asked] = folder.model.calls(CLASSIFY)
+    assert "a2" not in asked.pair
+
+
+async def test_a_shorter_version_of_a_conversation_that_lost_a_message_still_wins_by_its_newer_text(
+    folder: Folder,
+) -> None:
+    await folder.captured("q1", "a2: old", "a3")
+    await folder.withdraw("3")
+    await folder.captured("a2: new")
+    with fail_after(5):
+        assert await regenerated(folder) == [["q1", "new"]]
+
+
+async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_one(folder: Folder) -> None:
+    await folder.captured("q1", "a2", "a3")
+    await folder.captured("q5", "a6", conversation="thread_5")
+
+    async def deleted_meanwhile(_: IntegrateIn) -> IntegrateOut:
+        await folder.withdraw("2")  # its block stands in the new library already
+        return KEEP
+
+    folder.model.next(INTEGRATE, deleted_meanwhile)
+    with fail_after(5):
+        assert sorted(await regenerated(folder)) == [["q1", "a3"], ["q5", "a6"]]
+    assert isinstance(folder.decisions.of(next(iter(folder.archive.after(None))).qa_id), Filed)
+    assert await folder.clear() == ()
+
+
+# Of each of two conversations, five messages; they stand for what Discord's history says of them by then.
+_NAMES = [[f"{kind}{conversation}{n}" for n, kind in enumerate("qaqaa")] for conversation in (1, 2)]
+_ACTS = st.one_of(
+    *(st.tuples(st.just("capture"), st.lists(st.sampled_from(names), min_size=1, unique=True)) for names in _NAMES),
+    st.tuples(
+        st.sampled_from(["edit", "withdraw"]), st.lists(st.sampled_from(list(chain(*_NAMES))), min_size=1, max_size=2)
+    ),
+    st.tuples(st.sampled_from(["file", "file", "clear", "restart"]), st.just([])),
+)
+
+
+class _Life:
+    """Acts carried out on a folder, in their order."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.gone: set[str] = set()
+        self._folder = folder
+        self._texts: dict[str, str] = {}
+
+    async def go_through(self, acts: list[tuple[str, list[str]]]) -> None:
+        for act, names in [*acts, ("file", []), ("clear", [])]:
+            await getattr(self, f"_{act}")(sorted(names, key=lambda name: name[1:]))
+
+    async def _capture(self, names: list[str]) -> None:
+        said = (self._texts.get(name, name) for name in names)
+        await self._folder.captured(*said, conversation=f"thread_{names[0][1]}")
+
+    async def _edit(self, names: list[str]) -> None:
+        for name in names:
+            self._texts[name] = f"{name}: {name} v{len(self._texts)}"
+            await self._folder.captured(self._texts[name], conversation=f"thread_{name[1]}")
+
+    async def _withdraw(self, names: list[str]) -> None:
+        self.gone.update(names)
+        await self._folder.withdraw(*(name[1:] for name in names))
+
+    async def _clear(self, _: list[str]) -> None:
+        await self._folder.clear()
+
+    async def _restart(self, _: list[str]) -> None:
+        self._folder.archive = Archive(self._folder.topics_dir.parent / "raw", clock=self._folder.clock)
+        self._folder.open()
+
+    async def _file(self, _: list[str]) -> None:
+        async def choose(_: CapturedPair) -> Topic | Skip:
+            return Topic(name=NODES)
+
+        folder = self._folder
+        await catch_up(folder.archive, folder.decisions.cursor(), filer=folder.filer, choose=choose)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(acts=st.lists(_ACTS, max_size=12))
+def test_whatever_happens_in_whatever_order_live_equals_regeneration(
+    tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, list[str]]]
+) -> None:
+    folder = Folder(tmp_path_factory.mktemp("team"))
+    life = _Life(folder)
+    anyio.run(life.go_through, acts)
+    live = folder.held()
+
+    assert life.gone.isdisjoint(text.split()[0] for block in live for text in block)
+    assert len(live) <= 2
+    assert sorted(anyio.run(regenerated, folder)) == sorted(live)
