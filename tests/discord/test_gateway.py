@@ -605,7 +605,7 @@ async def test_a_cancelled_program_still_closes_the_connection() -> None:
 
 async def test_leaving_between_two_calls_of_a_dead_gateway_leaves_nothing_behind() -> None:
     discord = DeadGateway(silent=False)
-    with fail_after(5), Overheard("hikari.gateway.0", "backing off") as hikari:
+    with fail_after(20), Overheard("hikari.gateway.0", "backing off") as hikari:
         async with discord.open(), nothing_left_behind(), create_task_group() as tg:
             tg.start_soon(listen_to_the_end, discord)
             await hikari.said.wait()
