@@ -68,7 +68,7 @@ AUTHORS = 40
 RUNS = 5
 AHEAD = 800
 TEAM_REPLIES = 20
-BEAT = 5.0  # seconds; Discord's own is 41, and a flood of this size is over before the second beat of either
+BEAT = 5.0  # seconds; Discord's own is 41
 LOOK = 0.1  # seconds between two looks at the flooded process
 INTERN = Path(sys.executable).parent / "intern"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anyio import CancelScope, EndOfStream, current_time, sleep_until
+from anyio import CancelScope, EndOfStream, WouldBlock, current_time, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.router import Settles
@@ -45,11 +45,16 @@ async def batcher(
                 # What waits upstream is felt there. Nobody wakes us should they all leave, so look now and then.
                 await sleep_until(min(open_batches.next_deadline(), current_time() + 1))
             else:
-                with CancelScope(deadline=open_batches.next_deadline()):
-                    try:
-                        event = await inbox.receive()
-                    except EndOfStream:
-                        ended = True
+                try:
+                    event = inbox.receive_nowait()
+                except EndOfStream:
+                    ended = True
+                except WouldBlock:
+                    with CancelScope(deadline=open_batches.next_deadline()):
+                        try:
+                            event = await inbox.receive()
+                        except EndOfStream:
+                            ended = True
             if event is not None:
                 await take(event)
             for batch in open_batches.due(current_time()):

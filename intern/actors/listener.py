@@ -12,7 +12,6 @@ from typing import Protocol
 
 from anyio import Event, WouldBlock, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
-from msgspec.structs import replace
 
 from intern.actors.nudges import nudge
 from intern.conversations.attendance import Attendance, everywhere
@@ -101,9 +100,10 @@ class _Ear:
                 if not self._attendance.will_read(message.channel_id, message.id):
                     self._changed(event)
             case MessagesDeleted(channel_id=channel_id, message_ids=ids):
-                read = tuple(each for each in ids if not self._attendance.will_read(channel_id, each))
-                if read:
-                    self._changed(replace(event, message_ids=read))
+                for each in ids:
+                    self._attendance.will_read(channel_id, each)  # makes a page that is in hand be read again
+                # Also what will be read: it may be archived though its mark did not move, and REST shows it no more.
+                self._changed(event)
             case SessionStarted():
                 self._attendance.session(event, self._admits)
                 nudge(self._behind, FellBehind())

@@ -15,6 +15,7 @@ from anyio import CancelScope, Semaphore, create_task_group, sleep
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from msgspec import structs
 
 from intern.actors.guard import surviving
 from intern.actors.witness import Witness
@@ -212,10 +213,15 @@ class _Desk:
             await self._keep(job.request, "withdrawn")
 
     async def _answer(self, job: _Job, request: AnswerRequest) -> None:
-        if await self._with.known.done_with(request.batch.last.id):
+        done = [each.id for each in request.batch.messages if await self._with.known.done_with(each.id)]
+        if request.batch.last.id in done:
             _log.info("question_done_before", message_id=request.batch.last.id)
             self._settle(request)
             return
+        if done:  # a part that was answered before a crash came back, and was joined: it is context now
+            self._with.settles.settle(request.batch.channel_id, done)
+            left = tuple(each for each in request.batch.messages if each.id not in done)
+            request = structs.replace(request, batch=structs.replace(request.batch, messages=left))
         result = await self._thought_over(request)
         await checkpoint_if_cancelled()  # the model may be faster than a newer part of the question, by a hair
         reply = self._with.replying.reply_of(request, result)

@@ -21,6 +21,7 @@ from intern.observe.log import get_logger
 _log = get_logger(__name__)
 
 _PAGE = 100  # what Discord gives at most
+_CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
 _NEWEST = (1 << 63) - 1  # a snowflake after all others
 
 
@@ -102,7 +103,8 @@ async def gather(batch: Batch, channel: Channel, history: History, bounds: Conte
     """
     reader = _Reader(history, bounds, batch, channel)
     said = await reader.thread() if channel.is_thread else ()
-    # The batch's own replies come first: routing depends on them, so they must not run out of budget.
+    # What the batch replies to comes first: routing depends on it, so it must not run out of budget.
+    await reader.targets()
     chains = [await reader.chain(message) for message in batch.messages if message.reply_to]
     thread = in_order(await reader.opening(), said) if channel.is_thread else ()
     inside = {message.id for message in thread}
@@ -165,6 +167,8 @@ class _Reader:
         self._horizon = _NEWEST if whole else int(batch.last.id) + 1
         self.calls = 0
         self.cut = False
+        own_replies = sum(1 for message in batch.messages if message.reply_to)
+        self._max_calls = max(bounds.max_calls, _CALLS_PER_REPLY * own_replies)
         if channel.is_thread and (born := _number(channel.id)) is not None:
             self._shelf(channel.id).put((), 0, born)  # nothing in a thread is older than the thread
         for message in batch.messages:
@@ -190,6 +194,12 @@ class _Reader:
         place = self._channel.id if self._channel.kind == "post" else self._channel.parent_id
         opening = await self._find(place, MessageId(self._channel.id)) if place else None
         return tuple(await self._neighbours(opening)) if opening else ()
+
+    async def targets(self) -> None:
+        """Find what the batch's own messages reply to, before anything else is read."""
+        for message in self._batch.messages:
+            if message.reply_to and (place := self._place_of(message)) is not None:
+                await self._find(place, message.reply_to)
 
     async def chain(self, reply: ChatMessage) -> Chain:
         """The chain that a reply points to, hop by hop."""
@@ -268,7 +278,7 @@ class _Reader:
 
     async def _page(self, place: ChannelId, cursor: int) -> Sequence[ChatMessage] | None:
         """Read the page that ends before `cursor`; None where the budget does not allow it."""
-        if self.calls >= self._bounds.max_calls:
+        if self.calls >= self._max_calls:
             self.cut = True
             return None
         self.calls += 1

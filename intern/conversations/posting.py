@@ -390,12 +390,16 @@ def _ends_with_its_line(before: str, code: str) -> bool:
 
 
 def _spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
-    """Where what is paired begins and ends, as far as it begins before some code; pairs within pairs, too."""
-    at = 0
-    while codes and (found := _SPANS.search(text, at)) and found.start() < codes[-1].start():
-        yield found.span()
-        holds_code = found.lastgroup == "pair" and any(found.start() < code.start() < found.end() for code in codes)
-        at = found.start() + (2 if found[0][:2] in {"**", "__", "~~", "||"} else 1) if holds_code else found.end()
+    """Where each pair and each piece of code begins and ends, as far as it may matter to `codes`."""
+    waiting = [(0, len(text))] if codes else []
+    while waiting:
+        at, end = waiting.pop()
+        while (found := _SPANS.search(text, at, end)) and found.start() < codes[-1].start():
+            yield found.span()
+            at = found.end()
+            if found.lastgroup == "pair" and any(found.start() < code.start() < at for code in codes):
+                width = 2 if found[0][:2] in {"**", "__", "~~", "||"} else 1
+                waiting.append((found.start() + width, at - width))
 
 
 def _cuts(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:

@@ -97,7 +97,9 @@ class PostLedger:
                 [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
             )
             db.run_each(
-                "insert into post_messages (message_id, question_id) values (?, ?) on conflict do nothing",
+                # A reply that takes up an older one covers its messages from now on, also once the older is recalled.
+                "insert into post_messages (message_id, question_id) values (?, ?)"
+                " on conflict (message_id) do update set question_id = excluded.question_id",
                 [(message_id, question_id) for message_id in dict.fromkeys((*covers, question_id))],
             )
             return _posts(db, "question_id = ?", question_id)[0]

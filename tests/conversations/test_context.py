@@ -330,3 +330,17 @@ async def test_lines_follow_the_reply_before_them() -> None:
         ["to bob", "more to bob"],
     ]
     assert split_by_reply([]) == []
+
+
+async def test_each_of_many_replies_in_one_batch_finds_what_it_answers() -> None:
+    world = World()
+    questions: list[ChatMessage] = []
+    for n in range(20):
+        questions.append(world.say(f"member {n}", f"question {n}"))
+        world.others_talk(150, after=1)
+    answers = [world.say("maya", f"answer {n}", to=question, after=1) for n, question in enumerate(questions)]
+    gathered = await world.gather(*answers)
+    assert [author.name if author else None for author in gathered.reply_authors.values()] == [
+        f"member {n}" for n in range(20)
+    ]
+    assert world.calls <= 60

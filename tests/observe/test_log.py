@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -11,15 +10,6 @@ import pytest
 from intern.observe.log import LogFormat, configure, get_logger
 
 SECRET = 'tok.en+with(regex"and-quote'
-
-
-@pytest.fixture(autouse=True)
-def root_logger_as_it_was() -> Generator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def sink(log_format: LogFormat = "json", *, level: Any = "info", secrets: tuple[str, ...] = (SECRET,)) -> io.StringIO:

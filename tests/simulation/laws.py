@@ -1,0 +1,215 @@
+"""What must be true of every run, whatever the dice said: promises 1, 2 and 5 of the design, and what was deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from intern.domain import ChannelId, ChatMessage, Filed, MessageId
+from intern.knowledge.archive import Archive
+from intern.knowledge.database import Database, Row
+from intern.knowledge.decisions import DecisionLog
+from intern.knowledge.topics import TopicLibrary
+from tests.simulation.community import HANDOFF, Community, Said
+
+# Seconds between the last look and the post: six calls at most, both ways.
+_LAST_LOOK = 6.0
+
+
+class Part(NamedTuple):
+    """One message of a reply, as the ledger has it."""
+
+    question_id: MessageId
+    place: ChannelId
+    text: str
+    message_id: MessageId | None
+    mentions: bool
+    state: str
+
+
+class Books(NamedTuple):
+    """What the last life left on disk."""
+
+    archive: Archive
+    topics: TopicLibrary
+    decisions: DecisionLog
+    parts: list[Part]
+    covered: dict[MessageId, MessageId]
+    shed: int
+
+
+async def books_of(run: Community) -> Books:
+    """Opens everything as a next start would."""
+    paths = run.settings.paths
+    async with await Database.open(paths.database) as db:
+        rows = await db.read(
+            lambda books: books.rows(
+                "select question_id, coalesce(thread_id, question_id), text, message_id, mention_role, state"
+                " from posts join post_parts using (question_id) order by posts.rid, n"
+            )
+        )
+        covered = await db.read(lambda books: books.rows("select message_id, question_id from post_messages"))
+        shed = await db.read(lambda books: books.row("select sum(number) from counts where name = 'questions_shed'"))
+    return Books(
+        archive=Archive(paths.raw),
+        topics=TopicLibrary(paths.topics),
+        decisions=DecisionLog(paths.decisions),
+        parts=[_part(row) for row in rows],
+        covered={MessageId(str(message)): MessageId(str(question)) for message, question in covered},
+        shed=int(str(shed[0])) if shed and shed[0] else 0,
+    )
+
+
+def _part(row: Row) -> Part:
+    question, place, text, message, role, state = row
+    return Part(
+        question_id=MessageId(str(question)),
+        place=ChannelId(str(place)),
+        text=str(text),
+        message_id=MessageId(str(message)) if message else None,
+        mentions=bool(role),
+        state=str(state),
+    )
+
+
+def violations(run: Community, books: Books) -> Iterator[str]:
+    """Each broken law, in words."""
+    yield from _replies(run, books)
+    yield from _pings(run, books)
+    yield from _captures(run, books)
+    yield from _conversations(books)
+    yield from _withdrawn(run, books)
+    yield from _private(run, books)
+    yield from _addressed(run, books)
+
+
+def _replies(run: Community, books: Books) -> Iterator[str]:
+    """Every message of the bot's is one part of one reply; no message got two; none came after the question went."""
+    owed = list(books.parts)
+    for post in run.world.posts():
+        if post.channel_id == run.direct:  # a note, which is no reply
+            continue
+        mine = [part for part in owed if part.message_id == post.id] or [
+            part for part in owed if not part.message_id and (part.place, part.text) == (post.channel_id, post.text)
+        ]
+        if not mine:
+            yield f"the bot's message {post.id} in {post.channel_id} is part of no reply, or was posted twice"
+            continue
+        owed.remove(mine[0])
+        question = run.said.get(mine[0].question_id)
+        if question is None:
+            yield f"the bot's message {post.id} answers a message {mine[0].question_id} that nobody wrote"
+        elif question.deleted is not None and question.deleted < _seconds(run, post) - _LAST_LOOK:
+            yield f"the bot's message {post.id} answers {question.id}, which was gone by then"
+    if missing := [part for part in owed if part.message_id]:
+        yield f"the ledger holds messages that are not there: {missing}"
+    if open_parts := [part.question_id for part in owed if part.state == "open"]:
+        yield f"replies were left open: {open_parts}"
+    replies = {question: {question, *settles} for question, settles in run.looking.replied.items()}
+    for message_id, question_id in books.covered.items():
+        if any(part.message_id for part in books.parts if part.question_id == question_id):
+            replies.setdefault(question_id, set()).add(message_id)
+    for message_id, times in Counter(each for covers in replies.values() for each in covers).items():
+        if times > 1:
+            yield f"{message_id} got {times} replies: {[q for q, covers in replies.items() if message_id in covers]}"
+
+
+def _seconds(run: Community, post: ChatMessage) -> float:
+    return run.time.seconds() - (run.time.now() - post.at).total_seconds()
+
+
+def _pings(run: Community, books: Books) -> Iterator[str]:
+    handoffs = {part.message_id for part in books.parts if part.mentions}
+    unheard = {part.text for part in books.parts if part.mentions and not part.message_id}
+    for message_id, sent in run.world.sent.items():
+        text = next((post.text for post in run.world.posts() if post.id == message_id), "")
+        if sent.pings and (sent.pings != (HANDOFF,) or not (message_id in handoffs or text in unheard)):
+            yield f"the bot's message {message_id} pings {sent.pings}"
+
+
+def qualifying(run: Community) -> Iterator[Said]:
+    """The team's replies that must be captured: their question still stands, and everybody may read both."""
+    found: set[MessageId] = set()
+    for said in run.standing(lambda said: said.author.type == "team_member" and not run.is_private(said.place)):
+        targets = [run.said.get(MessageId(said.place))]
+        if said.message.reply_to:
+            targets.append(run.said.get(said.message.reply_to))
+        asked = any(
+            target and target.id != said.id and target.deleted is None and target.author.type == "community_user"
+            for target in targets
+        )
+        if asked or (said.goes_on and said.goes_on.id in found):
+            found.add(said.id)
+            yield said
+
+
+def _captures(run: Community, books: Books) -> Iterator[str]:
+    for said in qualifying(run):
+        home = books.archive.conversation_of(said.id)
+        pair = books.archive.latest_of(home) if home else None
+        if home is None or pair is None or said.id not in pair.message_ids:
+            yield f"the team's {said.id} is not captured"
+            continue
+        edits = [change for change in said.changes if not run.had_effect(change)]
+        texts = said.texts if edits else said.texts[-1:]
+        turns = [turn.text for turn in pair.turns]
+        if sum(turns.count(text) for text in texts) != 1:
+            yield f"the team's {said.id} is not archived once with {texts}, but in {turns}"
+            continue
+        decision, topic = books.decisions.of(pair.qa_id), books.topics.topic_of(pair.qa_id)
+        if not isinstance(decision, Filed) or topic is None:
+            yield f"the team's {said.id} is not in the topics: {pair.qa_id} {decision}"
+            continue
+        [block] = [block for block in books.topics.read(topic) if block.qa_id == pair.qa_id]
+        if block.turns != pair.turns and not any(_was_deleted(run, each) for each in pair.message_ids):
+            yield f"the topic's block {pair.qa_id} differs from the archive"
+        elif sum(turn.text in texts for turn in block.turns) != 1:
+            yield f"the team's {said.id} is not once in the block {pair.qa_id}"
+
+
+def _was_deleted(run: Community, message_id: MessageId) -> bool:
+    said = run.said.get(message_id)
+    return said is not None and said.deleted is not None
+
+
+def _conversations(books: Books) -> Iterator[str]:
+    blocks = [block for name in books.topics.names() for block in books.topics.read(name)]
+    for conversation, times in Counter(block.conversation_id for block in blocks).items():
+        if times > 1:
+            yield f"{times} blocks survive of {conversation}"
+    for pair in books.archive.after(None):
+        if books.decisions.of(pair.qa_id) is None:
+            yield f"nothing was decided on {pair.qa_id}"
+
+
+def _withdrawn(run: Community, books: Books) -> Iterator[str]:
+    texts = "\n".join(books.topics.text(name) for name in books.topics.names())
+    for said in run.said.values():
+        if said.deleted is not None and run.had_effect(said.changes[-1]):
+            for text in said.texts:
+                if text in texts:
+                    yield f"{said.id} is deleted, and {text!r} stands in a topic"
+
+
+def _private(run: Community, books: Books) -> Iterator[str]:
+    for said in run.said.values():
+        if said.while_private and books.archive.conversations_of(said.id):
+            yield f"{said.id} from a private channel is captured"
+    for post in run.world.posts():
+        places = (post.channel_id, run.parent_of(post.channel_id) or post.channel_id)
+        since = min((run.private_from[place] for place in places if place in run.private_from), default=None)
+        if since is not None and _seconds(run, post) > since + _LAST_LOOK:
+            yield f"the bot's message {post.id} stands in a private channel"
+
+
+def _addressed(run: Community, books: Books) -> Iterator[str]:
+    """Whoever mentions the bot gets a reply, or the ledger says why not."""
+    seen_to = {*books.covered, *(each for settles in run.looking.replied.values() for each in settles)}
+    unanswered = [
+        said.id
+        for said in run.standing(lambda said: said.author.type == "community_user" and not run.is_private(said.place))
+        if said.message.mentions_bot and len(said.texts) == 1 and said.id not in seen_to
+    ]
+    if len(unanswered) > books.shed:
+        yield f"the bot was mentioned, and nothing came of it: {unanswered}"

@@ -1,0 +1,125 @@
+"""What makes a run of the whole bot repeatable: one seed decides what happens, and in which order tasks get to run.
+
+Time is trio's and jumps while everybody waits. Work for threads is done in the loop, a moment later; the database's
+writer thread is waited for after each step that gave it something to do. So no order depends on how busy we are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
+from random import Random
+from threading import current_thread, main_thread
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+import outcome
+import pytest
+import trio
+from anyio import Event
+from trio import _threads
+from trio._core import _run
+from trio.testing import MockClock
+
+T = TypeVar("T")
+
+_PATIENCE = 10.0  # real seconds for one write
+
+
+class SimulatedTime:
+    """The bot's clock, which is trio's."""
+
+    def __init__(self, clock: MockClock, begin: datetime = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)) -> None:
+        self._clock = clock
+        self._offset = clock.current_time()
+        self._begin = begin
+
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return self._clock.current_time() - self._offset
+
+    def now(self) -> datetime:
+        return self._begin + timedelta(seconds=self.seconds())
+
+
+class _Writer(trio.abc.Instrument):
+    """Nobody else gets to run before what the writer thread was given is done, and its caller about to hear of it."""
+
+    def __init__(self) -> None:
+        self._open: list[Event] = []
+        self._closing = False
+
+    def queue(self) -> SimpleQueue[Any]:
+        """A queue that tells what it is given, for the thread that writes."""
+        writer = self
+
+        class Watched(SimpleQueue[Any]):
+            def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002
+                if current_thread() is main_thread():
+                    writer.given(item)
+                super().put(item, block, timeout)
+
+        return Watched()
+
+    def given(self, operation: Any) -> None:
+        """An operation, or None for the end."""
+        if operation is None:
+            self._closing = True
+        else:
+            self._open.append(operation.done)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        del task
+        self._open = [event for event in self._open if not event.is_set()]
+        if not self._open and not self._closing:
+            return
+        wakes = trio.lowlevel.current_trio_token()._reentry_queue
+        end = monotonic() + _PATIENCE
+        while not wakes.queue:
+            assert monotonic() < end, "the database's writer thread does not answer"
+            sleep(0)
+        with wakes.lock:  # the loop itself is woken by now
+            self._closing = self._closing and bool(self._open)
+
+
+class _Threads:
+    """What was meant for a thread is done in the loop, a moment later."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def start(self, work: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], object], name: str = "") -> None:
+        """As trio's `start_thread_soon`."""
+        del name
+        pause = self._rng.choice((0.0, 0.0, 0.001, 0.02, 0.2))
+
+        async def later() -> None:
+            await trio.sleep(pause)
+            deliver(outcome.capture(work))
+
+        trio.lowlevel.spawn_system_task(later)
+
+
+@contextmanager
+def _one_order(seed: int, writer: _Writer) -> Generator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("intern.knowledge.database.SimpleQueue", writer.queue)
+        patch.setattr(_threads, "start_thread_soon", _Threads(Random(seed)).start)
+        # Tasks that are ready at one time still run in any order, but the seed chooses it.
+        patch.setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
+        patch.setattr(_run, "_r", Random(seed))
+        yield
+
+
+def run_seed(seed: int, main: Callable[[SimulatedTime], Awaitable[T]]) -> T:
+    """Run `main` as this seed has it, always in the same way."""
+    clock = MockClock(autojump_threshold=0)
+
+    async def begin() -> T:
+        return await main(SimulatedTime(clock))
+
+    writer = _Writer()
+    with _one_order(seed, writer):
+        return trio.run(begin, clock=clock, instruments=[writer])

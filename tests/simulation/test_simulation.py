@@ -1,0 +1,66 @@
+"""The whole bot among people, outages and crashes that a seed chose; afterwards the laws must hold.
+
+A seed that fails names itself, and fails again: `SIMULATION_SEEDS=17 pytest tests/simulation`.
+How many more `pytest -m long` plays, and of greater length, `SIMULATION_MORE` says.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.community import Community
+from tests.simulation.laws import books_of, violations
+from tests.simulation.machine import SimulatedTime, run_seed
+
+SEEDS = 300
+_GROUPS = 10
+
+
+def simulate(seed: int, folder: Path, *, length: int = 24) -> tuple[list[str], list[str]]:
+    """What happened, and which laws were broken."""
+
+    async def main(time: SimulatedTime) -> tuple[list[str], list[str]]:
+        run = Community(seed, folder / "life-1", time, length=length)
+        await run.live()
+        books = await books_of(run)
+        ends = [*map(str, run.world.posts()), *map(str, books.parts), *map(str, books.archive.after(None))]
+        return [*run.transcript, *ends], list(violations(run, books))
+
+    try:
+        return run_seed(seed, main)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check(seed: int, folder: Path, *, length: int = 24) -> None:
+    """Fails with all that happened."""
+    transcript, broken = simulate(seed, folder, length=length)
+    assert not broken, "\n".join([f"seed {seed} breaks:", *broken, "", *transcript])
+
+
+def seeds() -> list[int]:
+    chosen = os.environ.get("SIMULATION_SEEDS")
+    return [int(seed) for seed in chosen.split(",")] if chosen else list(range(SEEDS))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_whatever_happens_the_laws_hold(group: int, tmp_path: Path) -> None:
+    for seed in seeds()[group::_GROUPS]:
+        check(seed, tmp_path / str(seed))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+def test_longer_lives_keep_the_laws_too(tmp_path: Path) -> None:
+    more = int(os.environ.get("SIMULATION_MORE", "300"))
+    for seed in range(SEEDS, SEEDS + more):
+        check(seed, tmp_path / str(seed), length=100)
+
+
+def test_a_seed_gives_the_same_run_again(tmp_path: Path) -> None:
+    assert simulate(1, tmp_path / "once") == simulate(1, tmp_path / "again")
