@@ -107,7 +107,7 @@ class Bot:
 @asynccontextmanager
 async def at_work(folder: Path) -> AsyncGenerator[Bot]:
     clock = HandClock()
-    with fail_after(5):
+    with fail_after(30):
         async with await Database.open(folder / "intern.db") as db, create_task_group() as tg:
             bot = Bot(db, clock)
             async with bot.requests:
