@@ -5,10 +5,20 @@ from __future__ import annotations
 import platform
 import sys
 from datetime import UTC, datetime
+from math import isfinite
 
-from benchmarks import help_cpu, idle_memory, socket_to_batch
+from benchmarks import answering, archive, capturing, help_cpu, idle_memory, indexing, regenerating, socket_to_batch
 
-BENCHMARKS = (help_cpu.measure, idle_memory.measure, socket_to_batch.measure)
+BENCHMARKS = (
+    help_cpu.measure,
+    idle_memory.measure,
+    socket_to_batch.measure,
+    capturing.measure,
+    regenerating.measure,
+    answering.measure,
+    archive.measure,
+    indexing.measure,
+)
 
 
 def main() -> int:
@@ -17,7 +27,8 @@ def main() -> int:
     width = max(len(figure.name) for figure in figures)
     for figure in figures:
         verdict = "" if figure.holds else "   OVER"
-        print(f"{figure.name:<{width}}  {figure.value:>8.2f} {figure.unit:<4} bar {figure.bar:g}{verdict}")
+        bar = f" bar {figure.bar:g}{verdict}" if isfinite(figure.bar) else ""
+        print(f"{figure.name:<{width}}  {figure.value:>8.2f} {figure.unit:<4}{bar}")
     return 0 if all(figure.holds for figure in figures) else 1
 
 

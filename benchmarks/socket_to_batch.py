@@ -37,12 +37,15 @@ from benchmarks.figures import Figure
 from intern.actors.batcher import batcher
 from intern.actors.listener import listener
 from intern.actors.office import BATCHES, EVENTS
+from intern.app.status import status_of
+from intern.conversations.approving import Approvals
 from intern.conversations.attendance import Attendance
 from intern.conversations.batching import Batches
 from intern.discord.gateway import HikariDiscord
 from intern.discord.options import DiscordOptions
 from intern.discord.shard import INTENTS
 from intern.domain import (
+    Approval,
     Batch,
     FellBehind,
     GatewayEvent,
@@ -56,6 +59,7 @@ from intern.domain import (
 )
 from intern.knowledge.marks import Marks
 from intern.observe.clock import SystemClock
+from intern.settings import DataSection, Settings
 from tests.double.acts import Acts
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import message_event
@@ -93,6 +97,7 @@ class Flood(NamedTuple):
     pause: float  # seconds, the longest between two heartbeats
     reconnects: int
     untaught: int  # team replies that are not in the archive
+    shed: int  # questions, as `intern status` says
 
 
 def measure() -> Iterator[Figure]:
@@ -105,7 +110,7 @@ def measure() -> Iterator[Figure]:
     ratio, above = (median(each) for each in zip(*((o.cpu / b.cpu, o.micros - b.micros) for b, o in runs), strict=True))
     yield Figure("socket to batch, CPU in bare listeners", ratio, "x", math.inf)
     yield Figure("socket to batch, CPU a message above the bare", above, "µs", 40)
-    flood = asyncio.run(_flood())
+    flood = asyncio.run(flooded())
     yield Figure(f"flood of {MESSAGES}, growth of resident memory", flood.growth, "MB", 20)
     yield Figure(f"flood of {MESSAGES}, longest pause of a {BEAT:g} s heartbeat", flood.pause, "s", 1.5 * BEAT)
     yield Figure(f"flood of {MESSAGES}, connections lost", flood.reconnects, "", 0)
@@ -159,14 +164,15 @@ def _said(discord: DiscordDouble) -> Iterator[Message]:
         yield acts.post(place.id, members[n % AUTHORS], f"How do I start the agent again? This is number {n}.")
 
 
-async def _flood() -> Flood:
+async def flooded(*, hourly: int | None = None) -> Flood:
+    """Let it come down on a bot whose model is stalled. `hourly` is what a member may ask, 0 being no limit."""
     async with (
         asyncio.timeout(300),
         DiscordDouble(check=False) as discord,
         EndpointDouble(lambda _: never()).serving() as model,
     ):
         discord.gateway.heartbeat_interval = BEAT
-        async with _intern(discord, model.base_url) as bot:
+        async with _intern(discord, model.base_url, hourly=hourly) as bot:
             await discord.wait_ready()
             # What is loaded late is no growth.
             question = await discord.say(discord.alice, "Does it run on a Pi?")
@@ -195,6 +201,7 @@ async def _flood() -> Flood:
                 pause=max(later.at - earlier.at for earlier, later in pairwise(beats)),
                 reconnects=len(discord.gateway.connections) - 1,
                 untaught=1 + TEAM_REPLIES - bot.taught(),
+                shed=bot.shed(),
             )
 
 
@@ -228,9 +235,14 @@ class Bot(NamedTuple):
         weeks = (self.folder / "data/team-knowledge/raw").glob("*.txt")
         return len({answer for week in weeks for answer in re.findall(rb"Taught: \d+\.", week.read_bytes())})
 
+    def shed(self) -> int:
+        """How many questions found no room."""
+        settings = Settings(data=DataSection(dir=self.folder / "data"))
+        return status_of(settings, clock=SystemClock()).shed
+
 
 @asynccontextmanager
-async def _intern(discord: DiscordDouble, base_url: str) -> AsyncGenerator[Bot]:
+async def _intern(discord: DiscordDouble, base_url: str, *, hourly: int | None) -> AsyncGenerator[Bot]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "data/knowledge-base/sources").mkdir(parents=True)
         (Path(folder) / "data/knowledge-base/sources/pi.md").write_text("# Pi\n\nIt runs on a Pi.\n")
@@ -244,6 +256,8 @@ async def _intern(discord: DiscordDouble, base_url: str) -> AsyncGenerator[Bot]:
             "INTERN__LLM__BASE_URL": base_url,
             "INTERN__LLM__MODEL": "stalled",
         }
+        if hourly is not None:
+            environment["INTERN__DISCORD__MAX_QUESTIONS_PER_USER_PER_HOUR"] = str(hourly)
         process = await asyncio.create_subprocess_exec(INTERN, "run", cwd=folder, env=environment, stderr=DEVNULL)
         try:
             yield Bot(process.pid, Path(folder))
@@ -342,6 +356,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
     batches, to_settle = create_memory_object_stream[Batch | LateChange](BATCHES.size)
     interactions, to_interact = create_memory_object_stream[Interaction](1)
     behind, to_read = create_memory_object_stream[FellBehind](1)
+    approved, to_review = create_memory_object_stream[Approval](1)
     settled = 0
 
     async def settle(taken: MemoryObjectReceiveStream[Batch | LateChange]) -> None:
@@ -352,7 +367,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
             settled += len(batch.messages)
 
     meter = Meter()
-    async with HikariDiscord(options) as discord, to_settle, to_interact, to_read:
+    async with HikariDiscord(options) as discord, to_settle, to_interact, to_read, to_review:
         async with create_task_group() as desk:
             desk.start_soon(
                 partial(
@@ -368,7 +383,16 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
             desk.start_soon(settle, to_settle)
             async with create_task_group() as ears:
                 ears.start_soon(
-                    partial(listener, _Counted(discord, meter), events, interactions, behind, attendance=attendance)
+                    partial(
+                        listener,
+                        _Counted(discord, meter),
+                        events,
+                        interactions,
+                        behind,
+                        approved,
+                        attendance=attendance,
+                        approvals=Approvals(clock=SystemClock()),
+                    )
                 )
                 await discord.wait_ready()
                 await meter.run(lambda: to_batch.statistics().current_buffer_used)

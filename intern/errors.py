@@ -7,14 +7,22 @@
     │   │   ├── ModelBudgetError         today's own budget is used up
     │   │   └── ModelAccessError         it lets us in only after somebody saw to it
     │   ├── ModelRefusedError        the endpoint will not answer this request
+    │   │   ├── ModelPromptTooLongError  the prompt does not fit into what the model takes
+    │   │   └── ModelSchemaError         it cannot hold a reply to the form that was asked for
     │   └── ModelReplyError          it answered, but not what was asked for
     │       └── ModelReplyCutError       its reply was cut off by length
     ├── KnowledgeError           a store on disk could not be read or written
     │   ├── SourceError              one source could not be read
     │   └── FolderBusyError          another process holds the data folder
+    ├── WebError                 a web page could not be had
+    │   ├── PageRefusedError         we do not fetch it, or its site does not give it to us
+    │   ├── PageGoneError            its site says that there is no such page
+    │   └── PageUnavailableError     its site is down, slow or busy: asking later is worthwhile
     └── DiscordError             Discord could not be reached or said no
-        ├── DiscordRefusedError      asking again will not help
+        ├── DiscordRefusedError      asking again will not help, unless somebody changes a permission
+        │   └── DiscordNotFoundError     it says that there is no such thing (any more)
         ├── DiscordUnavailableError  asking later is worthwhile
+        │   └── DiscordUnauthorizedError     it lets us in only after somebody saw to the token
         └── DiscordUnknownOutcomeError   the request may or may not have taken effect
 
 A class writes its own message from typed values. No message ever holds a secret. Whatever is not an `InternError`
@@ -59,7 +67,15 @@ class ModelAccessError(ModelUnavailableError):
 
 
 class ModelRefusedError(ModelError):
-    """The endpoint will not answer this one request, now or later: prompt too long, content filter."""
+    """The endpoint will not answer this one request, now or later: content filter, and what its kinds tell."""
+
+
+class ModelPromptTooLongError(ModelRefusedError):
+    """The prompt does not fit into what the model takes. The message says what to lower."""
+
+
+class ModelSchemaError(ModelRefusedError):
+    """The endpoint cannot hold a reply to the schema, or in the way, that was asked for; settings change both."""
 
 
 class ModelReplyError(ModelError):
@@ -82,16 +98,45 @@ class FolderBusyError(KnowledgeError):
     """Another process holds the data folder."""
 
 
+class WebError(InternError):
+    """A web page could not be had; the others are not touched by it."""
+
+
+class PageRefusedError(WebError):
+    """We do not fetch this page, or its site does not give it to us: address, robots.txt, type, size."""
+
+
+class PageGoneError(WebError):
+    """Its site says that there is no such page (any more)."""
+
+
+class PageUnavailableError(WebError):
+    """Its site is down, slow or busy; asking later is worthwhile."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds that the site asked us to wait; None if it did not say."""
+
+
 class DiscordError(InternError):
     """Discord could not be reached, or said no."""
 
 
 class DiscordRefusedError(DiscordError):
-    """Discord will not do this, now or later: no permission, gone, not found."""
+    """Discord will not do this: no permission, gone, not found. Asking again at once will not help."""
+
+
+class DiscordNotFoundError(DiscordRefusedError):
+    """There is no such channel, message or member (any more); permissions change nothing about that."""
 
 
 class DiscordUnavailableError(DiscordError):
     """Discord could not be reached or is out of order; asking later is worthwhile."""
+
+
+class DiscordUnauthorizedError(DiscordUnavailableError):
+    """Discord does not accept our token, whatever we ask; nothing was done. Once it does, asking later will help."""
 
 
 class DiscordUnknownOutcomeError(DiscordError):

@@ -23,6 +23,7 @@ from msgspec import Meta, Struct
 from intern.answering.options import AnsweringOptions
 from intern.conversations.options import ConversationOptions
 from intern.discord.options import DiscordOptions
+from intern.discovery.options import DiscoveryOptions
 from intern.domain import QAId, Secret
 from intern.errors import ConfigError
 from intern.indexing.options import IndexingOptions
@@ -30,6 +31,7 @@ from intern.knowledge.blocks import time_of
 from intern.learning.options import LearningOptions
 from intern.llm.options import LlmOptions
 from intern.observe.log import LogFormat, LogLevel
+from intern.web.options import WebOptions
 
 CONFIG_FILE = "intern.toml"
 _DOTENV = ".env"
@@ -53,6 +55,8 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[kb]`: where knowledge lies, and how it is filed and indexed. Empty paths stand below `data.dir`."""
 
     sources_dir: str = ""
+    links_path: str = ""
+    web_cache_dir: str = ""
     index_path: str = ""
     index_cache_path: str = ""
     team_raw_dir: str = ""
@@ -61,9 +65,16 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     team_index_cache_path: str = ""
     qa_raw_last_processed_id: str = ""
     mask_secrets: bool = True
+    mask_emails: bool = False
+    review: bool = False
     max_removals: Annotated[int, Meta(ge=0)] = 3
+    max_topic_chars: Annotated[int, Meta(ge=1)] = 20_000
     max_source_bytes: Annotated[int, Meta(ge=1)] = 1_000_000
     concurrency: Annotated[int, Meta(ge=1)] = 4
+    download_concurrency: Annotated[int, Meta(ge=1)] = 8
+    url_refresh_min_interval_hours: Annotated[float, Meta(gt=0, le=10_000)] = 24.0
+    render_command: tuple[str, ...] = ()
+    regenerate_concurrency: Annotated[int, Meta(ge=1)] = 8
     settle_seconds: Annotated[float, Meta(ge=0)] = 2.0
     scan_interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
     """Each look costs a walk through the folder."""
@@ -92,6 +103,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[llm]` with `[llm.kb]` laid over it: the model for capture and indexing; None where it is the same."""
     ai: AnsweringOptions = AnsweringOptions()
     kb: KbSection = KbSection()
+    discovery: DiscoveryOptions = DiscoveryOptions()
     prompts: PromptsSection = PromptsSection()
     log: LogSection = LogSection()
 
@@ -115,12 +127,23 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def learning(self) -> LearningOptions:
         """What the learning room takes."""
-        return LearningOptions(max_removals=self.kb.max_removals)
+        return LearningOptions(
+            review=self.kb.review, max_removals=self.kb.max_removals, max_topic_chars=self.kb.max_topic_chars
+        )
 
     @property
     def indexing(self) -> IndexingOptions:
         """What the indexing room takes."""
         return IndexingOptions(concurrency=self.kb.concurrency)
+
+    @property
+    def web(self) -> WebOptions:
+        """What the web room takes."""
+        return WebOptions(
+            max_bytes=self.kb.max_source_bytes,
+            concurrency=self.kb.download_concurrency,
+            render_command=self.kb.render_command,
+        )
 
     @property
     def kb_model(self) -> LlmOptions:
@@ -170,6 +193,8 @@ class Paths:
         self.data = data
         self.database = data / "intern.db"
         self.sources = path(kb.sources_dir, base / "sources")
+        self.links = path(kb.links_path, base / "links.txt")
+        self.web_cache = path(kb.web_cache_dir, base / "web-cache")
         self.index = path(kb.index_path, base / "index.txt")
         self.index_cache = path(kb.index_cache_path, base / "index-cache.json")
         self.raw = path(kb.team_raw_dir, team / "raw")

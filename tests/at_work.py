@@ -67,7 +67,9 @@ class Watching(Witness):
         self._tell(refreshed)
 
 
-def settings_in(folder: Path, *, llm: dict[str, Any] | None = None, **discord: Any) -> Settings:
+def settings_in(
+    folder: Path, *, llm: dict[str, Any] | None = None, kb: dict[str, Any] | None = None, **discord: Any
+) -> Settings:
     sources = folder / "knowledge-base" / "sources"
     sources.mkdir(parents=True, exist_ok=True)
     (sources / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480. Set `listen` to change it.\n")
@@ -77,7 +79,7 @@ def settings_in(folder: Path, *, llm: dict[str, Any] | None = None, **discord: A
             "data": {"dir": str(folder)},
             "llm": llm or {"provider": "offline"},
             "discord": {"message_batch_wait_seconds": 0, **discord},
-            "kb": {"settle_seconds": 0},
+            "kb": {"settle_seconds": 0, **(kb or {})},
         },
     )
 

@@ -29,6 +29,12 @@ def _command(name: str) -> click.Command:
     return command
 
 
+def _parameters(command: click.Command) -> list[click.Parameter]:
+    """Its own, and those of the commands below it."""
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return [*command.params, *(parameter for each in below for parameter in each.params)]
+
+
 def _fenced(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
@@ -41,16 +47,19 @@ def test_the_readme_tells_of_every_command_as_it_is_called() -> None:
     assert [name for name, _ in rows] == list(COMMANDS)
     for name, arguments in rows:
         usage = {word.strip("[]") for word in arguments.split()}
-        parameters = _command(name).params
+        whole = _command(name)
+        below: set[str] = set(whole.commands) if isinstance(whole, click.Group) else set()
+        parameters = _parameters(whole)
         options = {option for each in parameters if isinstance(each, click.Option) for option in each.opts}
-        positional = {each.human_readable_name for each in parameters if isinstance(each, click.Argument)}
+        positional = {each.human_readable_name for each in parameters if isinstance(each, click.Argument)} | below
+        assert below <= usage, name
         assert {word for word in usage if word.startswith("-")} <= options, name
         assert {word for word in usage if not word.startswith("-")} <= positional, name
 
 
 def test_every_option_that_the_readme_names_exists() -> None:
-    known = {option for name in COMMANDS for each in _command(name).params for option in each.opts}
-    assert set(re.findall(r"(?<![\w-])--[a-z]+", README)) <= known | {"--help", "--version", "--config"}
+    known = {option for name in COMMANDS for each in _parameters(_command(name)) for option in each.opts}
+    assert set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", README)) <= known | {"--help", "--version", "--config"}
 
 
 def test_the_readme_s_python_is_the_example_of_the_door() -> None:
@@ -116,7 +125,7 @@ def test_every_template_is_sound() -> None:
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
 def test_a_template_s_head_tells_who_uses_it_and_for_what(prompt: Prompt[Any, Any]) -> None:
     head, *_ = (SOURCE_TREE / "prompts" / f"{prompt.name}.md.j2").read_text(encoding="utf-8").splitlines()
-    rooms = ("answering", "learning", "indexing")
+    rooms = ("answering", "learning", "indexing", "discovery")
     (room,) = (name for name in rooms if prompt in vars(import_module(f"intern.{name}.prompts")).values())
     takes, gives = prompt.takes.__name__, prompt.gives.__name__
     assert head == f"{{# prompts/{prompt.name}.md.j2. Used by: {room}. In: {takes}. Out: {gives}. #}}"

@@ -221,7 +221,10 @@ def test_a_variable_may_hold_channels_and_a_single_id() -> None:
             "there is no setting llm.kb.qwertyuiop; there are llm.kb.provider, llm.kb.base_url",
         ),
         ("[prompts]\nqwertyuiop = 1", "there is no setting prompts.qwertyuiop; there are prompts.dir"),
-        ("qwertyuiop = 1", "there is no setting qwertyuiop; there are data, discord, llm, ai, kb, prompts, log"),
+        (
+            "qwertyuiop = 1",
+            "there is no setting qwertyuiop; there are data, discord, llm, ai, kb, discovery, prompts, log",
+        ),
         ('[ai]\n"a\\nb" = 1', r"there is no setting 'ai.a\nb'"),
         ("discord = 5", "discord must be a table: write [discord]"),
         ("[[discord]]\n", "discord must be a table: write [discord]"),

@@ -1,6 +1,7 @@
 """Backfill reads over REST what the gateway did not bring: channels that are behind, and threads that were archived.
 
-It waits where the listener may not: for Discord, and for room in the stream. A page that fails is asked for again.
+It waits where the listener may not: for Discord, and for room in the stream. A page that fails is asked for again: also
+one that is refused, for permissions come and go; but not for ever.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from anyio import Semaphore, create_task_group, sleep
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.pauses import Pauses, growing_pauses
+from intern.actors.pauses import PATIENCE_SECONDS, Pauses, growing_pauses
 from intern.conversations.attendance import Attendance, Listing
 from intern.domain import ChannelId, ChannelRead, ChannelSeen, FellBehind, Heard, MessageId, MessageRead, Page
-from intern.errors import DiscordError, DiscordRefusedError
+from intern.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
 from intern.observe.log import get_logger
 
 AT_ONCE = 4  # pages asked for or held; Discord allows 50 requests a second over all, and live work needs its share
@@ -82,24 +83,30 @@ class _Reader:
                 self._tg.start_soon(partial(self._list, listing))
 
     async def _read(self, channel_id: ChannelId) -> None:
-        pauses, count = self._pauses(), 0
+        pauses, refused, count = self._pauses(), 0.0, 0
         while self._attendance.is_behind(channel_id):
             try:
                 async with self._places:
                     count += await self._read_page(channel_id)
-                pauses = self._pauses()
-            except DiscordRefusedError as refusal:
-                _log.warning("channel_given_up", channel_id=channel_id, reason=str(refusal))
-                if self._attendance.is_behind(channel_id):
-                    self._attendance.give_up(channel_id)
+                pauses, refused = self._pauses(), 0.0
             except DiscordError as error:
+                if isinstance(error, DiscordNotFoundError) or refused > PATIENCE_SECONDS:
+                    self._give_up(channel_id, error)
+                    continue
                 pause = next(pauses)
+                refused += pause if isinstance(error, DiscordRefusedError) else 0.0
                 _log.warning("page_delayed", channel_id=channel_id, reason=str(error), again_in_seconds=pause)
                 await sleep(pause)
         # Nothing waits between the last look and this, so a channel that falls behind again finds us gone.
         self._channels.discard(channel_id)
         _log.info("channel_read", channel_id=channel_id, messages=count)
         await self._events.send(ChannelRead(channel_id=channel_id))
+
+    def _give_up(self, channel_id: ChannelId, error: DiscordError) -> None:
+        gone = isinstance(error, DiscordNotFoundError)
+        (_log.warning if gone else _log.error)("channel_given_up", channel_id=channel_id, reason=str(error))
+        if self._attendance.is_behind(channel_id):
+            self._attendance.give_up(channel_id)
 
     async def _read_page(self, channel_id: ChannelId) -> int:
         if not self._attendance.is_behind(channel_id):  # it was closed to us while we waited for a place

@@ -7,7 +7,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors.router import Settles
 from intern.conversations.batching import Batches
-from intern.domain import Batch, Heard, LateChange, MessageRead, MessagesDeleted
+from intern.domain import Batch, Heard, LateChange, MessageEdited, MessageRead, MessagesDeleted
 from intern.observe.clock import Clock
 
 
@@ -20,7 +20,7 @@ async def batcher(
     clock: Clock,
     flush: bool,
 ) -> None:
-    """Send each batch once its author paused for the window, and each change to a message that was sent before.
+    """Send each batch once its author paused for the window, and each change to a message, sent before or not.
 
     A message that is deleted in the window is settled here, all others by whoever ends their batch. Those still open
     at the end of the inbox are sent too if `flush` is set; else they stay unsettled, and come back from history.
@@ -34,8 +34,9 @@ async def batcher(
         if isinstance(event, MessagesDeleted):
             left = late.message_ids if isinstance(late, MessagesDeleted) else ()
             settles.settle(event.channel_id, [gone for gone in event.message_ids if gone not in left])
-        if late is not None:
-            await batches.send(late)
+        if isinstance(event, MessageEdited | MessagesDeleted):
+            # Also of what is held here: another batch's reader may have met it on Discord, as it was.
+            await batches.send(event)
 
     async with inbox, batches:
         ended = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -10,7 +10,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from intern.actors.nudges import nudge
 from intern.actors.witness import Witness
 from intern.conversations.capturing import capture_of
-from intern.domain import Archived, Capture, CapturedPair, CaptureRequest, ChannelId, MessageId
+from intern.domain import Archived, Capture, CapturedPair, CapturePending, CaptureRequest, ChannelId, MessageId
 
 
 class Keeper(Protocol):
@@ -18,6 +18,26 @@ class Keeper(Protocol):
 
     async def keep(self, capture: Capture, /) -> CapturedPair | None:
         """The archived pair, or None where the archive holds all of it already. Raises KnowledgeError."""
+        ...
+
+
+class Pictures(Protocol):
+    """Knows what images show; see `intern.learning.picturing`."""
+
+    async def known(self, request: CaptureRequest, /) -> Mapping[MessageId, Sequence[str]] | None:
+        """The words for the images of each message; None where somebody has to look first. Raises KnowledgeError."""
+        ...
+
+
+class Pending(Protocol):
+    """Keeps captures that wait for a word on their images; see `intern.knowledge.pending`. Raises KnowledgeError."""
+
+    async def add(self, request: CaptureRequest, /) -> None:
+        """Let a capture wait, joined with what waits of its conversation already."""
+        ...
+
+    async def join(self, request: CaptureRequest, /) -> bool:
+        """Join a capture with what waits of its conversation; false where nothing does."""
         ...
 
 
@@ -32,20 +52,31 @@ class Settles(Protocol):
 async def capturer(
     inbox: MemoryObjectReceiveStream[CaptureRequest],
     archived: MemoryObjectSendStream[Archived],
+    waiting: MemoryObjectSendStream[CapturePending],
     *,
     keeper: Keeper,
+    pictures: Pictures,
+    pending: Pending,
     settles: Settles,
     witness: Witness,
 ) -> None:
-    """Archive each capture, in order, until the inbox ends.
+    """Archive each capture, in order, until the inbox ends; let those wait whose images nobody has looked at.
 
-    A disk that fails ends the process, loudly: going on would lose answers one after the other.
+    It asks no model, so nobody waits for a picture but who shares its conversation. A disk that fails ends the
+    process, loudly: going on would lose answers one after the other.
     """
-    async with inbox, archived:
+    async with inbox, archived, waiting:
         async for request in inbox:
-            pair = await keeper.keep(capture_of(request))
-            if pair is not None:
-                witness.captured(pair)
-                nudge(archived, Archived())
+            texts = await pictures.known(request)
+            if texts is None:
+                await pending.add(request)
+                nudge(waiting, CapturePending())
+            elif await pending.join(request):
+                nudge(waiting, CapturePending())
+            else:
+                pair = await keeper.keep(capture_of(request, texts))
+                if pair is not None:
+                    witness.captured(pair)
+                    nudge(archived, Archived())
             if request.settles:
                 settles.settle(request.channel_id, request.settles)

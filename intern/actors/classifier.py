@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Hashable, Set as AbstractSet
 from contextlib import aclosing, asynccontextmanager
 from typing import Protocol
 
@@ -10,15 +10,17 @@ from anyio import CancelScope, get_cancelled_exc_class, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.guard import surviving
-from intern.actors.nudges import Log, follow
+from intern.actors.nudges import Due, DueLog, Log, follow
 from intern.actors.pauses import Pauses, growing_pauses
 from intern.actors.witness import Witness
 from intern.domain import Archived, CapturedPair, Failed, Filing, QAId, Skip, Topic
 from intern.errors import InternError, ModelError, ModelUnavailableError
-from intern.learning.filing import GivenUp
+from intern.learning.attempting import UNCOUNTED, Attempts, GivenUp, begun
+from intern.learning.filing import failed
+from intern.learning.prompts import CLASSIFY
 from intern.observe.log import get_logger
 
-MOST_ATTEMPTS = 3  # what ended the process this often will do so again
+LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
 
 _log = get_logger(__name__)
 
@@ -31,33 +33,6 @@ class TopicChooser(Protocol):
         ...
 
 
-class Attempts(Protocol):
-    """How often work on a pair was begun and did not end (see `intern.knowledge.attempts`)."""
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        """Count an attempt, on disk before the work begins; how many there were, this one included."""
-        ...
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        """Forget a pair's attempts; harmless where there were none."""
-        ...
-
-
-class Uncounted:
-    """For work that no crash can repeat."""
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        """Always the first."""
-        del qa_id
-        return 1
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        """Nothing to forget."""
-
-
-UNCOUNTED = Uncounted()
-
-
 async def classifier(
     archive: Log[CapturedPair, QAId],
     nudges: MemoryObjectReceiveStream[Archived],
@@ -66,15 +41,20 @@ async def classifier(
     after: QAId | None,
     chooser: TopicChooser,
     witness: Witness,
+    again: DueLog[CapturedPair] | None = None,
     attempts: Attempts = UNCOUNTED,
     pauses: Pauses = growing_pauses,
 ) -> None:
     """File each pair after `after`, in order, until the nudges end; then let the integrator finish too.
 
+    In between, those that are due `again`: approved, or parked a while ago.
+
     An attempt on a pair is open from here until the integrator, given the same `attempts`, has its decision. A pair
     with MOST_ATTEMPTS open ones is given up.
     """
-    followed = follow(archive, nudges, after=after, position_of=lambda pair: pair.qa_id)
+    followed = follow(
+        archive, nudges, after=after, position_of=lambda pair: pair.qa_id, again=_Surely(again) if again else None
+    )
     async with nudges, filings, aclosing(followed) as pairs:
         given_up = False
         async for pair in pairs:
@@ -88,21 +68,30 @@ async def classifier(
                 await filings.send(filing)
 
 
+class _Surely:
+    """What is due, or nothing for a while: a database that is busy holds up no new pair."""
+
+    def __init__(self, again: DueLog[CapturedPair]) -> None:
+        self._again = again
+
+    async def due(self, handed: AbstractSet[Hashable], /) -> Due[CapturedPair]:
+        try:
+            return await self._again.due(handed)
+        except InternError as error:
+            _log.warning("retries_delayed", reason=str(error), again_in_seconds=LOOK_AGAIN_SECONDS)
+            return Due(seconds=LOOK_AGAIN_SECONDS)
+
+
 async def _choice(
     pair: CapturedPair, chooser: TopicChooser, attempts: Attempts, pauses: Pauses
 ) -> Topic | Skip | Failed:
     for pause in pauses():
         try:
-            if await attempts.begin(pair.qa_id) > MOST_ATTEMPTS:
-                _log.error("qa_pair_given_up", qa_id=pair.qa_id, attempts=MOST_ATTEMPTS)
-                return GivenUp(
-                    reason=f"{MOST_ATTEMPTS} attempts to file it did not finish: the process ended each time"
-                )
-            return await chooser.choose_topic(pair)
+            return await begun(attempts, pair.qa_id) or await chooser.choose_topic(pair)
         except InternError as error:
             if isinstance(error, ModelError) and not isinstance(error, ModelUnavailableError):
                 _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
-                return Failed(reason=str(error))
+                return failed(CLASSIFY.name, error)
             event = "llm_classification_failed" if isinstance(error, ModelError) else "classification_delayed"
             _log.warning(event, qa_id=pair.qa_id, reason=str(error), again_in_seconds=pause)
             # Whoever comes behind would meet the same closed door; the archive holds them all until it opens.

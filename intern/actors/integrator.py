@@ -10,13 +10,14 @@ from typing import Protocol, TypeVar
 from anyio import CancelScope, EndOfStream, WouldBlock, create_memory_object_stream, create_task_group, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.classifier import UNCOUNTED, Attempts, forget_attempts, forgotten_when_cancelled
+from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
 from intern.actors.guard import surviving
 from intern.actors.nudges import nudge
 from intern.actors.pauses import Pauses, growing_pauses
 from intern.actors.witness import Witness
-from intern.domain import Decision, Filing, MessageId, SourceChanged, TopicName, Withdrawal
+from intern.domain import Decision, Filing, MessageId, PairDecision, SourceChanged, TopicName, Withdrawal
 from intern.errors import InternError, KnowledgeError, ModelError
+from intern.learning.attempting import UNCOUNTED, Attempts, GivenUp
 from intern.observe.log import get_logger
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ _log = get_logger(__name__)
 class Filer(Protocol):
     """Puts a pair where it belongs, and records what was done."""
 
-    async def file(self, filing: Filing, /) -> Decision:
+    async def file(self, filing: Filing, /) -> PairDecision:
         """What was done, on disk already.
 
         Raises ModelUnavailableError while the model is away, KnowledgeError where the disk fails; nothing is decided
@@ -77,7 +78,7 @@ async def integrator(
             nudge(changed, SourceChanged())
 
 
-async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses) -> Decision:
+async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses) -> PairDecision:
     qa_id = filing.pair.qa_id
     is_counted = True  # by the classifier
     for pause in pauses():
@@ -93,7 +94,8 @@ async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses
             is_counted = False
             await sleep(pause)
         else:
-            await forget_attempts(attempts, qa_id)
+            with surviving("attempts", qa_id=qa_id):
+                await attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
             return decision
     raise AssertionError("the pauses never end")
 

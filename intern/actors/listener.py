@@ -14,8 +14,10 @@ from anyio import Event, WouldBlock, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 
 from intern.actors.nudges import nudge
+from intern.conversations.approving import Approvals
 from intern.conversations.attendance import Attendance, everywhere
 from intern.domain import (
+    Approval,
     Channel,
     ChatMessage,
     FellBehind,
@@ -53,8 +55,10 @@ async def listener(
     events: MemoryObjectSendStream[Heard],
     interactions: MemoryObjectSendStream[Interaction],
     behind: MemoryObjectSendStream[FellBehind],
+    approved: MemoryObjectSendStream[Approval],
     *,
     attendance: Attendance,
+    approvals: Approvals,
     admits: Callable[[Channel], bool] = everywhere,
 ) -> None:
     """Hand on each event until cancelled; then close the streams, so that everybody behind can finish.
@@ -62,8 +66,8 @@ async def listener(
     What was missed in a channel that `admits` refuses when a session starts is not read.
     """
     failure: InternError | None = None
-    async with events, interactions, behind:
-        ear = _Ear(events, interactions, behind, attendance, admits)
+    async with events, interactions, behind, approved:
+        ear = _Ear(events, interactions, behind, approved, attendance=attendance, approvals=approvals, admits=admits)
         async with create_task_group() as tg:
             tg.start_soon(ear.send_changes)
             try:
@@ -81,18 +85,24 @@ class _Ear:
         events: MemoryObjectSendStream[Heard],
         interactions: MemoryObjectSendStream[Interaction],
         behind: MemoryObjectSendStream[FellBehind],
+        approved: MemoryObjectSendStream[Approval],
+        *,
         attendance: Attendance,
+        approvals: Approvals,
         admits: Callable[[Channel], bool],
     ) -> None:
         self._events = events
         self._interactions = interactions
         self._behind = behind
+        self._approved = approved
         self._attendance = attendance
+        self._approvals = approvals
         self._admits = admits
         self._changes: deque[LateChange] = deque()
         self._waiting = Event()
 
     def hear(self, event: GatewayEvent) -> None:
+        self._approvals.hear(event)
         match event:
             case MessageCreated(message=message):
                 self._created(message)
@@ -107,6 +117,8 @@ class _Ear:
             case SessionStarted():
                 self._attendance.session(event, self._admits)
                 nudge(self._behind, FellBehind())
+            case Approval():
+                nudge(self._approved, event)
             case _:
                 try:
                     self._interactions.send_nowait(event)

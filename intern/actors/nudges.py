@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence, Set as AbstractSet
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from anyio import BrokenResourceError, EndOfStream, WouldBlock
+from anyio import BrokenResourceError, EndOfStream, WouldBlock, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 T = TypeVar("T")
@@ -23,6 +24,25 @@ class Log(Protocol[T_co, P_contra]):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Due(Generic[T_co]):
+    """An older record that is to be worked on again, if there is one now."""
+
+    record: T_co | None = None
+    key: Hashable = None
+    """Another one each time that the same record becomes due."""
+    seconds: float | None = None
+    """Where there is none, how long to wait before looking again; None: until the log grows."""
+
+
+class DueLog(Protocol[T_co]):
+    """Which older records are to be worked on again."""
+
+    async def due(self, handed: AbstractSet[Hashable], /) -> Due[T_co]:
+        """The next of them whose key is not among those handed on already."""
+        ...
+
+
 def nudge(stream: MemoryObjectSendStream[T], message: T) -> None:
     """Send without waiting; whoever follows looks anyway."""
     with suppress(WouldBlock, BrokenResourceError):
@@ -30,23 +50,36 @@ def nudge(stream: MemoryObjectSendStream[T], message: T) -> None:
 
 
 async def follow(
-    log: Log[T, P], nudges: MemoryObjectReceiveStream[object], *, after: P | None, position_of: Callable[[T], P]
+    log: Log[T, P],
+    nudges: MemoryObjectReceiveStream[object],
+    *,
+    after: P | None,
+    position_of: Callable[[T], P],
+    again: DueLog[T] | None = None,
 ) -> AsyncGenerator[T]:
     """Each record after `after`, in order, for ever: first what is there, then what a nudge announces.
 
-    Ends once the nudges have ended and the log is read to its end, so that what was written before a calm shutdown
-    is still handed on. Whoever reads only some of it closes it with `aclosing`.
+    In between come those that are due `again`, one at a time, whenever the log is read to its end. Ends once the nudges
+    have ended and nothing is left, so that what was written before a calm shutdown is still handed on. Whoever reads
+    only some of it closes it with `aclosing`.
     """
     position = after
     ended = False
+    handed: set[Hashable] = set()
     while True:
         while records := await log.after(position):
             for record in records:
                 yield record
                 position = position_of(record)
+        found = Due[T]() if again is None else await again.due(handed)
+        if found.record is not None:
+            handed.add(found.key)
+            yield found.record
+            continue
         if ended:
             return
         try:
-            await nudges.receive()
+            with move_on_after(found.seconds):
+                await nudges.receive()
         except EndOfStream:
             ended = True

@@ -14,31 +14,36 @@ from typing import Any, Generic, Protocol, TypeVar
 from anyio import Event, create_memory_object_stream, create_task_group, current_time
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors import poster, responder
+from intern.actors import capturer, picturer, poster, responder
 from intern.actors.backfill import Pages, backfill
 from intern.actors.batcher import batcher
-from intern.actors.capturer import Keeper, capturer
-from intern.actors.classifier import Attempts, TopicChooser, classifier
+from intern.actors.capturer import Keeper
+from intern.actors.classifier import TopicChooser, classifier
 from intern.actors.clerk import JobQueue, clerk
 from intern.actors.indexer import Indices, indexer
 from intern.actors.integrator import Filer, integrator
 from intern.actors.interactions import Desk, Registry, Responses, interactions
 from intern.actors.listener import Gateway, listener
 from intern.actors.marker import MarkKeeper, marker
-from intern.actors.nudges import Log, nudge
-from intern.actors.router import Dispatch, router
-from intern.actors.scout import scout
+from intern.actors.nudges import DueLog, Log, nudge
+from intern.actors.reviewer import Reviews, reviewer
+from intern.actors.router import Declines, Dispatch, router
+from intern.actors.scout import Changes, Discovers, explorer, scout
 from intern.actors.witness import Witness
+from intern.conversations.approving import Approvals
 from intern.conversations.attendance import Attendance
 from intern.conversations.batching import Batches
 from intern.conversations.late import LateChanges
 from intern.domain import (
     AnswerRequest,
+    Approval,
     Archived,
     Batch,
     CapturedPair,
+    CapturePending,
     CaptureRequest,
     Channel,
+    ChannelId,
     FellBehind,
     Filing,
     Heard,
@@ -50,6 +55,7 @@ from intern.domain import (
     Withdrawal,
 )
 from intern.knowledge.jobs import Job
+from intern.learning.attempting import Attempts
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 
@@ -80,30 +86,36 @@ EVENTS = Wire[Heard](Heard, ("listener", "backfill"), "batcher", 1000)
 BEHIND = Wire[FellBehind](FellBehind, ("listener",), "backfill", 1)
 # Discord waits 3 s for a sign; as many as the actor has in work may queue, more could not be served in time.
 INTERACTIONS = Wire[Interaction](Interaction, ("listener",), "interactions", 64)
+# A nudge: `Approvals` holds what was approved.
+APPROVED = Wire[Approval](Approval, ("listener",), "reviewer", 1)
 # The router works on several at once; whatever waits here would wait in a quiet window otherwise.
 BATCHES = Wire[Batch | LateChange](Batch | LateChange, ("batcher",), "router", 16)
 # A late answer helps nobody: questions beyond this are shed, named and counted.
 ANSWERS = Wire[AnswerRequest | Withdrawal](AnswerRequest | Withdrawal, ("router",), "responder", 16)
 # An append takes a millisecond; the router waits when the disk is slower.
 CAPTURES = Wire[CaptureRequest](CaptureRequest, ("router", "interactions"), "capturer", 16)
+# A nudge: the table of pending captures holds the rest.
+PENDING = Wire[CapturePending](CapturePending, ("capturer",), "picturer", 1)
 # Written down at once, whatever a model is busy with.
 WITHDRAWALS = Wire[Withdrawal](Withdrawal, ("router",), "integrator", 16)
 # A nudge: the archive holds the rest.
-ARCHIVED = Wire[Archived](Archived, ("capturer", "clerk"), "classifier", 1)
+ARCHIVED = Wire[Archived](Archived, ("capturer", "picturer", "reviewer", "clerk"), "classifier", 1)
 # None ahead: a pair is classified knowing the topics that those before it opened.
 FILINGS = Wire[Filing](Filing, ("classifier",), "integrator", 0)
 # A nudge: files, topics and the index cache hold the rest.
 CHANGES = Wire[SourceChanged](SourceChanged, ("integrator", "scout", "clerk"), "indexer", 1)
 # Replies are few and small; one that waits for Discord must not hold up a model call that is done.
-REPLIES = Wire[Reply](Reply, ("responder",), "poster", 16)
+REPLIES = Wire[Reply](Reply, ("responder", "router"), "poster", 16)
 
 WIRES: tuple[Wire[Any], ...] = (
     EVENTS,
     BEHIND,
     INTERACTIONS,
+    APPROVED,
     BATCHES,
     ANSWERS,
     CAPTURES,
+    PENDING,
     WITHDRAWALS,
     ARCHIVED,
     FILINGS,
@@ -118,20 +130,30 @@ class Parts:
 
     gateway: Gateway
     admits: Callable[[Channel], bool]
+    admits_id: Callable[[ChannelId], Awaitable[bool]]
+    """Whether the bot may work there; raises the DiscordError family."""
     attendance: Attendance
+    approvals: Approvals
     pages: Pages
     marks: MarkKeeper
     open_batches: Batches
     clock: Clock
     dispatch: Dispatch
+    declines: Declines
     late: LateChanges
     keeper: Keeper
+    pictures: Pictures
+    pending: Pending
+    messages: picturer.Messages
     attempts: Attempts
     archive: Log[CapturedPair, QAId]
     archived_until: QAId | None
     """The newest pair that was decided; the classifier begins behind it."""
+    again: DueLog[CapturedPair]
+    """Older pairs that are to be filed after all."""
     chooser: TopicChooser
     filer: Filer
+    reviews: Reviews
     indices: Indices
     responding: responder.Collaborators
     posting: poster.Collaborators
@@ -142,7 +164,19 @@ class Parts:
     """Does a job; calls what it is given after it changed the archive or a topic."""
     settle_seconds: float
     scan_interval_seconds: float
+    discovery: Discovers | None
+    """None where there is nothing to discover."""
+    discovery_interval_seconds: float
+    file_changes: Changes
     witness: Witness
+
+
+class Pictures(capturer.Pictures, picturer.Pictures, Protocol):
+    """What images show, known and to be found out."""
+
+
+class Pending(capturer.Pending, picturer.Pending, Protocol):
+    """The captures that wait for that."""
 
 
 class Answering(Responses, Registry, Protocol):
@@ -160,9 +194,11 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
     events, to_batch = EVENTS.open()
     behind, to_read = BEHIND.open()
     interacting, to_interact = INTERACTIONS.open()
+    approved, to_review = APPROVED.open()
     batches, to_route = BATCHES.open()
     requests, to_answer = ANSWERS.open()
     captures, to_capture = CAPTURES.open()
+    waiting, to_picture = PENDING.open()
     withdrawals, to_withdraw = WITHDRAWALS.open()
     archived, to_classify = ARCHIVED.open()
     filings, to_file = FILINGS.open()
@@ -171,14 +207,31 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
     witness, attendance = parts.witness, parts.attendance
 
     async def listen() -> None:
-        await listener(parts.gateway, events, interacting, behind, attendance=attendance, admits=parts.admits)
+        await listener(
+            parts.gateway,
+            events,
+            interacting,
+            behind,
+            approved,
+            attendance=attendance,
+            approvals=parts.approvals,
+            admits=parts.admits,
+        )
         stop.set()
 
     async with create_task_group() as books:
         books.start_soon(partial(marker, parts.marks, attendance=attendance))
         async with create_task_group() as followers:
-            job_archived, job_changed, scouted = archived.clone(), changed.clone(), changed.clone()
-            read, taught = events.clone(), captures.clone()
+            job_archived, pictured, reviewed, job_changed, scouted, read, taught, words = (
+                archived.clone(),
+                archived.clone(),
+                archived.clone(),
+                changed.clone(),
+                changed.clone(),
+                events.clone(),
+                captures.clone(),
+                replies.clone(),
+            )
             followers.start_soon(
                 partial(
                     classifier,
@@ -186,8 +239,21 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                     to_classify,
                     filings,
                     after=parts.archived_until,
+                    again=parts.again,
                     chooser=parts.chooser,
                     attempts=parts.attempts,
+                    witness=witness,
+                )
+            )
+            followers.start_soon(
+                partial(
+                    picturer.picturer,
+                    to_picture,
+                    pictured,
+                    pending=parts.pending,
+                    pictures=parts.pictures,
+                    keeper=parts.keeper,
+                    messages=parts.messages,
                     witness=witness,
                 )
             )
@@ -224,14 +290,27 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                         requests,
                         captures,
                         withdrawals,
+                        words,
                         dispatch=parts.dispatch,
+                        declines=parts.declines,
+                        outgoing=parts.responding.outgoing,
                         late=parts.late,
                         settles=attendance,
                         witness=witness,
                     )
                 )
                 desk.start_soon(
-                    partial(capturer, to_capture, archived, keeper=parts.keeper, settles=attendance, witness=witness)
+                    partial(
+                        capturer.capturer,
+                        to_capture,
+                        archived,
+                        waiting,
+                        keeper=parts.keeper,
+                        pictures=parts.pictures,
+                        pending=parts.pending,
+                        settles=attendance,
+                        witness=witness,
+                    )
                 )
                 desk.start_soon(partial(responder.responder, to_answer, replies, work_with=parts.responding))
                 desk.start_soon(partial(poster.poster, to_post, work_with=parts.posting))
@@ -245,25 +324,49 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                         registry=parts.responses,
                     )
                 )
+                desk.start_soon(
+                    partial(
+                        reviewer,
+                        to_review,
+                        reviewed,
+                        approvals=parts.approvals,
+                        reviews=parts.reviews,
+                        admits=parts.admits_id,
+                        witness=witness,
+                    )
+                )
                 async with create_task_group() as takers:
                     takers.start_soon(listen)
                     takers.start_soon(partial(backfill, to_read, read, attendance=attendance, pages=parts.pages))
                     takers.start_soon(partial(scout, scouted, interval_seconds=parts.scan_interval_seconds))
+                    takers.start_soon(_explorer, parts)
                     takers.start_soon(_clerk, parts, job_archived, job_changed)
-                    await stop.wait()
-                    _log.info("shutdown_started")
+                    await _told_to_stop(stop)
                     takers.cancel_scope.cancel()
                 desk.cancel_scope.deadline = current_time() + SHUTDOWN_SECONDS
-            if desk.cancel_scope.cancelled_caught:
-                _log.warning("shutdown_deadline_passed", seconds=SHUTDOWN_SECONDS)
+            _warn_of_deadline(passed=desk.cancel_scope.cancelled_caught)
             if not drain:
                 followers.cancel_scope.cancel()
             # A model that is away would hold them for ever.
             followers.cancel_scope.deadline = current_time() + SHUTDOWN_SECONDS
-        if drain and followers.cancel_scope.cancelled_caught:
-            _log.warning("shutdown_deadline_passed", seconds=SHUTDOWN_SECONDS)
+        _warn_of_deadline(passed=drain and followers.cancel_scope.cancelled_caught)
         books.cancel_scope.cancel()
     _log.info("shutdown_finished")
+
+
+async def _explorer(parts: Parts) -> None:
+    if parts.discovery is not None:
+        await explorer(parts.discovery, interval_seconds=parts.discovery_interval_seconds, changes=parts.file_changes)
+
+
+async def _told_to_stop(stop: Event) -> None:
+    await stop.wait()
+    _log.info("shutdown_started")
+
+
+def _warn_of_deadline(*, passed: bool) -> None:
+    if passed:
+        _log.warning("shutdown_deadline_passed", seconds=SHUTDOWN_SECONDS)
 
 
 async def _clerk(

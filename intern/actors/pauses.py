@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
+PATIENCE_SECONDS = 86_400.0
+"""How long to go on asking for what Discord refuses: permissions are taken by mistake, and given back."""
 
 Pauses = Callable[[], Iterator[float]]
 """Starts afresh for each piece of work: the seconds to wait before each next try, without end."""

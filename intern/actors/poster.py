@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 AT_ONCE = 4  # replies on their way; one that waits for a rate limit does not hold up the others
 ROOM = 64  # replies that wait for an outage to end, for their asker, or for their turn in a thread: a few KB each
-TRIES = 10  # with growing pauses, about eight minutes; what stays open is taken up at the next start
+TRIES = 300  # with growing pauses, a day: `Posts` says earlier when nobody waits any more
 RESUME_TRIES = 6  # half a minute, and new replies wait meanwhile
 HOLDS = 2  # who goes on and on gets an answer to the beginning
 
@@ -41,6 +41,8 @@ class Posts(Protocol):
 
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
         """What became of the reply; it is held where its asker wrote something newer than `waited_for`.
+
+        Ends by itself, however long Discord is away, once nobody waits for the reply any more.
 
         Raises the DiscordError and KnowledgeError families.
         """
@@ -121,12 +123,12 @@ class _Desk:
             outcome = await self._bring(reply)
         except DiscordError:
             self._settle(reply)  # the ledger holds it, and the next start takes it up
-            await self._keep(reply, "failed")
+            await self._keep(reply.notice, reply, "failed")
             raise
         if outcome.status != "recalled":
             self._settle(reply)
         self._with.witness.posted(reply, outcome.reason or outcome.status)
-        await self._keep(reply, outcome.status, outcome.reason)
+        await self._keep(reply.notice or outcome.notice, reply, outcome.status, outcome.reason)
 
     async def _bring(self, reply: Reply) -> PostOutcome:
         waited_for: MessageId | None = None
@@ -164,8 +166,8 @@ class _Desk:
     def _settle(self, reply: Reply) -> None:
         self._with.settles.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
 
-    async def _keep(self, reply: Reply, status: str, reason: str = "") -> None:
-        kind = "notice" if reply.notice else "answer"
+    async def _keep(self, notice: bool, reply: Reply, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
+        kind = "notice" if notice else "answer"
         with surviving("poster", message_id=reply.question.id):
             await self._with.traces.ended(
                 reply.question.id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason

@@ -62,6 +62,10 @@ class Replying(Protocol):
         """One question out of two of the same asker."""
         ...
 
+    def without(self, request: AnswerRequest, message_ids: Collection[MessageId], /) -> AnswerRequest | None:
+        """What is left of a question once some of its messages are gone; None where nothing is."""
+        ...
+
 
 class Typing(Protocol):
     """Shows that somebody is at work."""
@@ -176,15 +180,25 @@ class _Desk:
             self._tg.start_soon(self._work_off, place, line)
 
     def withdraw(self, message_ids: Collection[MessageId]) -> None:
-        """Give up every question that one of these messages belongs to, unless its reply has left."""
+        """Give up questions that are gone as a whole, ask again what is left of others; what was posted stays."""
         gone = frozenset(message_ids)
         for job in (job for line in self._lines.values() for job in line):
             if not (job.over or job.withdrawn) and _concerns(job.request, gone):
-                job.withdrawn = True
+                left = self._with.replying.without(job.request, gone)
+                if left is None:
+                    job.withdrawn = True
+                else:
+                    self._settle_of(job.request, gone)
+                    job.request = left
                 if job.scope:
                     job.scope.cancel()
         for request in self._with.outgoing.take_back("withdrawn", lambda each: _concerns(each, gone)):
-            self._settle(request)
+            left = self._with.replying.without(request, gone)
+            if left is None:
+                self._settle(request)
+            else:
+                self._settle_of(request, gone)
+                self._tg.start_soon(self.take, left)
 
     def _change(self, job: _Job, newer: AnswerRequest) -> None:
         _log.info("question_superseded", message_id=job.request.batch.last.id, by=newer.batch.last.id)
@@ -269,6 +283,10 @@ class _Desk:
                 reason=result.reason if result else "",
                 debug=result.debug if result else None,
             )
+
+    def _settle_of(self, request: AnswerRequest, gone: Collection[MessageId]) -> None:
+        ids = [message.id for message in request.batch.messages if message.id in gone]
+        self._with.settles.settle(request.batch.channel_id, ids)
 
     def _settle(self, request: AnswerRequest) -> None:
         self._with.settles.settle(request.batch.channel_id, [message.id for message in request.batch.messages])

@@ -1,12 +1,14 @@
 """The router gathers what a batch belongs to and hands it to whom it concerns: several at once, in order by channel.
 
 Whatever comes in is settled by somebody: here where nobody needs to act, else by those to whom it is handed on. A batch
-whose surroundings Discord cannot show now is asked for again, and stays unsettled until then.
+whose surroundings Discord cannot show now is asked for again, and stays unsettled until then; one that it refuses to
+show steps aside meanwhile, so that nobody waits for it. Whoever called the bot and gets no answer is told why, straight
+by way of the poster; only a flood of such words is cut short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,26 +18,30 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec.structs import replace
 
 from intern.actors.guard import surviving
-from intern.actors.pauses import Pauses, growing_pauses
+from intern.actors.pauses import PATIENCE_SECONDS, Pauses, growing_pauses
 from intern.actors.witness import Witness
 from intern.conversations.late import LateChanges, Meanwhile
+from intern.conversations.outgoing import Outgoing
 from intern.domain import (
     AnswerRequest,
     Batch,
     CaptureRequest,
     ChannelId,
     ChatMessage,
+    Declined,
     MessageEdited,
     MessageId,
     MessagesDeleted,
+    Reply,
     Withdrawal,
 )
-from intern.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError
 from intern.observe.log import get_logger
 
-Requests = Sequence[AnswerRequest | CaptureRequest]
+Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 
 AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch waits for a handful, one after the other
+ASIDE = 500  # batches that Discord refuses to show; some KB each
 
 _log = get_logger(__name__)
 
@@ -45,6 +51,18 @@ class Dispatch(Protocol):
 
     async def dispatch(self, batch: Batch, /) -> Requests:
         """What follows from the batch; nothing where it concerns nobody. Raises the DiscordError family."""
+        ...
+
+
+class Declines(Protocol):
+    """Says no; see `intern.conversations.declining`."""
+
+    async def account_for(self, declined: Declined, /) -> None:
+        """Keep why there is no answer, for whoever asks later."""
+        ...
+
+    def word(self, declined: Declined, /) -> Reply | None:
+        """What to say, counted as said; None where nothing is to be said."""
         ...
 
 
@@ -61,8 +79,11 @@ async def router(
     answers: MemoryObjectSendStream[AnswerRequest | Withdrawal],
     captures: MemoryObjectSendStream[CaptureRequest],
     withdrawals: MemoryObjectSendStream[Withdrawal],
+    words: MemoryObjectSendStream[Reply],
     *,
     dispatch: Dispatch,
+    declines: Declines,
+    outgoing: Outgoing,
     late: LateChanges,
     settles: Settles,
     witness: Witness,
@@ -71,6 +92,7 @@ async def router(
     """Route each batch, and what follows from late changes, until the inbox ends.
 
     A capture waits for room; a question that finds none is shed. At the end, what Discord cannot show stays unsettled.
+    `words` is the poster's, too: why there is no answer. At most half of its room is taken for that.
     """
     turns, reader = _Turns(), _Reader(dispatch, late, pauses)
 
@@ -79,7 +101,7 @@ async def router(
         found: list[Requests] = []
         try:
             with surviving("router", channel_id=message.channel_id, message_id=message.id):
-                found.append(await reader.read(item, meanwhile))
+                found.append(await reader.read(item, meanwhile, step_aside=partial(turns.step_aside, turn)))
             await turn.come()
             # What could not be found out stays unsettled: after a restart it is read again.
             for requests in found:
@@ -88,8 +110,9 @@ async def router(
             late.end(meanwhile)
             turns.end(turn)
 
-    async with inbox, answers, captures, withdrawals, create_task_group() as tg:
-        desk = _Desk(answers, captures, tg, late=late, settles=settles, witness=witness)
+    async with inbox, answers, captures, withdrawals, words, create_task_group() as tg:
+        refusals = _Refusals(words, declines=declines, outgoing=outgoing)
+        desk = _Desk(answers, captures, tg, refusals, late=late, settles=settles, witness=witness)
         async for item in inbox:
             if isinstance(item, MessagesDeleted):
                 gone = late.deleted(item)
@@ -128,7 +151,14 @@ class _Turns:
         turn = self._last_of[channel_id] = _Turn(channel_id, self._last_of.get(channel_id))
         return turn
 
+    async def step_aside(self, turn: _Turn) -> None:
+        """Let the others by, though it is not done."""
+        await turn.come()
+        self.end(turn)
+
     def end(self, turn: _Turn) -> None:
+        if turn.done.is_set():
+            return
         turn.done.set()
         if self._last_of.get(turn.channel_id) is turn:
             del self._last_of[turn.channel_id]
@@ -144,15 +174,20 @@ class _Reader:
         self._pauses = pauses
         self.closing = Event()
         """Nothing new comes in; who waits for Discord gives up."""
+        self._aside = 0
 
-    async def read(self, item: Batch | MessageEdited, meanwhile: Meanwhile) -> Requests:
+    async def read(
+        self, item: Batch | MessageEdited, meanwhile: Meanwhile, *, step_aside: Callable[[], Awaitable[None]]
+    ) -> Requests:
         message_id = _message_of(item).id
         for pause in self._pauses():
             try:
                 return await self._look(item, meanwhile)
-            except DiscordRefusedError as refusal:
+            except DiscordNotFoundError as refusal:
                 _log.warning("batch_unreadable", message_id=message_id, reason=str(refusal))
                 return ()
+            except DiscordRefusedError as refusal:
+                return await self._read_aside(item, meanwhile, refusal, step_aside)
             except DiscordUnavailableError as error:
                 if self.closing.is_set():
                     raise
@@ -161,11 +196,80 @@ class _Reader:
                     await self.closing.wait()
         raise AssertionError("the pauses never end")
 
+    async def _read_aside(
+        self,
+        item: Batch | MessageEdited,
+        meanwhile: Meanwhile,
+        refusal: DiscordError,
+        step_aside: Callable[[], Awaitable[None]],
+    ) -> Requests:
+        if self._aside >= ASIDE:
+            return self._lost(item, refusal)
+        self._aside += 1
+        try:
+            await step_aside()
+            return await self._look_again(item, meanwhile, refusal)
+        finally:
+            self._aside -= 1
+
+    async def _look_again(self, item: Batch | MessageEdited, meanwhile: Meanwhile, error: DiscordError) -> Requests:
+        messages = item.messages if isinstance(item, Batch) else (item.message,)
+        waited = 0.0
+        for pause in self._pauses():
+            if self.closing.is_set():
+                raise error
+            if waited > PATIENCE_SECONDS:
+                break
+            _log.warning("batch_refused", message_id=_message_of(item).id, reason=str(error), again_in_seconds=pause)
+            meanwhile.pause(messages)
+            with move_on_after(pause):
+                await self.closing.wait()
+            waited += pause
+            meanwhile.resume()
+            try:
+                return await self._look(item, meanwhile)
+            except DiscordNotFoundError as gone:
+                _log.warning("batch_unreadable", message_id=_message_of(item).id, reason=str(gone))
+                return ()
+            except (DiscordRefusedError, DiscordUnavailableError) as again:
+                error = again
+        return self._lost(item, error)
+
+    def _lost(self, item: Batch | MessageEdited, error: DiscordError) -> Requests:
+        message = _message_of(item)
+        _log.error("batch_given_up", channel_id=message.channel_id, message_id=message.id, reason=str(error))
+        return ()
+
     async def _look(self, item: Batch | MessageEdited, meanwhile: Meanwhile) -> Requests:
         if isinstance(item, MessageEdited):
             return await self._late.captured_anew(item)
         messages = meanwhile.now(item.messages)
         return await self._dispatch.dispatch(replace(item, messages=messages)) if messages else ()
+
+
+class _Refusals:
+    """Where words on why there is no answer leave; the poster settles what it is handed."""
+
+    def __init__(self, words: MemoryObjectSendStream[Reply], *, declines: Declines, outgoing: Outgoing) -> None:
+        self._words = words
+        self._declines = declines
+        self._outgoing = outgoing
+
+    async def account_for(self, declined: Declined) -> None:
+        await self._declines.account_for(declined)
+
+    def send(self, declined: Declined) -> bool:
+        """Say it, where there is something to say; false where nothing will be said. Never waits."""
+        waiting = self._words.statistics()
+        if waiting.current_buffer_used >= waiting.max_buffer_size / 2:  # answers need the rest
+            return False
+        reply = self._declines.word(declined)
+        if reply is None:
+            return False
+        # So its asker's next message takes it back, and so does a deletion.
+        self._outgoing.hand_over(declined.request)
+        self._words.send_nowait(reply)
+        return True
 
 
 class _Desk:
@@ -176,6 +280,7 @@ class _Desk:
         answers: MemoryObjectSendStream[AnswerRequest | Withdrawal],
         captures: MemoryObjectSendStream[CaptureRequest],
         tg: TaskGroup,
+        refusals: _Refusals,
         *,
         late: LateChanges,
         settles: Settles,
@@ -184,23 +289,26 @@ class _Desk:
         self._answers = answers
         self._captures = captures
         self._tg = tg
+        self._refusals = refusals
         self._late = late
         self._settles = settles
         self._witness = witness
 
     async def hand_on(self, item: Batch | MessageEdited, requests: Requests, meanwhile: Meanwhile) -> None:
         questions = [request for request in requests if isinstance(request, AnswerRequest)]
+        declined = [request for request in requests if isinstance(request, Declined)]
         current = (meanwhile.captured_now(request) for request in requests if isinstance(request, CaptureRequest))
         taught = [request for request in current if request is not None]
         if isinstance(item, Batch):
             if not requests:
                 self._witness.ignored(item)
-            self._settle(item, questions, taught)
+            self._settle(item, [*questions, *(each.request for each in declined)], taught)
         for request in taught:
             # All of them before the first is sent: what changes while we wait for room concerns each.
             self._late.teaches(request)
-        for question in questions:
-            self._ask(question, meanwhile)
+        shed = [question for question in questions if not self._ask(question, meanwhile)]
+        for each in (*declined, *(Declined(request=question, reason="shed") for question in shed)):
+            await self._decline(each, meanwhile)
         for request in taught:
             await self._captures.send(request)
 
@@ -223,13 +331,26 @@ class _Desk:
         if others := [message_id for message_id in ids if message_id not in asked]:
             self._settles.settle(batch.channel_id, others)
 
-    def _ask(self, question: AnswerRequest, meanwhile: Meanwhile) -> None:
+    def _ask(self, question: AnswerRequest, meanwhile: Meanwhile) -> bool:
+        """Hand it to the responder; false where that has no room."""
         try:
             self._answers.send_nowait(question)
         except WouldBlock:
-            self._witness.shed(question)
+            return False
+        self._asked(question, meanwhile)
+        return True
+
+    async def _decline(self, declined: Declined, meanwhile: Meanwhile) -> None:
+        self._witness.declined(declined)
+        await self._refusals.account_for(declined)
+        question = declined.request
+        if self._refusals.send(declined):
+            self._asked(question, meanwhile)
+        else:
             self._settles.settle(question.batch.channel_id, [message.id for message in question.batch.messages])
-            return
+
+    def _asked(self, question: AnswerRequest, meanwhile: Meanwhile) -> None:
+        """From now on a deletion concerns whoever has it."""
         self._late.asks(question)
         self.unask(meanwhile.deleted_of(question.batch.messages))
 

@@ -1,12 +1,21 @@
-"""The scout looks in from time to time, so that a changed file is found though nobody said a word."""
+"""The scout looks in from time to time, so that a changed file is found though nobody said a word.
+
+The explorer does so beyond the sources: it works off what discovery asks itself.
+"""
 
 from __future__ import annotations
 
-from anyio import sleep
+from typing import Protocol
+
+from anyio import current_time, move_on_after, sleep, sleep_until
 from anyio.streams.memory import MemoryObjectSendStream
 
+from intern.actors.guard import surviving
 from intern.actors.nudges import nudge
 from intern.domain import SourceChanged
+
+# Seconds between two looks, whatever changes meanwhile: a file that is written to all the time costs a call each time.
+SHORTEST_WAIT = 60.0
 
 
 async def scout(changed: MemoryObjectSendStream[SourceChanged], *, interval_seconds: float) -> None:
@@ -15,3 +24,33 @@ async def scout(changed: MemoryObjectSendStream[SourceChanged], *, interval_seco
         while True:
             nudge(changed, SourceChanged())
             await sleep(interval_seconds)
+
+
+class Discovers(Protocol):
+    """What is not indexed yet, and the work on it."""
+
+    async def discover(self) -> object:
+        """Do a cycle's work. Raises the KnowledgeError family."""
+        ...
+
+
+class Changes(Protocol):
+    """Word of files that changed."""
+
+    async def wait(self) -> None:
+        """Return once one did; maybe never."""
+        ...
+
+
+async def explorer(discovery: Discovers, *, interval_seconds: float, changes: Changes) -> None:
+    """Work at once, then every `interval_seconds`, or sooner where files changed, until cancelled.
+
+    An actor of its own: ten files may take minutes, and the indices need not wait for them.
+    """
+    while True:
+        begun = current_time()
+        with surviving("explorer"):
+            await discovery.discover()
+        with move_on_after(interval_seconds):
+            await changes.wait()
+        await sleep_until(begun + min(SHORTEST_WAIT, interval_seconds))

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from intern.domain import AIResult, AnswerRequest, Batch, CapturedPair, Decision, Filing, Reply
+from intern.domain import (
+    AIResult,
+    AnswerRequest,
+    Batch,
+    CapturedPair,
+    Decision,
+    Declined,
+    DeclineReason,
+    Filing,
+    Reply,
+)
 from intern.indexing.refresh import Refreshed
 from intern.observe.log import get_logger
 
 _log = get_logger("intern.actors")
+
+_DECLINED: Final[Mapping[DeclineReason, str]] = {
+    "asked too much": "questions_over_limit",
+    "shed": "questions_shed",
+    "too old": "questions_too_old",
+}
 
 
 class Witness:
@@ -25,13 +42,15 @@ class Witness:
         """Nobody needed to act on a batch."""
         _log.debug("batch_ignored", channel_id=batch.channel_id, message_id=batch.last.id)
 
-    def answered(self, request: AnswerRequest, result: AIResult) -> None:
+    def answered(self, request: AnswerRequest, result: AIResult) -> None:  # noqa: ARG002 for who looks on
         """A question got its answer, or silence with a reason."""
+        self.count("questions_answered" if result.should_reply else "questions_silent")
 
-    def shed(self, request: AnswerRequest) -> None:
-        """A question was dropped because too many wait already."""
-        self.count("questions_shed")
-        _log.warning("question_shed", channel_id=request.batch.channel_id, message_id=request.batch.last.id)
+    def declined(self, declined: Declined) -> None:
+        """Nobody works on a question: too many wait already, its asker asked too much, or it is too old."""
+        batch = declined.request.batch
+        self.count(_DECLINED[declined.reason])
+        _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
     def posted(self, reply: Reply, outcome: str) -> None:
         """A reply stands on Discord, or was withheld, with the reason."""

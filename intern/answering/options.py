@@ -16,9 +16,11 @@ class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_answer_chars: Annotated[int, Meta(ge=1)] = 3000
     """A longer answer is not posted at all: half an answer misleads."""
     require_citations: bool = True
-    max_index_chars: Annotated[int, Meta(ge=1)] = 20_000
+    strict_grounding: bool = True
+    """No reply with a command line or a version that stands in no cited source. Off: the verifying model decides."""
+    max_index_chars: Annotated[int, Meta(ge=1)] = 12_000
     """The index goes to the model whole while it fits; beyond that, its best entries do."""
-    max_source_chars: Annotated[int, Meta(ge=1)] = 12_000
+    max_source_chars: Annotated[int, Meta(ge=1)] = 8_000
     """For all loaded sources of one question together."""
     project_introduction: str = ""
     answer_scope: str = ""

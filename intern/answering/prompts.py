@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from intern.domain import IndexEntry
-from intern.llm.prompt import Prompt
+from intern.llm.prompt import Choices, Prompt
 
 _Remark = Annotated[str, Meta(max_length=4000)]
 _Id = Annotated[str, Meta(max_length=2500)]
@@ -100,6 +100,8 @@ class VerifyIn(Struct, frozen=True, kw_only=True):
     question: str
     answer: str
     citations: tuple[str, ...]
+    suspicions: tuple[str, ...] = ()
+    """Code and numbers of the answer that were found neither in what it cites nor in the conversation."""
 
 
 class Verification(Struct, frozen=True, kw_only=True):
@@ -110,7 +112,13 @@ class Verification(Struct, frozen=True, kw_only=True):
     suggested_fix: Annotated[_Remark | None, Meta(description="What would mend it, for the log only.")] = None
 
 
-GATE = Prompt("gate", takes=GateIn, gives=GateDecision)
-SELECT = Prompt("select", takes=SelectIn, gives=Selection)
-ANSWER = Prompt("answer", takes=AnswerIn, gives=Draft)
-VERIFY = Prompt("verify", takes=VerifyIn, gives=Verification)
+def _listed(given: SelectIn) -> Choices:
+    return {"selected_source_ids": [entry.source_id for entry in given.entries]}
+
+
+_HISTORY = "discord.max_history_chars"
+
+GATE = Prompt("gate", takes=GateIn, gives=GateDecision, bounded_by=(_HISTORY,))
+SELECT = Prompt("select", takes=SelectIn, gives=Selection, offers=_listed, bounded_by=("ai.max_index_chars", _HISTORY))
+ANSWER = Prompt("answer", takes=AnswerIn, gives=Draft, bounded_by=("ai.max_source_chars", _HISTORY))
+VERIFY = Prompt("verify", takes=VerifyIn, gives=Verification, bounded_by=("ai.max_source_chars", _HISTORY))

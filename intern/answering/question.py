@@ -35,27 +35,15 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 def asked(conversation: Conversation, *, addressed: bool) -> Asked:
     """The last `user` messages of one author in a row are the question; all others are its history."""
-    messages = conversation.messages
-    last = len(messages)
-    while last > 0 and messages[last - 1].role != "user":
-        last -= 1
-    first = last
-    while (
-        first > 0 and messages[first - 1].role == "user" and _author(messages[first - 1]) == _author(messages[last - 1])
-    ):
-        first -= 1
-    question = messages[first:last]
-    asker = _author(messages[last - 1]) if question else None
+    messages, place = conversation.messages, conversation.asked
+    question = messages[place]
+    asker = question[-1].author_id if question else None
     return Asked(
         question=_shortened("\n".join(filter(None, map(_said, question))), MAX_QUESTION_CHARS),
-        history=_history([*messages[:first], *messages[last:]], asker),
+        history=_history([*messages[: place.start], *messages[place.stop :]], asker),
         images=tuple(image for message in question for image in message.images),
         addressed=addressed,
     )
-
-
-def _author(message: Message) -> str | None:
-    return message.author_id
 
 
 def _said(message: Message) -> str:

@@ -12,10 +12,13 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
+import anyio.to_thread
 from msgspec import Struct
+from structlog.contextvars import bound_contextvars
 
 from intern.answering.citing import Checked, checked, source_of
-from intern.answering.loading import shown_sources
+from intern.answering.grounding import grounding
+from intern.answering.loading import is_team, shown_sources
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
     ANSWER,
@@ -31,7 +34,7 @@ from intern.answering.prompts import (
     VerifyIn,
 )
 from intern.answering.question import Asked, asked
-from intern.answering.selecting import Chosen, chosen, shown_entries
+from intern.answering.selecting import MOST_SHOWN, Chosen, chosen, fits, shown_entries
 from intern.answering.trace import Trace
 from intern.domain import (
     COULD_NOT_LOOK,
@@ -64,6 +67,10 @@ class Knowledge(Protocol):
         """A source of the index, whole."""
         ...
 
+    async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
+        """The sources whose text fits best, best first; None where that cannot be told. Raises nothing."""
+        ...
+
     async def citation_link(self, source_id: SourceId, /) -> str | None:
         """The jump link of a team answer (`team:<topic>.txt#<qa id>`); None where there is none."""
         ...
@@ -75,6 +82,16 @@ class Loaded(Struct, frozen=True, kw_only=True):
     sources: dict[SourceId, SourceText]
     shown: tuple[ShownSource, ...]
     failed: tuple[SourceId, ...]
+
+
+class Drafted(Struct, frozen=True, kw_only=True):
+    """An answer that code has held against its sources. With a `reason` it must not be posted."""
+
+    reason: SilenceReason
+    text: str
+    source_ids: tuple[SourceId, ...]
+    suspicions: tuple[str, ...] = ()
+    """For the verifying model."""
 
 
 class Answerer:
@@ -91,17 +108,22 @@ class Answerer:
         `addressed` says that the question is meant for the bot, so source selection starts before the gate is done.
         Raises no `InternError`.
         """
-        log = _log.bind(
-            platform=context.platform,
-            channel_id=context.channel_id,
-            thread_id=context.thread_id,
-            message_id=context.message_id,
-        )
+        asked_where = {
+            "platform": context.platform,
+            "channel_id": context.channel_id,
+            "thread_id": context.thread_id,
+            "message_id": context.message_id,
+        }
+        log = _log.bind(**asked_where)
         trace = Trace(log)
         result = AIResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
         try:
-            with anyio.move_on_after(self._options.request_timeout_seconds):
+            # So that a call of the model, which knows of no message, is logged with the one that it is for.
+            with (
+                bound_contextvars(**asked_where),
+                anyio.move_on_after(self._options.request_timeout_seconds),
+            ):
                 result = await _worked_out(
                     Work(
                         model=self._model,
@@ -158,7 +180,10 @@ async def select(work: Work, query: str) -> Chosen:
     """Which sources may hold the answer? An empty index is not worth a call. `query` may be empty."""
     with work.trace.step("selection") as fields:
         entries = await work.knowledge.entries()
-        shown = shown_entries(entries, query or work.asked.question, work.options.max_index_chars)
+        wanted, room = query or work.asked.question, work.options.max_index_chars
+        # The text of a source tells more than its description, where not all of these can be shown.
+        best = None if fits(entries, room) else await work.knowledge.best(wanted, MOST_SHOWN)
+        shown = shown_entries(entries, wanted, room, best or ())
         ids: tuple[str, ...] = ()
         if shown:
             given = SelectIn(
@@ -204,7 +229,7 @@ async def load(work: Work, selection: Chosen, query: str) -> Loaded:
         return Loaded(sources=sources, shown=shown, failed=tuple(failed))
 
 
-async def generate(work: Work, query: str, loaded: Loaded) -> Checked:
+async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
     """Write the answer, and hold it against its sources as far as code can."""
     with work.trace.step("generation") as fields:
         given = AnswerIn(
@@ -227,24 +252,48 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Checked:
             dropped_citations_count=draft.dropped_citations,
             strange_urls_count=len(draft.strange_urls),
         )
-        return draft
+        if draft.reason:
+            return Drafted(reason=draft.reason, text=draft.text, source_ids=draft.source_ids)
+        texts = [source.text for source in _of(draft, loaded)]
+        # In a thread: an answer and its sources are text from strangers, and may be long.
+        held = await anyio.to_thread.run_sync(grounding, draft.text, texts, (work.asked.question, work.asked.history))
+        strange = (*held.strange_commands, *held.strange_versions)
+        fields.update(strange_count=len(strange), strange=strange[:5], suspicions_count=len(held.suspicions))
+        is_refused = work.options.strict_grounding and not held.holds
+        return Drafted(
+            reason="ungrounded" if is_refused else "",
+            text=draft.text,
+            source_ids=draft.source_ids,
+            suspicions=(*strange, *held.suspicions),
+        )
 
 
-async def verify(work: Work, draft: Checked, loaded: Loaded) -> Verification:
-    """A second look, always: is the answer right by its sources, clear, and safe to post?"""
+async def verify(work: Work, draft: Drafted, loaded: Loaded) -> Verification:
+    """A second look, always: is the answer right by its sources, clear, and safe to post?
+
+    The model sees what the answer cites, and the team's word, which may gainsay it.
+    """
     with work.trace.step("verification") as fields:
+        shown = [s for s in loaded.shown if not draft.source_ids or is_team(s.source_id) or s in _of(draft, loaded)]
         given = VerifyIn(
-            sources=loaded.shown,
+            sources=tuple(shown),
             history=work.asked.history,
             question=work.asked.question,
             answer=draft.text,
             citations=draft.source_ids,
+            suspicions=draft.suspicions,
         )
         verdict = await work.model.ask(VERIFY, given)
         fields.update(
             is_good_enough=verdict.is_good_enough, issues_count=len(verdict.issues), issues=verdict.issues[:5]
         )
         return verdict
+
+
+def _of(draft: Drafted | Checked, loaded: Loaded) -> list[ShownSource]:
+    """What is shown of the sources that an answer cites."""
+    cited = {source_of(source_id) for source_id in draft.source_ids}
+    return [source for source in loaded.shown if source.source_id in cited]
 
 
 async def _worked_out(work: Work) -> AIResult:

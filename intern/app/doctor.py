@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
-import hikari
 from hikari.internal import routes
 from msgspec import Struct
 
@@ -24,7 +23,7 @@ from intern.discord.audience import (
 from intern.discord.rest import LOGIN_REFUSED, HikariRest, ids, read
 from intern.discord.wire import FORUMS, RawMember, readable
 from intern.domain import Channel, GuildId, RoleId, UserId
-from intern.errors import ConfigError, DiscordRefusedError
+from intern.errors import ConfigError, DiscordNotFoundError, DiscordRefusedError, DiscordUnauthorizedError
 from intern.settings import Settings
 
 # Bits of Discord's reference, "Permissions".
@@ -134,7 +133,7 @@ class _Server(Struct, frozen=True):
 
     def is_public(self, channel: _Channel) -> bool:
         """Whether everyone can read there."""
-        return may_read(permissions(self.guild.id, self._bits, channel.overwrites))
+        return may_read(permissions(self.guild.id, self._bits, channel.overwrites), channel.type)
 
     @property
     def _bits(self) -> Mapping[RoleId, int]:
@@ -181,14 +180,12 @@ class _Doctor:
         route = routes.Route("GET", "/applications/@me").compile()
         try:
             return await self._get("look up the application", route, _Application)
-        except DiscordRefusedError as refusal:
-            if isinstance(refusal.__cause__, hikari.UnauthorizedError):
-                raise ConfigError(LOGIN_REFUSED) from None
-            if isinstance(refusal.__cause__, hikari.NotFoundError):
-                raise ConfigError(
-                    "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
-                ) from None
-            raise
+        except DiscordUnauthorizedError:
+            raise ConfigError(LOGIN_REFUSED) from None
+        except DiscordNotFoundError:
+            raise ConfigError(
+                "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
+            ) from None
 
     async def _server(self, guild_id: GuildId, bot_id: UserId) -> _Server | None:
         """None where the bot is not on it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 
@@ -13,21 +13,43 @@ from anyio.to_thread import run_sync
 from intern.actors.clerk import do_all
 from intern.answering.workflow import Answerer
 from intern.app.models import Models, open_models
-from intern.app.workshop import Workshop
-from intern.domain import AIResult, Capture, CapturedPair, Conversation, IndexEntry, RequestContext
+from intern.app.searching import Freshness, Outdated, Ranking, SearchResult, discovered_sources, result_of
+from intern.app.workshop import Workshop, discovery_of
+from intern.discovery.feed import Question
+from intern.discovery.investigating import Discovered
+from intern.domain import (
+    AIResult,
+    Capture,
+    CapturedPair,
+    Conversation,
+    IndexEntry,
+    PairDecision,
+    Parked,
+    QAId,
+    RequestContext,
+    SearchFilter,
+)
 from intern.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.archive import Archive
 from intern.knowledge.database import Database
+from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.jobs import Job, Jobs
 from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
+from intern.knowledge.pages import PageCopies
+from intern.knowledge.search_store import SqliteSearchStore
 from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.knowledge.usage import UsageLog
-from intern.learning.regenerating import Regenerated
+from intern.learning.filing import Tally
+from intern.learning.forgetting import Forget, Forgot
+from intern.learning.importing import Kept
+from intern.learning.regenerating import Progress, Regenerated, progress_of
+from intern.learning.reviewing import Review
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
+from intern.search.finding import Finder, Found
 from intern.settings import Settings
 
 _POLL_SECONDS = 0.2  # a person waits
@@ -82,9 +104,92 @@ class Intern:
         payload = msgspec.json.encode(capture)
         return msgspec.json.decode(await self._have_done("capture", payload), type=CapturedPair | None)
 
-    async def regenerate(self) -> Regenerated:
-        """Rebuild the topics from the archive. Raises the KnowledgeError and ModelError families."""
-        return msgspec.json.decode(await self._have_done("regenerate"), type=Regenerated)
+    async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
+        """Rebuild the topics from the archive, or go on with that. Raises the KnowledgeError and ModelError families.
+
+        `progress` is told how far it came, by the last epoch where another process does the work.
+        """
+
+        async def here(workshop: Workshop) -> bytes:
+            return msgspec.json.encode(await workshop.regenerate(progress))
+
+        async def look() -> None:
+            so_far = await run_sync(progress_of, self._settings.paths.topics)
+            if so_far is not None and progress is not None:
+                progress(so_far)
+
+        return msgspec.json.decode(await self._have_done("regenerate", here=here, meanwhile=look), type=Regenerated)
+
+    async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
+        """Archive what an import was rehearsed to add; see `intern.app.importing`. Raises KnowledgeError."""
+        return msgspec.json.decode(await self._have_done("import", msgspec.json.encode(captures)), type=Kept)
+
+    async def file_archived(self, tell: Callable[[int], None] = lambda _: None) -> Tally | None:
+        """File all that was archived and not decided yet; None where the process that holds the folder does so.
+
+        `tell` hears how many pairs are decided. Raises the KnowledgeError and ModelError families.
+        """
+        return await (await self._opened()).catch_up(tell) if await self._holds_folder() else None
+
+    async def forget(self, asked: Forget) -> Forgot:
+        """Take a member's messages, or single ones, out of all that is held.
+
+        Raises ConfigError for what can be no id, and KnowledgeError.
+        """
+        payload = msgspec.json.encode(asked.checked())
+        return msgspec.json.decode(await self._have_done("forget", payload), type=Forgot)
+
+    async def review(self, review: Review) -> tuple[PairDecision, ...]:
+        """Approve or reject captures that wait; what stands about each afterwards, filed already where that can be.
+
+        Raises ConfigError for an id that is unknown or of a pair that does not wait, and KnowledgeError.
+        """
+        said = await self._have_done("review", msgspec.json.encode(review))
+        return msgspec.json.decode(said, type=tuple[PairDecision, ...])
+
+    async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
+        """File parked pairs now, all or these; what stands about each afterwards.
+
+        Raises ConfigError for an id that is unknown or of a pair that is not parked, and the KnowledgeError and
+        ModelError families while nothing can be filed.
+        """
+        await run_sync(_check_parked, self._settings, qa_ids)
+        retried = await self._have_done("retry", msgspec.json.encode(tuple(qa_ids)))
+        return msgspec.json.decode(retried, type=tuple[PairDecision, ...])
+
+    async def search(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[SearchResult, ...]:
+        """What is known of a text, best first; empty where nothing is. Raises KnowledgeError.
+
+        What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
+        """
+        finder, freshness = Finder(SqliteSearchStore(self._db)), Freshness(self._settings)
+        found = await finder.find(text, wanted, limit)
+        outdated = await run_sync(freshness.outdated, found)
+        if outdated.sources or outdated.files:
+            await self._freshen(found, outdated)
+            found = await finder.find(text, wanted, limit)
+            outdated = await run_sync(freshness.outdated, found)
+        return tuple(result_of(each, outdated) for each in found if each.document.source_id not in outdated.gone)
+
+    async def discovery_feed(self) -> tuple[Question, ...]:
+        """What discovery would look into, the weightiest first. Changes nothing. Raises KnowledgeError."""
+        store = SqliteSearchStore(self._db)
+        return await discovery_of(self._settings, store, self._models.learning, self._clock).feed()
+
+    async def discover(self) -> Discovered:
+        """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
+        return msgspec.json.decode(await self._have_done("discover"), type=Discovered)
+
+    async def _freshen(self, found: Sequence[Found], outdated: Outdated) -> None:
+        paths = sorted(each.document.path for each in found if each.document.source_id in outdated.files)
+        try:
+            if outdated.sources:
+                await self.index()
+            if paths:
+                await self._have_done("freshen", msgspec.json.encode(paths))
+        except KnowledgeError as error:
+            # What was found can still be told, as stale.
+            _log.warning("results_not_freshened", reason=str(error))
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -96,11 +201,19 @@ class Intern:
             raise self._usable
         return self._usable
 
-    async def _have_done(self, kind: str, payload: bytes = b"") -> bytes:
-        """Do a job, or have it done by the process that holds the folder."""
+    async def _have_done(
+        self,
+        kind: str,
+        payload: bytes = b"",
+        *,
+        here: Callable[[Workshop], Awaitable[bytes]] | None = None,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+    ) -> bytes:
+        """Do a job (as `here` does it), or have it done by the process that holds the folder (and look `meanwhile`)."""
         jobs = Jobs(self._db)
         if await self._holds_folder():
-            return await (await self._opened()).do(Job(id=0, kind=kind, key="", payload=payload))
+            workshop = await self._opened()
+            return await (here(workshop) if here else workshop.do(Job(id=0, kind=kind, key="", payload=payload)))
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         while True:
             outcome = await jobs.result(job_id)
@@ -116,6 +229,8 @@ class Intern:
                 workshop = await self._opened()
                 await jobs.reclaim()
                 await do_all(jobs, workshop.do)
+            elif meanwhile is not None:
+                await meanwhile()
             await sleep(_POLL_SECONDS)
 
     async def _holds_folder(self) -> bool:
@@ -134,12 +249,16 @@ class Intern:
 
     def _read_from(self, archive: Archive, topics: TopicLibrary) -> Library:
         paths = self._settings.paths
+        store = None if isinstance(self._usable, KnowledgeError) else SqliteSearchStore(self._usable)
         return Library(
             kb_index=paths.index,
             team_index=paths.team_index,
             sources=SourceFolder(paths.sources, self._settings.kb.max_source_bytes),
             topics=topics,
             archive=archive,
+            pages=PageCopies(paths.web_cache),
+            ranks=None if store is None else Ranking(self._settings, store),
+            more=None if store is None else discovered_sources(self._settings, store),
         )
 
 
@@ -165,6 +284,18 @@ async def open_intern(settings: Settings, *, clock: Clock | None = None) -> Asyn
             yield intern
         finally:
             intern.close()
+
+
+def _check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
+    """That none of these pairs has its end already: a job may be done twice, a command is meant once. Blocks."""
+    if not qa_ids:
+        return
+    decisions = DecisionLog(settings.paths.decisions)
+    for qa_id in qa_ids:
+        decided = decisions.of(qa_id)
+        if decided is not None and not isinstance(decided, Parked):
+            word = str(decided.__struct_config__.tag).replace("_", " ")
+            raise ConfigError(f"{qa_id} is not parked but {word}; `intern status` lists those that are")
 
 
 def _stores(settings: Settings, clock: Clock) -> tuple[Archive, TopicLibrary]:

@@ -7,13 +7,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from anyio import CancelScope
+
 from intern.answering import offline as offline_answering
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY
+from intern.discovery import offline as offline_discovery
+from intern.discovery.prompts import SUMMARIZE_FILE
 from intern.indexing import offline as offline_indexing
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC
 from intern.knowledge.usage import UsageLog
 from intern.learning import offline as offline_learning
-from intern.learning.prompts import CLASSIFY, INTEGRATE
+from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
 from intern.llm.endpoint import EndpointModel
 from intern.llm.offline import OfflineModel
 from intern.llm.options import LlmOptions
@@ -30,8 +34,11 @@ PROMPTS: tuple[Prompt[Any, Any], ...] = (
     VERIFY,
     CLASSIFY,
     INTEGRATE,
+    SPLIT_TOPIC,
+    SUMMARIZE_IMAGES,
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,
+    SUMMARIZE_FILE,
 )
 """The catalogue: every model call there is. A test compares it with the templates."""
 
@@ -48,15 +55,9 @@ class Models(NamedTuple):
 async def open_models(settings: Settings, log: UsageLog | None, clock: Clock) -> AsyncGenerator[Models]:
     """Open the models; what they cost is kept in `log`, if there is one. Raises ConfigError."""
     usage = Usage(log, clock=clock)
-    templates = Templates(
-        Path(settings.prompts.dir) if settings.prompts.dir else None,
-        {
-            "project_introduction": settings.ai.project_introduction,
-            "answer_scope": settings.ai.answer_scope,
-            "refusal_policy": settings.ai.refusal_policy,
-        },
-    )
+    templates = templates_of(settings)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(_kept, usage)
 
         async def model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
             if options.kind == "offline":
@@ -71,6 +72,40 @@ async def open_models(settings: Settings, log: UsageLog | None, clock: Clock) ->
         yield Models(answering, learning.background() if isinstance(learning, EndpointModel) else learning)
 
 
+async def _kept(usage: Usage) -> None:
+    with CancelScope(shield=True):  # soon done
+        await usage.keep()
+
+
+def templates_of(settings: Settings) -> Templates:
+    """The prompts' wording. Raises ConfigError."""
+    return Templates(
+        Path(settings.prompts.dir) if settings.prompts.dir else None,
+        constants_of(settings),
+    )
+
+
+def constants_of(settings: Settings) -> dict[str, str]:
+    """The operator's own words that every template may put in."""
+    ai = settings.ai
+    return {
+        "project_introduction": ai.project_introduction,
+        "answer_scope": ai.answer_scope,
+        "refusal_policy": ai.refusal_policy,
+    }
+
+
+def what_decides_topics(settings: Settings) -> str:
+    """All that decides what a regeneration makes of the archive, beside its bounds: model, prompts, and constants."""
+    model = settings.kb_model
+    if model.kind == "offline":
+        return "offline"
+    templates = templates_of(settings)
+    wording = [templates.source(prompt) for prompt in (CLASSIFY, INTEGRATE, SPLIT_TOPIC)]
+    ai = settings.ai
+    return "\n".join([model.model, ai.project_introduction, ai.answer_scope, ai.refusal_policy, *wording])
+
+
 def offline_rules() -> dict[str, Callable[[Any], Any]]:
     """What answers each prompt where there is no model."""
-    return {**offline_answering.RULES, **offline_learning.RULES, **offline_indexing.RULES}
+    return {**offline_answering.RULES, **offline_learning.RULES, **offline_indexing.RULES, **offline_discovery.RULES}

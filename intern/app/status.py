@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, cast
@@ -15,6 +15,7 @@ from msgspec import Struct
 from intern.domain import Parked, QAId, snowflake_time
 from intern.errors import KnowledgeError
 from intern.knowledge.archive import Archive
+from intern.knowledge.attempts import Retry, retries_of, retry_of
 from intern.knowledge.blocks import time_of
 from intern.knowledge.decisions import DecisionLog, read_state
 from intern.knowledge.feedback import Votes
@@ -25,12 +26,28 @@ from intern.settings import Settings
 SHED = "questions_shed"
 """The name that questions without room are counted by; see `intern.actors.witness`."""
 
+MASKED = "masked_"
+"""What the counts of masked secrets begin with; the kind follows."""
+
 
 class ParkedPair(Struct, frozen=True, kw_only=True):
-    """A pair that waits for a person."""
+    """A pair that could not be filed."""
 
     qa_id: QAId
     reason: str
+    tries: int
+    """How often it was tried."""
+    next_at: datetime | None
+    """When it is tried again by itself; None where it waits for a person."""
+
+
+class PendingImages(Struct, frozen=True, kw_only=True):
+    """Captures that are not archived yet: nobody could say what their images show."""
+
+    captures: int
+    oldest_seconds: float
+    reason: str
+    """Why the oldest one waits."""
 
 
 class Attended(Struct, frozen=True, kw_only=True):
@@ -59,14 +76,21 @@ class Status(Struct, frozen=True, kw_only=True):
     undecided: int
     """Pairs behind the cursor without a decision: they would never come. `intern regenerate` files them."""
     parked: tuple[ParkedPair, ...]
+    awaiting_review: int
+    """Pairs that somebody of the team has to approve or reject."""
+    due: int
+    """Pairs that somebody approved, and that are not filed yet."""
     feedback: Votes
     shed_today: int
     shed: int
     """Questions that found no room, ever."""
     counts_today: dict[str, int]
     """Everything that was counted this UTC day."""
+    masked: dict[str, int]
+    """Secrets that were kept out of the archive, ever, by kind."""
     pending_posts: int
     """Replies that are not wholly on Discord yet."""
+    pending_images: PendingImages | None
     waiting_jobs: int
     """Asked for by commands."""
     marks: tuple[Attended, ...]
@@ -86,6 +110,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     undecided = [qa_id for qa_id in times if not decisions.decided(qa_id)]
     with _Reader(paths.database) as db:
         today, counts = clock.now().date().isoformat(), db.rows("counts", "select day, name, number from counts")
+        retries = retries_of(db.rows("retries", _RETRIES))
         votes = dict(cast("list[tuple[str, int]]", db.rows("feedback", _VOTES)))
         return Status(
             data_dir=str(settings.data.dir),
@@ -95,21 +120,23 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
             topics=len(TopicLibrary(paths.topics).names()),
             waiting=sum(times[qa_id] > until for qa_id in undecided),
             undecided=sum(times[qa_id] <= until for qa_id in undecided),
-            parked=tuple(
-                ParkedPair(qa_id=qa_id, reason=decision.reason)
-                for qa_id in times
-                if isinstance(decision := decisions.of(qa_id), Parked)
-            ),
+            parked=tuple(_parked(each, retries) for each in decisions.parked() if each.qa_id in times),
+            awaiting_review=len(decisions.awaiting()),
+            due=len(decisions.due()),
             feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
             shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
             shed=sum(number for _, name, number in counts if name == SHED),
+            masked=_masked(counts),
             counts_today={name: number for day, name, number in counts if day == today},
             pending_posts=db.number("posts", "select count(*) from posts where state = 'open'"),
+            pending_images=_pending(db.rows("pending_captures", _PENDING), clock),
             waiting_jobs=db.number("jobs", "select count(*) from jobs where state <> 'finished'"),
             marks=tuple(_attended(row, clock) for row in db.rows("attended", _ATTENDED)),
         )
 
 
+_PENDING = "select since, reason from pending_captures order by rid"
+_RETRIES = "select qa_id, tries, next_at from retries"
 _VOTES = "select vote, count(*) from feedback group by vote"
 _ATTENDED = (
     "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id)"
@@ -117,11 +144,41 @@ _ATTENDED = (
 )
 
 
+def _parked(parked: Parked, retries: Mapping[QAId, Retry]) -> ParkedPair:
+    retry = retry_of(parked, retries)
+    return ParkedPair(qa_id=parked.qa_id, reason=parked.reason, tries=retry.tries, next_at=retry.next_at)
+
+
+def _pending(rows: Sequence[Sequence[Any]], clock: Clock) -> PendingImages | None:
+    if not rows:
+        return None
+    since, reason = rows[0]
+    try:
+        age = (clock.now() - datetime.fromisoformat(str(since))).total_seconds()
+    except (ValueError, TypeError) as error:
+        raise KnowledgeError(f"a pending capture says that it waits since {since!r}, which is no time") from error
+    return PendingImages(captures=len(rows), oldest_seconds=age, reason=str(reason))
+
+
+def _masked(counts: Iterable[Sequence[Any]]) -> dict[str, int]:
+    kinds: dict[str, int] = {}
+    for _, name, number in counts:
+        if name.startswith(MASKED):
+            kind = name.removeprefix(MASKED)
+            kinds[kind] = kinds.get(kind, 0) + number
+    return kinds
+
+
 def _attended(row: Sequence[Any], clock: Clock) -> Attended:
     guild_id, until, ahead = row
     moment = snowflake_time(str(until))
     age = (clock.now() - moment).total_seconds()
     return Attended(guild_id=guild_id, until=moment, age_seconds=age, channels_ahead=ahead)
+
+
+def open_read_only(database: Path) -> _Reader:
+    """The database, to be read as it is, in a `with` block."""
+    return _Reader(database)
 
 
 _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI

@@ -2,48 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import chain, islice
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set as AbstractSet
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain, count, islice
 
 import msgspec
 from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
 
+from intern.actors.nudges import Due
+from intern.app.models import what_decides_topics
+from intern.app.searching import Searchable, never_discovered
+from intern.app.status import MASKED
+from intern.discovery.investigating import Discovered, Discovery
+from intern.discovery.scanning import Scanner
 from intern.domain import (
+    Approved,
     Capture,
     CapturedPair,
-    Decision,
     Failed,
     Filed,
     Filing,
     MessageId,
+    PairDecision,
+    Parked,
     QAId,
     Skip,
     Topic,
     TopicName,
     Withdrawn,
 )
-from intern.errors import KnowledgeError
+from intern.errors import ConfigError, KnowledgeError, ModelError
 from intern.indexing.catalogue import Catalogue
 from intern.indexing.offline import describe_by_rules
-from intern.indexing.provisional import add_topic_provisionally
+from intern.indexing.pages import OpenWeb, refresh_pages
+from intern.indexing.provisional import add_topic_provisionally, describe_provisionally
 from intern.indexing.refresh import Refreshed, refresh_sources, refresh_topics
-from intern.knowledge.archive import Archive
+from intern.knowledge.archive import Archive, Erased
+from intern.knowledge.attempts import PAUSES, Attempts, Retry
 from intern.knowledge.blocks import time_of
 from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog, recover_state
+from intern.knowledge.files import FileLayer
 from intern.knowledge.indices import read_index
 from intern.knowledge.jobs import Job, Jobs
+from intern.knowledge.library import Library
+from intern.knowledge.pages import PageCopies
+from intern.knowledge.pending import PendingCaptures
 from intern.knowledge.posts import PostLedger
+from intern.knowledge.remains import Remains
+from intern.knowledge.search_store import SqliteSearchStore
 from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
+from intern.knowledge.traces import Counts
+from intern.learning.again import Again, again
 from intern.learning.archiving import Archivist
 from intern.learning.classifying import choose_topic
-from intern.learning.filing import Filer, Tally, catch_up, choice_for
-from intern.learning.regenerating import Regenerated, finish_swap, regenerate
+from intern.learning.filing import Filer, Tally, catch_up, choice_for, try_once
+from intern.learning.forgetting import Forget, Forgets, Forgot, Search, bury, clear, removed, search, told
+from intern.learning.importing import Kept, keep_imported
+from intern.learning.material import left_of
+from intern.learning.regenerating import Progress, Regenerated, regenerate
+from intern.learning.reviewing import Review, pair_of, reviewed, waiting_with
+from intern.learning.rounds import awaiting_review
+from intern.learning.swapping import finish_swap
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock
-from intern.settings import Settings
+from intern.observe.log import get_logger
+from intern.settings import Paths, Settings
+from intern.web.addresses import Policy
+from intern.web.fetching import PageFetcher
+
+_log = get_logger(__name__)
 
 _READ_AHEAD = 32  # pairs; a follower asks again when it is through
 
@@ -51,23 +83,54 @@ _READ_AHEAD = 32  # pairs; a follower asks again when it is through
 class Workshop:
     """All that changes the data folder. Only the process that holds the folder's lock has one."""
 
-    def __init__(self, settings: Settings, db: Database, model: Model, clock: Clock) -> None:
-        """Open the stores, and finish what a killed process left half done. Raises KnowledgeError. Blocks."""
+    def __init__(
+        self,
+        settings: Settings,
+        db: Database,
+        model: Model,
+        clock: Clock,
+        files: FileLayer | None = None,
+        *,
+        web: OpenWeb | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        """Open the stores, and finish what a killed process left half done. Blocks.
+
+        Raises KnowledgeError, and ConfigError where the setting of what is passed over would swallow what is to come.
+        `web` fetches pages and `policy` says which; both are for tests.
+        """
         paths = settings.paths
-        self.decisions = DecisionLog(paths.decisions)
-        finish_swap(paths.topics, self.decisions)
+        self._files = files
+        self.archive = Archive(paths.raw, clock=clock, files=files)
+        latest = max(clock.now(), self.archive.newest() or clock.now())
+        _check_passed_over(settings, latest)
+        _sweep(paths)
+        self.decisions = DecisionLog(paths.decisions, files)
+        finish_swap(paths.topics, self.decisions, files)
         self._settings = settings
         self._model = model
         self._clock = clock
-        self.archive = Archive(paths.raw, clock=clock)
-        self.topics = TopicLibrary(paths.topics)
-        self._recovered = recover_state(paths.state, self.decisions)
+        self._recovered = recover_state(paths.state, self.decisions, files, latest=latest)
+        if self._recovered is not None:
+            self.archive.rise_above(self._recovered)
+        self.topics = TopicLibrary(paths.topics, files)
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.posts = PostLedger(db, clock=clock)
         self.jobs = Jobs(db)
+        self.attempts = Attempts(db)
+        self.pending = PendingCaptures(db, clock=clock, conversations_of=self.archive.conversations_of)
+        self._db = db
+        self._counts = Counts(db, clock=clock)
         self._archivist = Archivist(
-            self.archive, mask=settings.kb.mask_secrets, is_withdrawn=self.decisions.is_withdrawn
+            self.archive,
+            mask=settings.kb.mask_secrets,
+            mask_emails=settings.kb.mask_emails,
+            is_withdrawn=self.decisions.is_withdrawn,
+            is_forgotten=self.decisions.is_forgotten,
+            masked=self._count_masked,
         )
+        self._remains = Remains(db)
+        self._derived: list[Forgets] = [self.pending, self._remains]
         self._filer = Filer(
             model=model,
             topics=self.topics,
@@ -75,12 +138,39 @@ class Workshop:
             state_path=paths.state,
             clock=clock,
             options=settings.learning,
+            files=files,
         )
-        self._kb_catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock)
-        self._team_catalogue = Catalogue(cache_path=paths.team_index_cache, index_path=paths.team_index, clock=clock)
+        self._filer.mend()
+        self.pages = PageCopies(paths.web_cache, files)
+        self._open_web: OpenWeb = web or partial(PageFetcher, settings.web)
+        self._policy = policy
+        self._kb_catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock, files=files)
+        self._team_catalogue = Catalogue(
+            cache_path=paths.team_index_cache, index_path=paths.team_index, clock=clock, files=files
+        )
+        self.search = SqliteSearchStore(db)
+        self._searchable = Searchable(
+            self.search,
+            library=Library(
+                kb_index=paths.index,
+                team_index=paths.team_index,
+                sources=self.sources,
+                topics=self.topics,
+                archive=self.archive,
+                files=files,
+                pages=self.pages,
+            ),
+            topics=self.topics,
+            catalogues=(self._kb_catalogue, self._team_catalogue),
+        )
+        self._discovery = discovery_of(settings, self.search, model, clock)
         # Regeneration replaces the library as a whole, so nobody may file meanwhile.
         self._filing = Lock()
         self._indexing = Lock()
+        # Apart from the others: slow sites hold up neither topics nor documents.
+        self._fetching = Lock()
+        self._reviewing = Lock()
+        self._discovering = Lock()
 
     async def after(self, position: QAId | None) -> Sequence[CapturedPair]:
         """Some of the archived pairs after `position`, oldest first: the log that the classifier follows."""
@@ -88,44 +178,105 @@ class Workshop:
 
     async def keep(self, capture: Capture) -> CapturedPair | None:
         """Archive a capture; None where the archive holds all of it already."""
-        return await self._archivist.keep(capture)
+        pair = await self._archivist.keep(capture)
+        try:
+            await self._counts.store()
+        except KnowledgeError as error:
+            # The capture is safe; the counts go with the next one.
+            _log.warning("counts_not_stored", reason=str(error))
+        return pair
 
     async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
         """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""
         return await choice_for(pair, filer=self._filer, choose=self._choose)
 
-    async def file(self, filing: Filing) -> Decision:
+    async def file(self, filing: Filing) -> PairDecision:
         """File a pair; a new topic is in the index when this returns."""
         async with self._filing:
             decision = await self._filer.file(filing)
-            await self._list(filing.pair, decision)
+            await self._filed(filing.pair, decision)
             return decision
+
+    async def due(self, handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
+        """The next pair to be filed after all: approved, or parked for long enough. Its decision is the key."""
+        retries = await self.attempts.retries()
+        return await run_sync(self._due, retries, handed)
+
+    async def waiting_with(self, message_id: MessageId) -> Sequence[CapturedPair]:
+        """The pairs with this message that wait for somebody of the team, newest first. Raises KnowledgeError."""
+        return await run_sync(waiting_with, message_id, self.decisions, self.archive)
+
+    async def review(self, review: Review) -> tuple[PairDecision, ...]:
+        """Write down what somebody says of pairs that wait for it, and return the last decision about each.
+
+        What is approved is due from then on. Raises ConfigError for an id that is unknown or of a pair that does not
+        wait, and KnowledgeError; nothing is written down then.
+        """
+        async with self._reviewing:  # a reaction and a command may come at once
+            return await run_sync(self._review, review)
+
+    async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
+        """File parked pairs now, all or these, and return the last decision about each.
+
+        One that fails is parked again, with the new reason, and the next one goes on. A pair that has its end by now
+        keeps it. Raises ConfigError for an id that is unknown or of a pair that nobody has decided yet, and the
+        KnowledgeError and ModelError families while nothing can be filed; what is filed by then stays so.
+        """
+        pairs = await run_sync(self._to_retry, qa_ids)
+        decisions: list[PairDecision] = []
+        for pair in pairs:
+            # One by one, so that others are filed in between.
+            async with self._filing:
+                decided = self.decisions.of(pair.qa_id)
+                if decided is None or isinstance(decided, Parked):
+                    decided = await self._try(pair)
+                decisions.append(decided)
+        return tuple(decisions)
 
     async def withdraw(self, message_ids: Sequence[MessageId]) -> Withdrawn | None:
         """Write down that messages teach nothing any more, whoever is filing meanwhile."""
-        return await self._filer.withdraw(message_ids)
+        withdrawn = await self._filer.withdraw(message_ids)
+        await self.pending.forget(message_ids)
+        return withdrawn
 
     async def clear_withdrawn(self) -> Sequence[TopicName]:
         """Take what was withdrawn out of the topics, and say which changed; waits for a filing or a regeneration."""
         async with self._filing:
             return await self._filer.clear_withdrawn(self.archive)
 
-    async def catch_up(self) -> Tally:
-        """File all that was archived and not decided yet."""
+    async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
+        """Archive what an import was rehearsed to add."""
+        return await keep_imported(captures, self.archive, self._archivist)
+
+    async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> Tally:
+        """File all that was archived and not decided yet, and what is due again; `tell` hears how many pairs are."""
+        decided = count(1)
+
+        async def filed(pair: CapturedPair, decision: PairDecision) -> None:
+            await self._filed(pair, decision)
+            tell(next(decided))
+
         async with self._filing:
+            retries = await self.attempts.retries()
+            due = (await run_sync(self._again, retries)).due
             return await catch_up(
                 self.archive,
                 self.archived_until(),
                 filer=self._filer,
                 choose=self._choose,
-                filed=self._list,
+                filed=filed,
+                due=await run_sync(self._pairs, due),
+                attempts=self.attempts,
             )
 
     def archived_until(self) -> QAId | None:
         """The newest pair that was decided, or that the operator wants passed over."""
-        passed_over = QAId(self._settings.kb.qa_raw_last_processed_id) or None
-        known = [qa_id for qa_id in (self._recovered, self.decisions.cursor(), passed_over) if qa_id is not None]
+        known = [each for each in (self._recovered, self.decisions.cursor(), self._passed_over) if each is not None]
         return max(known, key=time_of, default=None)
+
+    @property
+    def _passed_over(self) -> QAId | None:
+        return QAId(self._settings.kb.qa_raw_last_processed_id) or None
 
     async def refresh(self) -> Refreshed:
         """Bring both indices up to date."""
@@ -134,11 +285,20 @@ class Workshop:
             sources = await refresh_sources(
                 self._model, self.sources, self._kb_catalogue, clock=self._clock, options=self._settings.indexing
             )
-        return _joined(topics, sources)
+            await self._searchable.keep()
+        pages = await self._refresh_pages()
+        return _joined(topics, sources, pages)
 
-    async def regenerate(self) -> Regenerated:
-        """Rebuild the topics from the archive, and the team index from them."""
+    async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
+        """Rebuild the topics from the archive, and the team index from them; or go on with that."""
+        basis = await run_sync(what_decides_topics, self._settings)
         async with self._filing:
+            reviews = self._settings.kb.review
+            if reviews:
+                for pair in await run_sync(self._overlooked):
+                    # With review, this asks no model: what stands in a topic counts as filed, the rest waits.
+                    await self._filer.file(Filing(pair=pair, choice=Skip(reason="nobody came to it")))
+            unreviewed = awaiting_review(self.decisions, self._passed_over, self._stands)
             try:
                 done = await regenerate(
                     self._model,
@@ -149,6 +309,11 @@ class Workshop:
                     describe=describe_by_rules,
                     clock=self._clock,
                     options=self._settings.learning,
+                    files=self._files,
+                    concurrency=self._settings.kb.regenerate_concurrency,
+                    basis=basis,
+                    awaits_review=unreviewed if reviews else lambda _: False,
+                    progress=progress,
                 )
             finally:
                 # Even where it failed, the new library may stand already.
@@ -156,24 +321,114 @@ class Workshop:
                     await run_sync(self.topics.reload)
         async with self._indexing:
             await self._refresh_topics()
+            await self._searchable.keep()
         return done
+
+    async def forget(self, asked: Forget) -> Forgot:
+        """Take a member's messages, or single ones, out of all that is held; `erase`: also out of the archive.
+
+        Killed in between, asking again does the rest. Raises ConfigError for what can be no id, and KnowledgeError.
+        """
+        user_id = asked.checked().user_id
+        also = await self._remains.written_by(user_id) if user_id is not None else frozenset[MessageId]()
+        async with self._archivist.held():
+            found = await run_sync(search, asked, self.archive, self.decisions, also)
+            await run_sync(bury, asked, found, self.decisions, self._clock)
+        held = bool(also) or await self._remains.held(found.message_ids)
+        async with self._filing, self._indexing:
+            changed = {*await self._filer.clear_withdrawn(self.archive), *await run_sync(self._clear_libraries, found)}
+            await describe_provisionally(
+                self.topics,
+                self._settings.paths.topics,
+                {*found.topics, *changed},
+                catalogue=self._team_catalogue,
+                clock=self._clock,
+            )
+            # What stands in them now can be found again once they are described.
+            await self._searchable.forget({*found.topics, *changed})
+        for store in self._derived:
+            await store.forget(found.message_ids)
+        if user_id is not None:
+            await self._remains.forget_member(user_id)
+        erased = await self._erase(found) if asked.erase else None
+        done = told(found, held=held, topics=changed, erased=erased)
+        _log.info("messages_forgotten", messages=done.messages, captures=done.captures, topics=list(done.topics))
+        async with self._indexing:
+            await self._refresh_topics()
+            await self._searchable.keep()
+        return done
+
+    async def discover(self) -> Discovered:
+        """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
+        async with self._discovering:
+            return await self._discovery.work()
+
+    async def freshen(self, paths: Sequence[str]) -> Discovered:
+        """Look at these discovered files again, since somebody found them. Raises KnowledgeError."""
+        async with self._discovering:
+            return await self._discovery.freshen(paths)
 
     async def do(self, job: Job, look: Callable[[], None] = lambda: None) -> bytes:
         """Do what a command asked for, and encode what it gave. `look` is called once there is something to see."""
+        result: object
         match job.kind:
             case "index":
-                return msgspec.json.encode(await self.refresh())
+                result = await self.refresh()
+            case "discover":
+                result = await self.discover()
+            case "freshen":
+                result = await self.freshen(msgspec.json.decode(job.payload, type=tuple[str, ...]))
             case "regenerate":
                 done = await self.regenerate()
                 look()
-                return msgspec.json.encode(done)
+                result = done
             case "capture":
                 pair = await self.keep(msgspec.json.decode(job.payload, type=Capture))
                 await self.catch_up()
                 look()
-                return msgspec.json.encode(pair)
+                result = self._unforgotten(pair)
+            case "import":
+                kept = await self.keep_imported(msgspec.json.decode(job.payload, type=list[Capture]))
+                look()
+                result = kept
+            case "forget":
+                forgot = await self.forget(msgspec.json.decode(job.payload, type=Forget))
+                look()
+                result = forgot
+            case "review":
+                said = await self._have_reviewed(msgspec.json.decode(job.payload, type=Review))
+                look()
+                result = said
+            case "retry":
+                try:
+                    retried = await self.retry(msgspec.json.decode(job.payload or b"[]", type=tuple[QAId, ...]))
+                finally:
+                    look()
+                result = retried
             case unknown:
                 raise KnowledgeError(f"this version of intern knows no job {unknown!r}; update the one that is running")
+        return msgspec.json.encode(result)
+
+    def _clear_libraries(self, found: Search) -> set[TopicName]:
+        """The topics, and the libraries that stand beside them: the one before, and one that is being built."""
+        folder = self._settings.paths.topics
+        gone = self.decisions.is_withdrawn
+        changed = clear(self.topics, folder, found, self.archive, gone)
+        removed(changed.values(), self.decisions, self._clock)
+        for beside in (folder.with_name(f"{folder.name}.prev"), folder.with_name(f"{folder.name}.next")):
+            if beside.is_dir():
+                clear(TopicLibrary(beside, self._files), beside, found, self.archive, gone)
+        return set(changed)
+
+    async def _erase(self, found: Search) -> Erased:
+        erased = await self._archivist.erase(found.message_ids)
+        await self._db.scrub()
+        _log.warning("archive_erased", **msgspec.structs.asdict(erased))
+        return erased
+
+    def _count_masked(self, kinds: Mapping[str, int]) -> None:
+        for kind, number in kinds.items():
+            self._counts.add(f"{MASKED}{kind}", number)
 
     async def _refresh_topics(self) -> Refreshed:
         return await refresh_topics(
@@ -185,20 +440,145 @@ class Workshop:
             options=self._settings.indexing,
         )
 
+    async def _refresh_pages(self) -> Refreshed:
+        settings, paths = self._settings, self._settings.paths
+        async with self._fetching:
+            refreshed = await refresh_pages(
+                self._model,
+                paths.links,
+                self.pages,
+                self._kb_catalogue,
+                web=self._open_web,
+                clock=self._clock,
+                interval=timedelta(hours=settings.kb.url_refresh_min_interval_hours),
+                options=settings.indexing,
+                policy=self._policy,
+                renders=bool(settings.kb.render_command),
+            )
+        if refreshed.changed or refreshed.removed or refreshed.pending:
+            async with self._indexing:
+                await self._searchable.keep()
+        return refreshed
+
     async def _choose(self, pair: CapturedPair) -> Topic | Skip:
         entries = await run_sync(read_index, self._settings.paths.team_index)
         return await choose_topic(self._model, pair, entries, self._settings.learning)
 
-    async def _list(self, pair: CapturedPair, decision: Decision) -> None:
-        del pair
-        if isinstance(decision, Filed):
-            await add_topic_provisionally(
-                self.topics,
-                self._settings.paths.topics,
-                decision.topic,
-                catalogue=self._team_catalogue,
-                clock=self._clock,
-            )
+    async def _try(self, pair: CapturedPair) -> PairDecision:
+        decision = await try_once(pair, filer=self._filer, choose=self._choose, attempts=self.attempts)
+        await self._filed(pair, decision)
+        return decision
+
+    async def _filed(self, pair: CapturedPair, decision: PairDecision) -> None:
+        """See to the topic that a pair was filed in."""
+        if not isinstance(decision, Filed):
+            return
+        await self._list(decision.topic)
+        try:
+            opened = await self._filer.split_outgrown(decision.topic)
+        except ModelError as error:
+            # The pair is filed, whatever comes of this; the next one in the topic brings it up again.
+            _log.warning("topic_split_delayed", topic_name=decision.topic, qa_id=pair.qa_id, reason=str(error))
+        else:
+            if opened is not None:
+                await self._list(opened)
+
+    async def _list(self, topic: TopicName) -> None:
+        await add_topic_provisionally(
+            self.topics, self._settings.paths.topics, topic, catalogue=self._team_catalogue, clock=self._clock
+        )
+
+    def _unforgotten(self, pair: CapturedPair | None) -> CapturedPair | None:
+        """A pair to tell of. While it waited to be filed, its author may have been forgotten."""
+        if pair is None or not any(map(self.decisions.is_withdrawn, pair.message_ids)):
+            return pair
+        return left_of(pair, self.decisions.is_withdrawn)
+
+    async def _have_reviewed(self, review: Review) -> tuple[PairDecision, ...]:
+        """What a command asks for: the word written down, and what was approved filed, if a model is there."""
+        said = await self.review(review)
+        for n, decision in enumerate(said):
+            if isinstance(decision, Approved):
+                try:
+                    async with self._filing:
+                        await self._try(await run_sync(pair_of, decision.qa_id, self.archive))
+                except ModelError as error:
+                    _log.warning("filing_delayed", qa_id=decision.qa_id, approved=len(said) - n, reason=str(error))
+                    break
+        return tuple(self.decisions.of(each.qa_id) or each for each in said)
+
+    # From here on: worker threads.
+
+    def _review(self, review: Review) -> tuple[PairDecision, ...]:
+        self.decisions.extend(reviewed(review, self.decisions, self.archive, self._clock.now()))
+        return tuple(each for qa_id in dict.fromkeys(review.qa_ids) if (each := self.decisions.of(qa_id)) is not None)
+
+    def _overlooked(self) -> list[CapturedPair]:
+        """Pairs without a decision that nobody comes to any more, since newer ones have theirs: the log was damaged."""
+        until = self.archived_until()
+        return [
+            pair
+            for pair in self.archive.after(self._passed_over)
+            if until is not None and time_of(pair.qa_id) <= time_of(until) and self.decisions.of(pair.qa_id) is None
+        ]
+
+    def _stands(self, qa_id: QAId) -> bool:
+        return self.topics.topic_of(qa_id) is not None
+
+    def _due(self, retries: Mapping[QAId, Retry], handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
+        waiting = self._again(retries)
+        for decision in waiting.due:
+            if decision not in handed and (pair := self.archive.get(decision.qa_id)) is not None:
+                return Due(record=pair, key=decision)
+        if waiting.due or next(self.archive.after(self.archived_until()), None) is not None:
+            # What is in work may be parked, and comes again after this pause at the earliest.
+            return Due(seconds=min(PAUSES[0].total_seconds(), waiting.seconds or math.inf))
+        return Due(seconds=waiting.seconds)
+
+    def _again(self, retries: Mapping[QAId, Retry]) -> Again:
+        return again(
+            self.decisions.due(),
+            self.decisions.parked(),
+            retries,
+            now=self._clock.now(),
+            passed_over=self._passed_over,
+        )
+
+    def _pairs(self, decisions: Sequence[PairDecision]) -> list[CapturedPair]:
+        return [pair for each in decisions if (pair := self.archive.get(each.qa_id)) is not None]
+
+    def _to_retry(self, qa_ids: Sequence[QAId]) -> list[CapturedPair]:
+        if not qa_ids:
+            return self._pairs(self.decisions.parked())
+        pairs = [pair_of(qa_id, self.archive) for qa_id in dict.fromkeys(qa_ids)]
+        for pair in pairs:
+            if self.decisions.of(pair.qa_id) is None:
+                raise ConfigError(f"{pair.qa_id} is not parked: nobody has looked at it yet; it comes by itself")
+        return pairs
+
+
+def _check_passed_over(settings: Settings, latest: datetime) -> None:
+    """Raises ConfigError where the operator wants pairs passed over that nobody has archived yet."""
+    cursor = settings.kb.qa_raw_last_processed_id
+    if cursor and time_of(QAId(cursor)) > latest:
+        raise ConfigError(
+            f"kb.qa_raw_last_processed_id: {cursor} lies in the future, and nothing that new is archived, so all that"
+            f" is captured until then would be passed over unseen; set it to an id that `intern archive` lists, or to"
+            f' ""'
+        )
+
+
+def _sweep(paths: Paths) -> None:
+    """Clear away what a killed process had begun to write: it may hold what was withdrawn or forgotten since."""
+    written = (paths.state, paths.decisions, paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
+    for folder in {paths.raw, paths.topics, *(path.parent for path in written)}:
+        try:
+            for left_behind in folder.glob(".*.tmp"):
+                left_behind.unlink(missing_ok=True)
+        except OSError as error:
+            raise KnowledgeError(
+                f"{folder} cannot be cleared of unfinished files ({error.strerror}); check its rights"
+            ) from error
 
 
 def _joined(*refreshed: Refreshed) -> Refreshed:
@@ -207,4 +587,16 @@ def _joined(*refreshed: Refreshed) -> Refreshed:
         removed=tuple(chain.from_iterable(each.removed for each in refreshed)),
         pending=tuple(chain.from_iterable(each.pending for each in refreshed)),
         skipped=tuple(chain.from_iterable(each.skipped for each in refreshed)),
+    )
+
+
+def discovery_of(settings: Settings, store: SqliteSearchStore, model: Model, clock: Clock) -> Discovery:
+    """Discovery as the operator wants it."""
+    return Discovery(
+        settings.discovery,
+        store=store,
+        scanner=Scanner(settings.discovery, never=never_discovered(settings)),
+        model=model,
+        clock=clock,
+        secrets=settings.secrets,
     )

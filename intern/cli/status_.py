@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from intern.cli.options import settings_of, show, show_json
+from intern.cli.telling import ago
 
 if TYPE_CHECKING:
-    from intern.app.status import Status
+    from intern.app.sources_status import SourceStatus
+    from intern.app.status import ParkedPair, Status
 
 _SHOWN = 10  # parked pairs; --json has all
 
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--sources", is_flag=True, help="Each source instead: its state, age, last error and next check.")
 @click.pass_context
-def command(ctx: click.Context, *, as_json: bool) -> None:
+def command(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
     """Say how the data folder stands, whether or not the bot runs.
 
     Reads only, and disturbs nobody. Exit code 0; 3 where something cannot be read.
@@ -26,6 +30,15 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     from intern.app.status import status_of
     from intern.observe.clock import SystemClock
 
+    if sources:
+        from intern.app.sources_status import sources_of
+
+        each_source = sources_of(settings, clock=SystemClock())
+        if as_json:
+            show_json(each_source)
+        else:
+            show("\n".join(map(_source_line, each_source)) if each_source else "no sources: `intern index` lists them")
+        return
     status = status_of(settings, clock=SystemClock())
     if as_json:
         show_json(status)
@@ -40,24 +53,58 @@ def _lines(status: Status) -> list[str]:
         f"learned: {status.archived} captures, {status.topics} topics",
         f"not filed: {status.waiting} waiting, {status.undecided} left out, {len(status.parked)} parked",
     ]
-    lines += [f"  {pair.qa_id}: {pair.reason}" for pair in status.parked[:_SHOWN]]
+    lines += [f"  {pair.qa_id}: {pair.reason} ({_tried(pair)})" for pair in status.parked[:_SHOWN]]
     if len(status.parked) > _SHOWN:
         lines.append(f"  and {len(status.parked) - _SHOWN} more")
+    if status.awaiting_review or status.due:
+        hint = " (`intern review`)" if status.awaiting_review else ""
+        lines.append(
+            f"review: {status.awaiting_review} wait for the team{hint}, {status.due} approved and not filed yet"
+        )
     lines += [
         f"feedback: {status.feedback.up} helpful, {status.feedback.down} not",
         f"questions shed: {status.shed_today} today, {status.shed} in all",
+        _declined(status.counts_today),
+        *_masked(status.masked),
         f"in work: {status.pending_posts} replies, {status.waiting_jobs} jobs",
     ]
+    if status.pending_images is not None:
+        waits = status.pending_images
+        number = "1 capture waits" if waits.captures == 1 else f"{waits.captures} captures wait"
+        lines.append(f"images: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}")
     lines += [
-        f"server {mark.guild_id}: all read up to {mark.until:%Y-%m-%d %H:%M:%S} UTC ({_ago(mark.age_seconds)}), "
+        f"server {mark.guild_id}: all read up to {mark.until:%Y-%m-%d %H:%M:%S} UTC ({ago(mark.age_seconds)}), "
         f"{mark.channels_ahead} channels further"
         for mark in status.marks
     ]
     return lines
 
 
-def _ago(seconds: float) -> str:
-    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{max(seconds, 0):.0f} seconds ago"
+def _source_line(source: SourceStatus) -> str:
+    where = source.path if source.source_id.startswith("file:") else source.source_id
+    if source.next_check is not None:
+        check = f"next check {source.next_check:%Y-%m-%d %H:%M} UTC"
+    elif source.check_every_seconds is not None:
+        check = f"looked at every {source.check_every_seconds:.0f} seconds"
+    else:
+        check = "not looked at any more"
+    error = f": {source.last_error}" if source.last_error else ""
+    return f"{source.state:<7}  {where}  described {ago(source.age_seconds)}, {check}{error}"
+
+
+def _masked(kinds: Mapping[str, int]) -> list[str]:
+    if not kinds:
+        return []
+    return ["kept out of the archive: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))]
+
+
+def _tried(pair: ParkedPair) -> str:
+    times = "tried once" if pair.tries == 1 else f"tried {pair.tries} times"
+    if pair.next_at is None:
+        return f"{times}, now only by `intern retry`"
+    return f"{times}, again from {pair.next_at:%Y-%m-%d %H:%M} UTC on"
+
+
+def _declined(counts: Mapping[str, int]) -> str:
+    over, old = counts.get("questions_over_limit", 0), counts.get("questions_too_old", 0)
+    return f"declined today: {over} over the limit, {old} too old"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -11,9 +11,9 @@ from msgspec import structs
 from intern.conversations.capturing import text_of
 from intern.conversations.context import Gathered
 from intern.conversations.options import ConversationOptions
-from intern.domain import AnswerRequest, Batch, Channel, ChatMessage, Conversation, Message, RequestContext
+from intern.domain import AnswerRequest, Batch, Channel, ChatMessage, Conversation, Message, MessageId, RequestContext
 
-_LEADING_MENTION = re.compile(r"\A\s*<@!?\d+>[\s,:]*")
+_LEADING_MENTION = re.compile(r"\A\s*<@[!&]?\d+>[\s,:]*")
 
 
 def answer_request(
@@ -53,6 +53,24 @@ def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOpti
         conversation=_bounded(context, question, options),
         addressed=older.addressed or newer.addressed,
         called=older.called or newer.called,
+    )
+
+
+def without(
+    request: AnswerRequest, message_ids: Collection[MessageId], options: ConversationOptions
+) -> AnswerRequest | None:
+    """What is left of a question once some of its messages are gone; None where nothing is."""
+    left = tuple(each for each in request.batch.messages if each.id not in message_ids)
+    if not left:
+        return None
+    gone = {_key(_said(each)) for each in request.batch.messages if each.id in message_ids}
+    asked = [_said(each) for each in left]
+    known = {_key(each) for each in asked} | gone
+    context = [each for each in request.conversation.messages if _key(each) not in known]
+    return structs.replace(
+        request,
+        batch=structs.replace(request.batch, messages=left),
+        conversation=_bounded(context, asked, options),
     )
 
 

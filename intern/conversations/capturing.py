@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from intern.conversations.context import Gathered, in_order, split_by_reply
-from intern.conversations.routing import answers_somebody
+from intern.conversations.routing import teaches
 from intern.domain import (
-    Attachment,
     Batch,
     Capture,
     CaptureRequest,
@@ -40,7 +39,8 @@ def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tupl
 def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence[str]] | None = None) -> Capture:
     """What goes into the archive: one turn a message.
 
-    `image_texts` are what a model saw in a message's images, in their order; they follow the message's text.
+    `image_texts` are what a model saw in a message's images, in their order, "" where none looked; they follow the
+    message's text.
     """
     texts = image_texts or {}
     return Capture(
@@ -53,6 +53,7 @@ def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence
             for message in request.messages
         ),
         message_ids=tuple(message.id for message in request.messages),
+        author_ids=tuple(message.author.id for message in request.messages),
         answered_at=max(message.at for message in request.messages),
         guild_id=request.guild_id,
         channel_id=request.channel_id,
@@ -61,11 +62,11 @@ def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence
 
 def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
     """The message's text as written; its attachments in words, where it has no text or a model described them."""
-    images = [attachment for attachment in message.attachments if _is_image(attachment)]
-    seen = {image.id: text for image, text in zip(images, image_texts, strict=False)}
+    images = [attachment for attachment in message.attachments if attachment.is_image]
+    seen = {image.id: text for image, text in zip(images, image_texts, strict=False) if text}
     lines = [message.text] if message.text else []
     lines += [
-        f"[{'image' if _is_image(attachment) else 'file'}: {_one_line(attachment.filename)}]"
+        f"[{'image' if attachment.is_image else 'file'}: {_one_line(attachment.filename)}]"
         + (f" {seen[attachment.id]}" if attachment.id in seen else "")
         for attachment in message.attachments
         if not message.text.strip() or attachment.id in seen
@@ -79,19 +80,17 @@ def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, 
     joined: list[tuple[tuple[ChatMessage, ...], bool]] = []
     for part in _parts(batch):
         messages = in_order(*(chains.get(message.id, ()) for message in part), part)
-        teaches = any(
-            answers_somebody(gathered.reply_authors.get(message.reply_to)) for message in part if message.reply_to
-        )
+        taught = any(teaches(message, gathered) for message in part)
         ids = {message.id for message in messages}
         same = [other for other in joined if not ids.isdisjoint(message.id for message in other[0])]
         joined = [other for other in joined if other not in same]
         joined.append(
             (
                 in_order(*(earlier for earlier, _ in same), messages),
-                teaches or any(taught for _, taught in same),
+                taught or any(teaching for _, teaching in same),
             )
         )
-    return [messages for messages, teaches in joined if teaches]
+    return [messages for messages, taught in joined if taught]
 
 
 def _parts(batch: Batch) -> list[list[ChatMessage]]:
@@ -119,10 +118,6 @@ def capture_request(
         channel_id=batch.channel_id,
         messages=kept,
     )
-
-
-def _is_image(attachment: Attachment) -> bool:
-    return (attachment.content_type or "").startswith("image/")
 
 
 def _one_line(name: str) -> str:

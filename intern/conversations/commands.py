@@ -54,12 +54,12 @@ ANSWERS_KEPT = 500  # for sharing; a few kilobytes each. Who closes Discord does
 
 IN_PRIVATE = "I answer on the server only, not in private messages."
 FOREIGN_SERVER = "I do not work for this server."
+NOT_SPEAKING = "I only listen in this channel."
 NOT_PUBLIC = "Not everybody can read this channel, so I keep out of it. Please ask me in a public one."
 TEAM_ONLY = "This is for the team only."
 UNKNOWN = "I do not know this command or button; it may be of an older version. /ask always works."
 NO_TEXT = "There is no text in it that I could answer."
 FROM_BOT = "A bot wrote this message; I answer people."
-TOO_MANY = "You have asked a lot within the hour. Please try again later."
 GONE = "I do not hold this answer any more; ask again, then share."
 SHARED_ALREADY = "This answer is shared already."
 SHARED = "Shared."
@@ -89,6 +89,19 @@ _SILENCES: Final[Mapping[SilenceReason, str]] = {
     "model_unavailable": "The model could not be reached.",
     "model_failed": "The model gave no usable reply.",
     "knowledge_failed": "My knowledge could not be read.",
+    "images_unavailable": "Its images could not be looked at.",
+}
+
+_OTHER_REASONS: Final[Mapping[str, str]] = {
+    "asked too much": "Its asker had asked as much as one member may within an hour.",
+    "shed": "Too many questions waited already.",
+    "too old": "It was too old when I came to read it.",
+    "question_deleted": "The question was deleted before the reply was posted.",
+    "team_answered": "The team answered before the reply was posted.",
+    "not_public": "Not everybody could read the channel any more.",
+    "refused": "Discord refused the reply: I may not write there, or the channel is gone.",
+    "no_thread": "Discord let me open no thread there.",
+    "too_old": "Discord could not be reached until nobody waited for the reply any more.",
 }
 
 
@@ -100,11 +113,29 @@ class Answers(Protocol):
         ...
 
 
+class Counted(Protocol):
+    """The votes on one answer."""
+
+    @property
+    def up(self) -> int:
+        """How many found it helpful."""
+        ...
+
+    @property
+    def down(self) -> int:
+        """How many did not."""
+        ...
+
+
 class Feedback(Protocol):
     """Keeps what members think of answers."""
 
     async def vote(self, question_id: MessageId, user_id: UserId, /, *, up: bool) -> object:
         """Keep a member's vote; their last one counts. Raises KnowledgeError."""
+        ...
+
+    async def of(self, question_id: MessageId, /) -> Counted:
+        """The votes on the answer to a question. Raises KnowledgeError."""
         ...
 
 
@@ -152,6 +183,7 @@ class Traces(Protocol):
         outcome: str,
         reason: str = "",
         debug: Mapping[str, Any] | None = None,
+        beside: bool = False,
     ) -> None:
         """Keep the account of a question, whose id is the last of `message_ids`."""
         ...
@@ -262,7 +294,7 @@ class Commands:
         if not (question.text.strip() or question.attachments):
             return said(NO_TEXT)
         if command.user.type != "team_member" and not self._allows(command.user.id):
-            return said(TOO_MANY)
+            return said(self._wording.limit)
         request = await self._request(question, channel, with_context=command.on is not None)
         result = await self._answers.answer(request.conversation, request.context, addressed=True)
         await self._note(command, result)
@@ -286,6 +318,7 @@ class Commands:
                 outcome="answered for one member" if result.should_reply else "silent",
                 reason=result.reason,
                 debug=result.debug,
+                beside=True,
             )
         except KnowledgeError as error:  # no reason to withhold an answer
             _log.warning("trace_not_kept", interaction_id=ticket.id, reason=str(error))
@@ -333,7 +366,9 @@ class Commands:
             if named is None:
                 return said(NO_MESSAGE)
             account = await self._traces.of(MessageId(named[1]))
-        return said(explained(account) if account else NO_ACCOUNT)
+        if account is None:
+            return said(NO_ACCOUNT)
+        return said(explained(account, await self._feedback.of(account.question_id)))
 
     async def _pressed(self, press: ButtonPressed) -> Said:
         pressed = re.fullmatch(r"intern:(up|down|share):([0-9]{1,20})", press.button)
@@ -356,8 +391,8 @@ class Commands:
         if answer.shared:
             return SHARED_ALREADY
         channel = await self._open_channel(press.interaction)
-        if channel is None:
-            return NOT_PUBLIC
+        if channel is None or self._options.mode_of(channel) in {"capture_only", "off"}:
+            return NOT_PUBLIC if channel is None else NOT_SPEAKING
         answer.shared = True  # before the first wait: who presses twice shares once
         try:
             await self._speak(channel.id, ticket_id, answer.parts)
@@ -384,10 +419,13 @@ class Commands:
         return channel if self._audience.admits(channel) else None
 
 
-def explained(account: Account) -> str:
-    """The account of a question, for people of the team."""
-    reason = {str(reason): words for reason, words in _SILENCES.items()}.get(account.reason, account.reason)
+def explained(account: Account, votes: Counted | None = None) -> str:
+    """The account of a question, and what people thought of its answer, for people of the team."""
+    known = {**{str(reason): words for reason, words in _SILENCES.items()}, **_OTHER_REASONS}
+    reason = known.get(account.reason, account.reason)
     lines = [f"Message {account.question_id}: **{_line(account.outcome)}**. {_line(reason)}"]
+    if votes and (votes.up or votes.down):
+        lines.append(f"- votes: 👍 {votes.up}, 👎 {votes.down}")
     for name, told in account.debug.items():
         fields = cast("Mapping[str, object]", told if isinstance(told, Mapping) else {"": told})
         lines.append(f"- {name}: {_fields(fields)}")

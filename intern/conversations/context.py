@@ -14,8 +14,17 @@ from typing import Protocol
 from msgspec import Struct
 
 from intern.conversations.options import ContextBounds
-from intern.domain import Author, Batch, Channel, ChannelId, ChatMessage, MessageId, by_age
-from intern.errors import DiscordRefusedError
+from intern.domain import (
+    Author,
+    Batch,
+    Channel,
+    ChannelId,
+    ChatMessage,
+    Lookups,
+    MessageId,
+    by_age,
+)
+from intern.errors import DiscordNotFoundError, DiscordRefusedError
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
@@ -36,8 +45,13 @@ class History(Protocol):
         """A message; None where it is deleted or may not be read."""
         ...
 
-    async def before(self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id` (any snowflake will do; None: of all), oldest first."""
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id` (any snowflake will do; None: of all), oldest first.
+
+        `lookups` bounds the further calls that finding out about the authors may cost; None: as many as it takes.
+        """
         ...
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, /, limit: int) -> Sequence[ChatMessage]:
@@ -46,7 +60,10 @@ class History(Protocol):
 
 
 class Chain(Struct, frozen=True):
-    """What a reply points to, upwards: each hop with its author's neighbours. Oldest first; maybe empty."""
+    """What a reply points to, upwards: each hop with its author's neighbours. Oldest first; maybe empty.
+
+    Under a team member's reply in a channel also what else passed between those members and others by replies.
+    """
 
     reply: MessageId
     """The message that replies. The chain holds it only if it is a neighbour of what it replies to."""
@@ -62,6 +79,8 @@ class Gathered(Struct, frozen=True, kw_only=True):
     """Of the batch's replies; in a thread also of its other messages' replies that point out of it."""
     reply_authors: Mapping[MessageId, Author | None] = {}
     """Who wrote what the batch replies to; None where that cannot be resolved."""
+    answered: Mapping[MessageId, Author | None] = {}
+    """Of the batch's replies to its author's own earlier words: whom those answered, by the replied message's id."""
     cut: bool = False
     """A bound was reached, so there is more."""
 
@@ -98,11 +117,15 @@ def split_by_reply(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
 async def gather(batch: Batch, channel: Channel, history: History, bounds: ContextBounds) -> Gathered:
     """The surroundings of a batch, within bounds.
 
-    A reference that cannot be resolved (deleted, unreadable, in a foreign channel) is no error and leads nowhere.
-    Raises DiscordUnavailableError where Discord could not be asked: that is not the same as finding nothing.
+    A reference that cannot be resolved (deleted, in a foreign channel) is no error and leads nowhere. Raises
+    DiscordUnavailableError where Discord could not be asked: that is not the same as finding nothing. What it refuses
+    to show is left out of a question; of what the team teaches it would be missed for ever, so DiscordRefusedError is
+    raised there.
     """
     reader = _Reader(history, bounds, batch, channel)
     said = await reader.thread() if channel.is_thread else ()
+    if batch.author.type == "team_member" and not channel.is_thread:
+        await reader.recent()
     # What the batch replies to comes first: routing depends on it, so it must not run out of budget.
     await reader.targets()
     chains = [await reader.chain(message) for message in batch.messages if message.reply_to]
@@ -122,6 +145,11 @@ async def gather(batch: Batch, channel: Channel, history: History, bounds: Conte
             message.reply_to: target.author if (target := reader.known(message, message.reply_to)) else None
             for message in batch.messages
             if message.reply_to
+        },
+        answered={
+            message.reply_to: await reader.answered(message)
+            for message in batch.messages
+            if message.reply_to and _is_own(reader.known(message, message.reply_to), batch.author)
         },
         cut=reader.cut,
     )
@@ -163,8 +191,8 @@ class _Reader:
         # A window as a distance between snowflakes, which count milliseconds above their lowest 22 bits.
         self._window = (ceil(bounds.window_seconds * 1000) + 1) << 22
         # What came after a question was not what it asks. A thread that the team answered in is kept whole.
-        whole = channel.is_thread and batch.author.type == "team_member"
-        self._horizon = _NEWEST if whole else int(batch.last.id) + 1
+        self._teaches = batch.author.type == "team_member"
+        self._horizon = _NEWEST if channel.is_thread and self._teaches else int(batch.last.id) + 1
         self.calls = 0
         self.cut = False
         own_replies = sum(1 for message in batch.messages if message.reply_to)
@@ -201,6 +229,11 @@ class _Reader:
             if message.reply_to and (place := self._place_of(message)) is not None:
                 await self._find(place, message.reply_to)
 
+    async def recent(self) -> None:
+        """Read what was said right before the batch: mostly the question, and what passed from there to the answer."""
+        if any(message.reply_to and self._place_of(message) for message in self._batch.messages):
+            await self._page(self._channel.id, self._horizon)
+
     async def chain(self, reply: ChatMessage) -> Chain:
         """The chain that a reply points to, hop by hop."""
         found: dict[MessageId, ChatMessage] = {}
@@ -208,9 +241,7 @@ class _Reader:
         for _ in range(self._bounds.max_hops):
             above: list[ChatMessage] = []
             for message in hop:
-                if message.reply_to in found or (place := self._place_of(message)) is None:
-                    continue
-                target = await self._find(place, message.reply_to) if message.reply_to else None
+                target = await self._target(message) if message.reply_to not in found else None
                 for neighbour in await self._neighbours(target) if target else ():
                     if neighbour.id not in found:
                         found[neighbour.id] = neighbour
@@ -219,13 +250,49 @@ class _Reader:
             if not hop or len(found) >= self._bounds.max_messages:
                 break
         self.cut = self.cut or bool(hop)
+        if self._batch.author.type == "team_member" and not self._channel.is_thread:
+            found |= self._branches(found)
         return Chain(reply.id, in_order(found.values()))
+
+    def _branches(self, chain: Mapping[MessageId, ChatMessage]) -> dict[MessageId, ChatMessage]:
+        """What else the chain's members and others said in reply to each other, until the batch.
+
+        Only what was read by then is looked at: such a branch is worth having, but not a call.
+        """
+        askers = {message.author.id for message in chain.values() if message.author.type == "community_user"}
+        own = {message.id for message in self._batch.messages}
+        known, branches = dict(chain), dict[MessageId, ChatMessage]()
+        # Oldest first, for nothing replies to what is not there yet.
+        for message in in_order(self._shelf(self._channel.id).messages.values()):
+            target = known.get(message.reply_to) if message.reply_to else None
+            if target is None or message.id in known or message.id in own or int(message.id) >= self._horizon:
+                continue
+            if not askers.isdisjoint((message.author.id, target.author.id)):
+                known[message.id] = branches[message.id] = message
+        return branches
+
+    async def answered(self, reply: ChatMessage) -> Author | None:
+        """Whom a reply to its author's own words answers: whoever those, or the lines around them, replied to."""
+        target = self.known(reply, reply.reply_to) if reply.reply_to else None
+        for _ in range(self._bounds.max_hops):
+            if target is None or not _is_own(target, reply.author):
+                break
+            # The chain was read before, so that this mostly costs no call.
+            said = await self._neighbours(target)
+            inside = {message.id for message in said}
+            outward = next((each for each in said if each.reply_to and each.reply_to not in inside), None)
+            target = await self._target(outward) if outward else None
+        return target.author if target else None
 
     def known(self, reply: ChatMessage, target: MessageId) -> ChatMessage | None:
         """A reply's target, if it was found."""
         place = self._place_of(reply)
         number = _number(target)
         return self._shelf(place).messages.get(number) if place and number is not None else None
+
+    async def _target(self, reply: ChatMessage) -> ChatMessage | None:
+        place = self._place_of(reply)
+        return await self._find(place, reply.reply_to) if place and reply.reply_to else None
 
     def _place_of(self, reply: ChatMessage) -> ChannelId | None:
         """Where a reply's target stands, if we follow it there."""
@@ -282,16 +349,34 @@ class _Reader:
             self.cut = True
             return None
         self.calls += 1
+        # Half of what is left: the next page may tell more than who wrote this one.
+        lookups = Lookups((self._max_calls - self.calls) // 2)
         try:
-            page = await self._history.before(place, MessageId(str(cursor)), limit=_PAGE)
+            page = await self._history.before(place, MessageId(str(cursor)), limit=_PAGE, lookups=lookups)
         except DiscordRefusedError as error:
+            if self._teaches and not isinstance(error, DiscordNotFoundError):
+                raise
             _log.warning("context_unreadable", channel_id=place, reason=str(error))
             page = ()
+        else:
+            self._check_shown(place, page, cursor)
+        self.calls += lookups.made
+        self.cut = self.cut or lookups.refused
         self._shelf(place).put(page, int(page[0].id) if page else 0, cursor)
         return page
 
+    def _check_shown(self, place: ChannelId, page: Sequence[ChatMessage], cursor: int) -> None:
+        # Without the right to read history, Discord gives empty pages.
+        expected = self._teaches and place == self._batch.channel_id and cursor > int(self._batch.last.id)
+        if expected and not page:
+            raise DiscordRefusedError(f"channel {place} shows no history, not even what was just written there")
+
     def _shelf(self, place: ChannelId) -> _Shelf:
         return self._shelves.setdefault(place, _Shelf())
+
+
+def _is_own(message: ChatMessage | None, author: Author) -> bool:
+    return message is not None and message.author.id == author.id
 
 
 def _number(snowflake: str) -> int | None:

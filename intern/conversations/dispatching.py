@@ -1,7 +1,7 @@
 """Whom a batch concerns, and with what: the reading on Discord that routing needs, and no more.
 
-Only where intern may listen, only as the channel's mode says, and only within what one member may ask. Questions that
-are passed over by these rules are logged, and accounted for where somebody may wonder about the silence.
+Only where intern may listen, only as the channel's mode says, and only within what one member may ask. Where intern may
+not listen, or not answer, nothing is said and nothing kept; what is declined for another reason says so.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
+from msgspec import structs
+
 from intern.conversations.asking import answer_request
 from intern.conversations.capturing import capture_requests
 from intern.conversations.context import Gathered, History, gather
-from intern.conversations.options import ConversationOptions
+from intern.conversations.options import STILL_WAITED_FOR, ConversationOptions
 from intern.conversations.routing import RoutingFacts, addressed, facts_of, route, worth_gathering
 from intern.domain import (
     AnswerRequest,
@@ -22,25 +24,27 @@ from intern.domain import (
     CaptureRequest,
     Channel,
     ChannelId,
+    Declined,
     GuildId,
     MessageId,
     UserId,
 )
-from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
+from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
-PassedOver = Literal["too old", "asked too much", "not public", "mode"]
-"""Why nobody acts on a batch that the routing table might give to somebody."""
+Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
+
+PassedOver = Literal["not public", "mode"]
+"""Why intern keeps out of it, without a word, whoever might be concerned."""
 
 PRIVATE_NOTE = (
     "Hello! I answer on the server only, where everybody can read along. Please ask there; I do not read private "
     "messages."
 )
 
-_NOTED_AT_MOST = 10_000  # members; who is forgotten may be told a second time
 _HOUR = timedelta(hours=1)
 
 
@@ -68,13 +72,15 @@ class Speaker(Protocol):
         ...
 
 
-class Traces(Protocol):
-    """Remembers what became of questions; see `intern.knowledge.traces`."""
+class Greeted(Protocol):
+    """Remembers who was told that intern reads no private messages; see `intern.knowledge.greeted`."""
 
-    async def keep(
-        self, message_ids: Sequence[MessageId], channel_id: ChannelId, /, *, outcome: str, reason: str = ""
-    ) -> None:
-        """Keep what became of a question, whose id is the last of `message_ids`. Raises KnowledgeError."""
+    async def add(self, user_id: UserId, /) -> bool:
+        """Whether they were not told before; from now on they were. Raises KnowledgeError."""
+        ...
+
+    async def drop(self, user_id: UserId, /) -> None:
+        """They were not told after all. Raises KnowledgeError."""
         ...
 
 
@@ -119,32 +125,30 @@ def _within_hour(then: datetime, now: datetime) -> bool:
 
 
 class PrivateNotes:
-    """Tells whoever writes in private where to ask, once each for as long as the process lives."""
+    """Tells whoever writes in private where to ask, once each for ever."""
 
-    def __init__(self) -> None:
-        self._noted: OrderedDict[UserId, None] = OrderedDict()
+    def __init__(self, speaker: Speaker, greeted: Greeted) -> None:
+        self._speaker = speaker
+        self._greeted = greeted
 
-    def note_for(self, batch: Batch) -> str | None:
-        """What to say to a private message; None where there is nothing to say, or it was said."""
-        if batch.last.guild_id is not None or batch.author.type == "bot" or batch.author.id in self._noted:
-            return None
-        return PRIVATE_NOTE
-
-    def noted(self, user_id: UserId) -> None:
-        """It is being said."""
-        self._noted[user_id] = None
-        if len(self._noted) > _NOTED_AT_MOST:
-            self._noted.popitem(last=False)
-
-    def not_noted(self, user_id: UserId) -> None:
-        """It was not said after all."""
-        self._noted.pop(user_id, None)
+    async def answer(self, batch: Batch) -> None:
+        """Say it, unless it was said. Raises DiscordUnavailableError, and KnowledgeError where nobody knows."""
+        # Before the first wait on Discord: two messages get one note.
+        if not await self._greeted.add(batch.author.id):
+            return
+        try:
+            await self._speaker.send(batch.channel_id, PRIVATE_NOTE, f"note {batch.last.id}")
+        except DiscordUnavailableError:
+            await self._greeted.drop(batch.author.id)
+            raise
+        except (DiscordRefusedError, DiscordUnknownOutcomeError) as error:
+            _log.info("private_note_not_sent", message_id=batch.last.id, reason=str(error))
 
 
 class Dispatcher:
     """Routes one batch at a time; several may be under way at once.
 
-    `allows` counts a question of a member's and says whether it is within their limit. Without a `speaker`, private
+    `allows` counts a question of a member's and says whether it is within their limit. Without `private`, private
     messages are passed over without a word.
     """
 
@@ -158,8 +162,7 @@ class Dispatcher:
         audience: Audience,
         clock: Clock,
         allows: Callable[[UserId], bool] = lambda _: True,
-        speaker: Speaker | None = None,
-        traces: Traces | None = None,
+        private: PrivateNotes | None = None,
     ) -> None:
         self._history = history
         self._answered = answered
@@ -168,54 +171,74 @@ class Dispatcher:
         self._audience = audience
         self._clock = clock
         self._allows = allows
-        self._speaker = speaker
-        self._traces = traces
-        self._private = PrivateNotes()
+        self._private = private
 
-    async def dispatch(self, batch: Batch) -> Sequence[AnswerRequest | CaptureRequest]:
-        """The question or the captures that a batch is; nothing where it concerns nobody.
+    async def dispatch(self, batch: Batch) -> Requests:
+        """The question, declined or not, or the captures that a batch is; nothing where it concerns nobody.
 
         Raises DiscordUnavailableError where Discord could not be asked.
         """
-        if batch.last.guild_id not in self._guild_ids:
-            await self._greet(batch)
-            return ()
         if batch.author.type == "bot":
+            return ()
+        if batch.last.guild_id not in self._guild_ids:
+            if batch.last.guild_id is None and self._private:
+                await self._private.answer(batch)
             return ()
         channel = await self._history.channel(batch.channel_id)
         answered = channel.is_thread and await self._answered.answered_in(channel.id)
         if not worth_gathering(batch, channel, answered_in_thread=answered):
             return ()
         if reason := self._bar(batch, channel):
-            return await self._pass_over(batch, reason)
+            return self._pass_over(batch, reason)
+        if batch.author.type != "team_member" and self._age(batch) > timedelta(seconds=self._options.max_question_age):
+            return await self._too_late(batch, channel)
         gathered = await gather(batch, channel, self._history, self._options.bounds)
         return await self._concerned(batch, channel, gathered, answered_in_thread=answered)
 
     async def _concerned(
         self, batch: Batch, channel: Channel, gathered: Gathered, *, answered_in_thread: bool
-    ) -> Sequence[AnswerRequest | CaptureRequest]:
+    ) -> Requests:
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
         if not self._audience.admits(channel):
-            return await self._pass_over(batch, "not public")
+            return self._pass_over(batch, "not public")
         facts = facts_of(batch, gathered, answered_in_thread=answered_in_thread)
         match route(batch, channel, facts):
             case "capture":
                 return capture_requests(batch, channel, gathered)
             case "answer":
-                return await self._ask(batch, channel, gathered, facts)
+                return self._ask(batch, channel, gathered, facts)
             case "nobody":
                 return ()
 
-    async def _ask(
+    def _ask(
         self, batch: Batch, channel: Channel, gathered: Gathered, facts: RoutingFacts
-    ) -> Sequence[AnswerRequest]:
-        if self._options.mode_of(channel) == "mention_only" and not _called(batch, facts):
-            return await self._pass_over(batch, "mode")
+    ) -> Sequence[AnswerRequest | Declined]:
+        to_bot = addressed(batch, channel, facts)
+        request = answer_request(batch, channel, gathered, self._options, addressed=to_bot)
+        if self._options.mode_of(channel) == "mention_only" and not request.called:
+            return self._pass_over(batch, "mode")
         # Last of all, so that what is passed over, or asked for again, does not count.
         if not self._allows(batch.author.id):
-            return await self._pass_over(batch, "asked too much")
-        to_bot = addressed(batch, channel, facts)
-        return (answer_request(batch, channel, gathered, self._options, addressed=to_bot),)
+            return (Declined(request=request, reason="asked too much"),)
+        return (request,)
+
+    async def _too_late(self, batch: Batch, channel: Channel) -> Sequence[Declined]:
+        """What became of a question that nobody waits for any more. It is read only as far as it takes to say so."""
+        request = answer_request(batch, channel, Gathered(), self._options, addressed=False)
+        called = self._age(batch) <= STILL_WAITED_FOR and (request.called or await self._replies_to_us(batch))
+        return (Declined(request=structs.replace(request, called=called), reason="too old"),)
+
+    async def _replies_to_us(self, batch: Batch) -> bool:
+        for message in batch.messages:
+            if message.reply_to:
+                place = message.reply_to_channel or batch.channel_id
+                replied = await self._history.message(place, message.reply_to)
+                if replied and replied.author.is_self:
+                    return True
+        return False
+
+    def _age(self, batch: Batch) -> timedelta:
+        return self._clock.now() - batch.last.at
 
     def _bar(self, batch: Batch, channel: Channel) -> PassedOver | None:
         """Why nothing needs to be read; None where something does."""
@@ -228,39 +251,13 @@ class Dispatcher:
             return None
         if mode == "capture_only" or (mode == "mention_only" and not _may_call(batch)):
             return "mode"
-        age = (self._clock.now() - batch.last.at).total_seconds()
-        return "too old" if age > self._options.max_question_age else None
+        return None
 
-    async def _pass_over(self, batch: Batch, reason: PassedOver) -> tuple[()]:
+    def _pass_over(self, batch: Batch, reason: PassedOver) -> tuple[()]:
         _log.debug("batch_passed_over", channel_id=batch.channel_id, message_id=batch.last.id, reason=reason)
-        if self._traces is not None and reason in {"too old", "asked too much"}:
-            ids = [message.id for message in batch.messages]
-            try:
-                await self._traces.keep(ids, batch.channel_id, outcome="passed over", reason=reason)
-            except KnowledgeError as error:  # an account that is missing changes nothing for anybody
-                _log.warning("trace_not_kept", message_id=batch.last.id, reason=str(error))
         return ()
-
-    async def _greet(self, batch: Batch) -> None:
-        note = self._private.note_for(batch)
-        if note is None or self._speaker is None:
-            return
-        self._private.noted(batch.author.id)  # before the first wait: two messages get one note
-        try:
-            await self._speaker.send(batch.channel_id, note, f"note {batch.last.id}")
-        except DiscordUnavailableError:
-            self._private.not_noted(batch.author.id)
-            raise
-        except (DiscordRefusedError, DiscordUnknownOutcomeError) as error:
-            _log.info("private_note_not_sent", message_id=batch.last.id, reason=str(error))
 
 
 def _may_call(batch: Batch) -> bool:
     """Whether a batch mentions the bot, or replies to somebody who may be the bot."""
     return any(message.mentions_bot or message.reply_to for message in batch.messages)
-
-
-def _called(batch: Batch, facts: RoutingFacts) -> bool:
-    """Whether it mentions the bot or replies to it."""
-    targets = [facts.reply_authors.get(message.reply_to) for message in batch.messages if message.reply_to]
-    return any(message.mentions_bot for message in batch.messages) or any(each and each.is_self for each in targets)

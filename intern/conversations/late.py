@@ -48,6 +48,18 @@ class Captured(Protocol):
         ...
 
 
+class Pending(Protocol):
+    """Knows what waits to be archived; see `intern.knowledge.pending`."""
+
+    def holds(self, message_id: MessageId, /) -> bool:
+        """Whether a capture with this message waits. From memory."""
+        ...
+
+    async def holding(self, message_id: MessageId, /) -> Sequence[CaptureRequest]:
+        """What waits with this message in it. Reads the disk; raises KnowledgeError."""
+        ...
+
+
 class Gone(NamedTuple):
     """Of the messages that were deleted, those that concern us."""
 
@@ -62,15 +74,28 @@ class Meanwhile:
 
     def __init__(self) -> None:
         self._changes: dict[MessageId, ChatMessage | None] = {}
+        self._only: frozenset[MessageId] | None = None
+
+    def pause(self, messages: Sequence[ChatMessage]) -> None:
+        """Nothing is being read until `resume`: only changes of these messages are kept, however long that takes."""
+        self._only = frozenset(message.id for message in messages)
+        self._changes = {each: change for each, change in self._changes.items() if each in self._only}
+
+    def resume(self) -> None:
+        """From now on, all changes are kept again."""
+        self._only = None
 
     def note(self, change: LateChange) -> None:
         """Remember a change."""
         match change:
             case MessageEdited(message=message):
-                if message.id not in self._changes or self._changes[message.id] is not None:
+                if self._matters(message.id) and self._changes.get(message.id, message) is not None:
                     self._changes[message.id] = message
             case MessagesDeleted(message_ids=ids):
-                self._changes.update(dict.fromkeys(ids))
+                self._changes.update(dict.fromkeys(filter(self._matters, ids)))
+
+    def _matters(self, message_id: MessageId) -> bool:
+        return self._only is None or message_id in self._only
 
     def now(self, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
         """The messages as they are by now, without those that are gone."""
@@ -96,9 +121,19 @@ class LateChanges:
     between them.
     """
 
-    def __init__(self, captured: Captured, *, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
-        """`admits` says whether we may still learn in a channel; it may ask Discord, and raise its errors."""
+    def __init__(
+        self,
+        captured: Captured,
+        *,
+        admits: Callable[[ChannelId], Awaitable[bool]],
+        pending: Pending | None = None,
+    ) -> None:
+        """`admits` says whether we may still learn in a channel; it may ask Discord, and raise its errors.
+
+        What is `pending` counts as captured, for as long as it is, also after a restart.
+        """
         self._captured = captured
+        self._pending = pending
         self._admits = admits
         self._open: set[Meanwhile] = set()
         self._asked = _Recent[None]()
@@ -131,13 +166,13 @@ class LateChanges:
         ids = change.message_ids
         return Gone(
             asked=tuple(each for each in ids if each in self._asked),
-            taught=tuple(each for each in ids if each in self._taught or self._captured.conversations_of(each)),
+            taught=tuple(filter(self._holds, ids)),
         )
 
     def edited(self, change: MessageEdited) -> bool:
         """Whether an edit changes something that we captured, so that `captured_anew` is worth its calls."""
         self._note(change)
-        return change.message.id in self._taught or bool(self._captured.conversations_of(change.message.id))
+        return self._holds(change.message.id)
 
     async def captured_anew(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
         """The edited message by itself, for each conversation that holds it: the archive joins it with the others.
@@ -148,9 +183,9 @@ class LateChanges:
         if not await self._admits(message.channel_id):
             return ()
         places = await run_sync(self._places, message.id)
-        underway = self._taught.get(message.id)
-        if underway is not None and underway.conversation_id not in {place.conversation_id for place in places}:
-            places.append(underway)
+        for underway in await self._underway(message.id):
+            if underway.conversation_id not in {place.conversation_id for place in places}:
+                places.append(underway)
         return tuple(
             CaptureRequest(
                 conversation_id=place.conversation_id,
@@ -165,6 +200,23 @@ class LateChanges:
     def _note(self, change: LateChange) -> None:
         for meanwhile in self._open:
             meanwhile.note(change)
+
+    def _holds(self, message_id: MessageId) -> bool:
+        """Whether it was captured, is on its way to the archive, or waits to be."""
+        if message_id in self._taught or self._captured.conversations_of(message_id):
+            return True
+        return self._pending is not None and self._pending.holds(message_id)
+
+    async def _underway(self, message_id: MessageId) -> list[_Place]:
+        handed_on = self._taught.get(message_id)
+        waits = await self._pending.holding(message_id) if self._pending is not None else ()
+        places = [
+            _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
+            for request in waits
+            for message in request.messages
+            if message.id == message_id
+        ]
+        return [handed_on, *places] if handed_on is not None else places
 
     def _places(self, message_id: MessageId) -> list[_Place]:
         places: list[_Place] = []

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 from intern.discord.options import ChannelMode
 from intern.domain import Channel, ChannelId
+
+STILL_WAITED_FOR: Final = timedelta(days=1)
+"""Who asked longer ago knows by now that there was nobody."""
 
 
 class ContextBounds(Struct, frozen=True, kw_only=True):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from intern.conversations.context import History
+from intern.conversations.options import STILL_WAITED_FOR
 from intern.conversations.outgoing import Outgoing
 from intern.domain import (
     Button,
@@ -25,8 +26,15 @@ from intern.domain import (
     RoleId,
     UserId,
     by_age,
+    snowflake_time,
 )
-from intern.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.errors import (
+    DiscordError,
+    DiscordNotFoundError,
+    DiscordRefusedError,
+    DiscordUnavailableError,
+    DiscordUnknownOutcomeError,
+)
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 from intern.text.splitting import split_message
@@ -36,7 +44,7 @@ _log = get_logger(__name__)
 _THREAD_NAME_LIMIT = 100
 _TITLE_LIMIT = 80
 _PAGE = 100  # what Discord gives at most
-_PAGES = 5  # how far we look for a message of ours that may have been posted
+_PAGES = 5  # how far we look: for a message of ours that may have been posted, from a question's beginning to its end
 
 NO_LONGER = MessageId(str((1 << 63) - 1))
 """A snowflake after all others: whatever the asker adds, it is not waited for."""
@@ -125,7 +133,22 @@ class LedgerPost(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it was dropped."""
+        """Why it was dropped, or is but a word on why there is no answer."""
+        ...
+
+    @property
+    def covers(self) -> Collection[MessageId]:
+        """All messages that the reply is for."""
+        ...
+
+    @property
+    def called(self) -> bool:
+        """Its asker called the bot."""
+        ...
+
+    @property
+    def notice(self) -> bool:
+        """It says why there is no answer."""
         ...
 
     @property
@@ -156,11 +179,18 @@ class Ledger(Protocol):
         /,
         *,
         covers: Sequence[MessageId] = (),
+        called: bool = False,
         notice: bool = False,
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
     ) -> LedgerPost:
         """Keep all that it takes to post a reply. A question that has a post already gets that one, unchanged."""
+        ...
+
+    async def replaced(
+        self, question_id: MessageId, parts: Sequence[str], /, *, reason: str, in_place: bool = False
+    ) -> LedgerPost:
+        """A post of which nobody has seen anything becomes a word on why there is no answer, and the reason."""
         ...
 
     async def thread_made(self, question_id: MessageId, thread_id: ChannelId, /) -> None:
@@ -187,6 +217,10 @@ class Ledger(Protocol):
         """The post that a message got, alone or with others, whatever became of it."""
         ...
 
+    async def holds(self, message_id: MessageId, /) -> bool:
+        """Whether this message of ours is known as a part of any reply."""
+        ...
+
     async def unfinished(self) -> Sequence[LedgerPost]:
         """What is still to be posted, wholly or in part, oldest first."""
         ...
@@ -198,10 +232,18 @@ class PostOutcome(Struct, frozen=True, kw_only=True):
     status: Literal["posted", "already_posted", "dropped", "recalled", "held"]
     """`held`: not now, its asker is adding something. `recalled`: the question is asked anew, or was withdrawn."""
     reason: str = ""
-    """Why it was dropped (`question_deleted`, `team_answered`, `refused`, `too_old`, `empty`) or recalled."""
+    """Why it was dropped (`question_deleted`, `team_answered`, `not_public`, `refused`, `no_thread`, `too_old`,
+    `empty`) or recalled, or why a word was posted in place of the answer (`no_thread`, `too_old`)."""
+    notice: bool = False
+    """What was posted says why there is no answer."""
     thread_id: ChannelId | None = None
     newest: MessageId | None = None
     """Where it is held: the asker's newest message."""
+
+
+async def everywhere(_: ChannelId) -> bool:
+    """Admits every channel."""
+    return True
 
 
 class Posting:
@@ -215,15 +257,24 @@ class Posting:
         *,
         outgoing: Outgoing,
         clock: Clock,
+        admits: Callable[[ChannelId], Awaitable[bool]] = everywhere,
         max_age: timedelta | None = None,
+        late_word: str = "",
+        no_thread_word: str = "",
     ) -> None:
-        """What an earlier run began longer than `max_age` ago, and nobody has seen any of, is not posted any more."""
+        """`admits` says whether we may still speak in a channel: it may have turned private since somebody asked.
+
+        What was begun longer than `max_age` ago, and nobody has seen any of, is not posted any more. Who called the bot
+        gets the `late_word` then, and the `no_thread_word`, in place, where no thread can be opened.
+        """
         self._outlet = outlet
         self._ledger = ledger
         self._history = history
         self._outgoing = outgoing
         self._clock = clock
+        self._admits = admits
         self._max_age = max_age
+        self._words = _Words(late_word, no_thread_word)
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
         """Post a reply, or finish posting it. One question gets at most one reply, however often this is called.
@@ -240,12 +291,12 @@ class Posting:
             reply.target,
             reply_parts(reply),
             covers=reply.settles,
+            called=reply.called,
             notice=reply.notice,
             buttons=reply.buttons,
             mention_role=reply.mention_role,
         )
-        delivery = _Delivery(begun, self._outlet, self._ledger, self._history, self._outgoing, fresh=known is None)
-        return await delivery.run(reply, waited_for)
+        return await self._delivery(begun, fresh=known is None).run(reply, waited_for)
 
     async def resume(self) -> int:
         """Finish all replies that the ledger holds half posted, and say how many there were.
@@ -255,22 +306,38 @@ class Posting:
         begun = await self._ledger.unfinished()
         failure: DiscordError | None = None
         for entry in begun:
-            delivery = _Delivery(entry, self._outlet, self._ledger, self._history, self._outgoing, fresh=False)
+            delivery = self._delivery(entry, fresh=False)
             try:
-                if self._is_too_old(entry):
-                    await delivery.drop("too_old")
-                else:
-                    await delivery.run(None, NO_LONGER)
+                await delivery.run(None, NO_LONGER)
             except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:
                 failure = error
         if failure:
             raise failure
         return len(begun)
 
-    def _is_too_old(self, entry: LedgerPost) -> bool:
-        if self._max_age is None or any(part.message_id for part in entry.parts):
+    def _delivery(self, entry: LedgerPost, *, fresh: bool) -> _Delivery:
+        return _Delivery(
+            entry,
+            self._outlet,
+            self._ledger,
+            self._history,
+            self._outgoing,
+            self._admits,
+            self._words,
+            fresh=fresh,
+            late=self._is_late(entry),
+            very_late=self._is_very_late(entry),
+        )
+
+    def _is_late(self, entry: LedgerPost) -> bool:
+        if self._max_age is None:
             return False
+        if entry.reason:  # a word on that it is too late is itself in time for longer
+            return self._is_very_late(entry)
         return self._clock.now() - entry.changed_at > self._max_age
+
+    def _is_very_late(self, entry: LedgerPost) -> bool:
+        return self._clock.now() - snowflake_time(entry.question_id) > STILL_WAITED_FOR
 
 
 def thread_name(question: str) -> str:
@@ -465,6 +532,13 @@ def _units(line: str) -> int:
     return len(line.encode("utf-16-le", "surrogatepass")) // 2
 
 
+class _Words(NamedTuple):
+    """What is said in place of an answer; nothing where it is empty."""
+
+    late: str
+    no_thread: str
+
+
 @dataclass
 class _Delivery:
     """One try to bring one reply to Discord."""
@@ -474,8 +548,14 @@ class _Delivery:
     ledger: Ledger
     history: History
     outgoing: Outgoing
+    admits: Callable[[ChannelId], Awaitable[bool]]
+    words: _Words
     fresh: bool
     """Nobody can have posted any of it before."""
+    late: bool
+    """Nobody waits for the answer any more."""
+    very_late: bool
+    """Nobody waits for any word any more."""
     sent: set[MessageId] = field(default_factory=set[MessageId])
 
     async def run(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome:
@@ -483,27 +563,51 @@ class _Delivery:
         begun = self.begun
         if begun.state != "open":
             return PostOutcome(status="already_posted", reason=begun.reason, thread_id=begun.thread_id)
-        # Of half an answer, the rest follows whatever happened since: half an answer helps nobody.
-        if not any(part.message_id for part in begun.parts):
-            if self.outgoing.taken_back(begun.question_id):
-                return await self._recalled()
-            if against := await self._look(reply, waited_for):
-                return against
-            if not self.outgoing.leave(begun.question_id):
-                return await self._recalled()
         try:
-            thread = begun.thread_id or await self._thread(reply.question.text if reply else None)
-            await self._send_all(thread)
-        except DiscordRefusedError as error:
+            # Of half an answer, the rest follows whatever happened since: half an answer helps nobody.
+            half = any(part.message_id for part in begun.parts)
+            against = None if half else await self._weigh(reply, waited_for)
+            return against or await self._deliver(reply)
+        except DiscordRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
-            return await self.drop("refused")
+            return await self.drop(self.begun.reason or "refused")
+
+    async def _weigh(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
+        """What stands against posting it now; None if nothing does, and from then on it cannot be taken back."""
+        question_id = self.begun.question_id
+        if self.outgoing.taken_back(question_id):
+            return await self._recalled()
+        if self.late and not await self._say_instead(self.words.late, "too_old"):
+            return await self.drop("too_old")
+        if against := await self._look(reply, waited_for):
+            return against
+        return None if self.outgoing.leave(question_id) else await self._recalled()
+
+    async def _deliver(self, reply: Reply | None) -> PostOutcome:
+        thread = await self._place(reply.question.text if reply else None)
+        if thread is None:
+            return await self.drop("no_thread")
+        if not await self._send_all(thread):
+            return await self.drop("not_public")
+        begun = self.begun
         await self.ledger.finished(begun.question_id)
-        return PostOutcome(status="posted", thread_id=thread)
+        return PostOutcome(status="posted", reason=begun.reason, notice=begun.notice, thread_id=thread)
 
     async def drop(self, reason: str) -> PostOutcome:
         """It will not be posted, or not further."""
         await self.ledger.dropped(self.begun.question_id, reason)
         return PostOutcome(status="dropped", reason=reason)
+
+    async def _say_instead(self, word: str, reason: str, *, in_place: bool = False) -> bool:
+        """From now on, this is what is to be posted to who called the bot; false where nothing is."""
+        begun = self.begun
+        if not (begun.called and word) or begun.reason or self.very_late:
+            return False
+        # It may stand there though nobody confirmed it: then it is what was said.
+        if begun.parts and begun.thread_id and await self._find(begun.parts[0], begun.thread_id):
+            return True
+        self.begun = await self.ledger.replaced(begun.question_id, [word], reason=reason, in_place=in_place)
+        return True
 
     async def _recalled(self) -> PostOutcome:
         question_id = self.begun.question_id
@@ -513,41 +617,76 @@ class _Delivery:
     async def _look(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
         """What stands against posting it now, by a look at the question's channel; None if nothing does."""
         question_id = self.begun.question_id
-        if not self.begun.parts:
-            return await self.drop("empty")
-        try:
-            said = await self.history.after(self.begun.channel_id, MessageId(str(int(question_id) - 1)), limit=_PAGE)
-        except DiscordRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
-            _log.warning("reply_refused", message_id=question_id, error=str(error))
-            return await self.drop("refused")
+        asked = {question_id, *self.begun.covers, *(reply.settles if reply else ())}
+        if reason := await self._bar():
+            return await self.drop(reason)
+        said = await self._said(asked)
         question = next((message for message in said if message.id == question_id), None)
         if question is None:
             return await self.drop("question_deleted")
-        asked = {question_id, *(reply.settles if reply else ())}
-        if any(self._answers(message, asked) for message in said) or await self._answered_in(question.thread_id):
+        if await self._is_answered(question.author.id, said, asked):
             return await self.drop("team_answered")
-        newest = _newest_of(question.author.id, said, asked)
+        newest = _newest_of(question, said, asked)
         if newest and (waited_for is None or by_age(waited_for) < by_age(newest)):
             return PostOutcome(status="held", reason="asker_goes_on", newest=newest)
         return None
 
-    def _answers(self, message: ChatMessage, asked: Collection[MessageId]) -> bool:
-        if message.author.type != "team_member" or message.id in asked:
-            return False
-        return self.begun.target == "in_place" or message.reply_to in asked
+    async def _bar(self) -> str:
+        """Why nobody needs to look; empty where somebody does."""
+        if not self.begun.parts:
+            return "empty"
+        return "" if await self.admits(self.begun.channel_id) else "not_public"
 
-    async def _answered_in(self, thread: ChannelId | None) -> bool:
-        """Whether the team speaks in the thread that hangs on the question."""
-        if thread is None or self.begun.target == "in_place":
-            return False
-        said = await self._after(thread, self.begun.question_id)
-        return any(message.author.type == "team_member" for message in said)
+    async def _said(self, asked: Collection[MessageId]) -> Sequence[ChatMessage]:
+        """What was said since the first message of the question, and a page's worth from its last one on."""
+        channel, last = self.begun.channel_id, self.begun.question_id
+        said: list[ChatMessage] = []
+        cursor = _before(min(asked, key=by_age))
+        for _ in range(_PAGES):
+            if cursor >= _before(last):
+                break
+            page = await self.history.after(channel, _id(cursor), limit=_PAGE)
+            said += page
+            # Discord's own messages are left out of a page, so one that is nearly full need not be the last.
+            if len(page) < _PAGE // 2:
+                return said
+            cursor = int(page[-1].id)
+        return [*said, *await self.history.after(channel, _id(_before(last)), limit=_PAGE)]
+
+    async def _is_answered(self, asker: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> bool:
+        """Whether the team speaks: in the thread, by a reply, or in a thread that hangs on what was asked."""
+        in_place = self.begun.target == "in_place"
+        for message in said:
+            if message.id in asked:
+                if not in_place and message.thread_id and await self._team_speaks_in(message.thread_id, asker):
+                    return True
+            elif _is_of_team(message, asker) and (in_place or message.reply_to in asked):
+                return True
+        return False
+
+    async def _team_speaks_in(self, thread: ChannelId, asker: UserId) -> bool:
+        # It hangs on a message, whose id it has: nothing in it is older.
+        said = await self._after(thread, MessageId(thread))
+        return any(_is_of_team(message, asker) for message in said)
 
     async def _after(self, channel: ChannelId, message_id: MessageId) -> Sequence[ChatMessage]:
         try:
             return await self.history.after(channel, message_id, limit=_PAGE)
         except DiscordRefusedError:
             return ()  # the channel is gone, or closed to us
+
+    async def _place(self, question: str | None) -> ChannelId | None:
+        """Where the parts go; None where there is no place, and nobody is owed a word about that."""
+        if self.begun.thread_id:
+            return self.begun.thread_id
+        try:
+            return await self._thread(question)
+        except DiscordNotFoundError:
+            raise
+        except DiscordRefusedError as error:
+            _log.warning("thread_refused", message_id=self.begun.question_id, error=str(error))
+            said = await self._say_instead(self.words.no_thread, "no_thread", in_place=True)
+            return self.begun.channel_id if said else None
 
     async def _thread(self, question: str | None) -> ChannelId:
         channel, message_id = self.begun.channel_id, self.begun.question_id
@@ -565,18 +704,22 @@ class _Delivery:
         await self.ledger.thread_made(message_id, thread)
         return thread
 
-    async def _send_all(self, thread: ChannelId) -> None:
+    async def _send_all(self, thread: ChannelId) -> bool:
+        """False where the channel turned private before all was said."""
         self.sent = {part.message_id for part in self.begun.parts if part.message_id}
         # An earlier try may have posted the next part without hearing of it, longer ago than a nonce protects.
         unsure = not self.fresh
         for part in self.begun.parts:
             if part.message_id:
                 continue
+            if not await self.admits(self.begun.channel_id):
+                return False
             message_id = await self._find(part, thread) if unsure else None
             unsure = False
             message_id = message_id or await self._sent(part, thread)
             self.sent.add(message_id)
             await self.ledger.part_sent(self.begun.question_id, part.n, message_id)
+        return True
 
     async def _sent(self, part: LedgerPart, thread: ChannelId) -> MessageId:
         try:
@@ -597,7 +740,10 @@ class _Delivery:
         for _ in range(_PAGES):
             page = await self.history.after(thread, cursor, limit=_PAGE)
             for message in page:
-                if message.author.is_self and message.id not in self.sent and message.text.strip() == part.text.strip():
+                if not message.author.is_self or message.text.strip() != part.text.strip():
+                    continue
+                # Other replies in the thread may say the same: that there is no answer.
+                if message.id not in self.sent and not await self.ledger.holds(message.id):
                     return message.id
             if not page:
                 break
@@ -605,7 +751,19 @@ class _Delivery:
         return None
 
 
-def _newest_of(author: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> MessageId | None:
-    """The author's newest message, if it is none of those that are asked about."""
-    mine = [message.id for message in said if message.author.id == author and message.id not in asked]
-    return max(mine, key=by_age, default=None)
+def _newest_of(question: ChatMessage, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> MessageId | None:
+    """The asker's newest message after the question, if it is none of those that are asked about."""
+    mine = [message.id for message in said if message.author.id == question.author.id and message.id not in asked]
+    return max((each for each in mine if by_age(each) > by_age(question.id)), key=by_age, default=None)
+
+
+def _is_of_team(message: ChatMessage, asker: UserId) -> bool:
+    return message.author.type == "team_member" and message.author.id != asker
+
+
+def _before(message_id: MessageId) -> int:
+    return int(message_id) - 1
+
+
+def _id(number: int) -> MessageId:
+    return MessageId(str(number))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from traceback import walk_tb
 from types import MappingProxyType
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct, structs
 
-from intern.conversations.asking import joined
+from intern.conversations.asking import joined, without
 from intern.conversations.options import ConversationOptions
 from intern.domain import COULD_NOT_LOOK, AIResult, AnswerRequest, Button, MessageId, Reply, RoleId
 from intern.errors import ConfigError
@@ -36,6 +37,14 @@ class Wording(Struct, frozen=True, kw_only=True):
     """Could not look."""
     greeting: str
     """Nothing was asked."""
+    limit: str
+    """Asked too much."""
+    busy: str
+    """There was no room for the question."""
+    late: str
+    """Asked too long ago, when it was read, or when Discord could be reached again."""
+    no_thread: str
+    """There is an answer, but no thread to give it in."""
 
 
 def load_wording(
@@ -45,9 +54,21 @@ def load_wording(
 
     The templates may use the `constants`. Raises ConfigError for one that is missing, broken, blank or too long.
     """
+    return Wording(**{each.name: worded(each.name, prompts_dir, constants) for each in structs.fields(Wording)})
+
+
+def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) -> str:
+    """One of the texts, as it is said. Raises ConfigError as `load_wording` does, naming file and line."""
+    return _text(wording_file(name, prompts_dir), constants)
+
+
+def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
+    """The template of one of the texts. Raises ConfigError where there is none."""
     folders: tuple[Traversable, ...] = (*((prompts_dir / _FOLDER,) if prompts_dir else ()), *_shipped())
-    jinja = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
-    return Wording(**{field.name: _text(field.name, folders, jinja, constants) for field in structs.fields(Wording)})
+    file = next((file for folder in folders if (file := folder / (name + _SUFFIX)).is_file()), None)
+    if file is None:
+        raise ConfigError(f"there is no template {_FOLDER}/{name}{_SUFFIX}: this installation is incomplete")
+    return file
 
 
 class Replying:
@@ -68,6 +89,10 @@ class Replying:
         """One question out of two of the same asker."""
         return joined(older, newer, self._options)
 
+    def without(self, request: AnswerRequest, message_ids: Collection[MessageId]) -> AnswerRequest | None:
+        """What is left of a question once some of its messages are gone; None where nothing is."""
+        return without(request, message_ids, self._options)
+
 
 def reply_of(
     request: AnswerRequest, result: AIResult, wording: Wording, *, handoff_role_id: RoleId | None = None
@@ -87,13 +112,13 @@ def reply_of(
     if not request.called and (nothing_to_look_for or not request.addressed):
         return None
     if result.reason in COULD_NOT_LOOK:
-        return _notice(request, wording.cannot_look)
+        return notice(request, wording.cannot_look)
     if result.reason == "not_a_question":
-        return _notice(request, wording.greeting)
+        return notice(request, wording.greeting)
     if handoff_role_id is None or nothing_to_look_for:
-        return _notice(request, wording.unknown)
+        return notice(request, wording.unknown)
     # The team has been told by this very message, or not at all.
-    told = _notice(request, f"{wording.handoff} <@&{handoff_role_id}>")
+    told = notice(request, f"{wording.handoff} <@&{handoff_role_id}>")
     return structs.replace(told, mention_role=handoff_role_id)
 
 
@@ -102,7 +127,8 @@ def vote_buttons(question_id: MessageId) -> tuple[Button, ...]:
     return tuple(Button(custom_id=f"intern:{vote}:{question_id}", emoji=emoji) for vote, emoji in _VOTES.items())
 
 
-def _notice(request: AnswerRequest, text: str) -> Reply:
+def notice(request: AnswerRequest, text: str) -> Reply:
+    """A word on why there is no answer."""
     return structs.replace(_reply(request, text), notice=True)
 
 
@@ -111,22 +137,28 @@ def _reply(request: AnswerRequest, text: str) -> Reply:
         question=request.batch.last,
         target="in_place" if request.channel.is_thread else "new_thread",
         text=text,
+        called=request.called,
         settles=tuple(message.id for message in request.batch.messages),
     )
 
 
-def _text(name: str, folders: tuple[Traversable, ...], jinja: jinja2.Environment, constants: Mapping[str, str]) -> str:
-    file = next((file for folder in folders if (file := folder / (name + _SUFFIX)).is_file()), None)
-    if file is None:
-        raise ConfigError(f"there is no template {_FOLDER}/{name}{_SUFFIX}: this installation is incomplete")
+def _text(file: Traversable, constants: Mapping[str, str]) -> str:
+    jinja = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
     try:
         text = jinja.from_string(file.read_text(encoding="utf-8")).render(constants).strip()
     except (OSError, UnicodeError, *_MISTAKES) as error:
-        line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-        raise ConfigError(f"{file}{line}: {error}") from error
+        raise ConfigError(f"{file}{_line_of(error)}: {error}") from error
     if not text or len(text) > _MAX_CHARS:
         raise ConfigError(f"{file}: the text has {len(text)} characters; it must have 1 to {_MAX_CHARS}")
     return text
+
+
+def _line_of(error: Exception) -> str:
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return f", line {error.lineno}"
+    # Jinja gives the frames of a template the lines of its source.
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
+    return f", line {lines[-1]}" if lines else ""
 
 
 def _shipped() -> tuple[Traversable, ...]:

@@ -8,7 +8,7 @@ from typing import Literal, assert_never
 from msgspec import Struct
 
 from intern.conversations.context import Gathered
-from intern.domain import Author, Batch, Channel, MessageId
+from intern.domain import Author, Batch, Channel, ChatMessage, MessageId
 
 Route = Literal["answer", "capture", "nobody"]
 
@@ -18,6 +18,8 @@ class RoutingFacts(Struct, frozen=True, kw_only=True):
 
     reply_authors: Mapping[MessageId, Author | None] = {}
     """Who wrote what the batch replies to, by the replied message's id; None where that is deleted or unreadable."""
+    answered: Mapping[MessageId, Author | None] = {}
+    """Whom the author's own earlier words answered, where the batch replies to those; by the replied message's id."""
     asked_in_thread: bool = False
     """A community user wrote in this thread before, or the message that it hangs on."""
     answered_in_thread: bool = False
@@ -29,6 +31,7 @@ def facts_of(batch: Batch, gathered: Gathered, *, answered_in_thread: bool) -> R
     own = {message.id for message in batch.messages}
     return RoutingFacts(
         reply_authors=gathered.reply_authors,
+        answered=gathered.answered,
         asked_in_thread=any(
             message.author.type == "community_user" and message.id not in own for message in gathered.thread
         ),
@@ -75,15 +78,21 @@ def addressed(batch: Batch, place: Channel, facts: RoutingFacts) -> bool:
     )
 
 
-def answers_somebody(author: Author | None) -> bool:
-    """Whether a team member's reply to this author teaches: it answers a user, or corrects the bot."""
-    return author is not None and (author.type == "community_user" or author.is_self)
+def teaches(reply: ChatMessage, facts: Gathered | RoutingFacts) -> bool:
+    """Whether a team member's message replies to somebody who learns by it: it answers a user, or corrects the bot.
+
+    Who replies to their own answer goes on with it: that teaches whom the answer taught.
+    """
+    if reply.reply_to is None:
+        return False
+    reached = (facts.reply_authors.get(reply.reply_to), facts.answered.get(reply.reply_to))
+    return any(author is not None and (author.type == "community_user" or author.is_self) for author in reached)
 
 
 def _teaches(batch: Batch, place: Channel, facts: RoutingFacts) -> bool:
     if place.is_thread and facts.asked_in_thread:
         return True
-    return any(answers_somebody(author) for author in _targets(batch, facts))
+    return any(teaches(message, facts) for message in batch.messages)
 
 
 def _asks(batch: Batch, place: Channel, facts: RoutingFacts) -> bool:

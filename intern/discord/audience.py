@@ -17,8 +17,11 @@ from intern.domain import Channel, ChannelId, GuildId, RoleId, UserId
 ADMINISTRATOR: Final = 1 << 3
 VIEW_CHANNEL: Final = 1 << 10
 READ_MESSAGE_HISTORY: Final = 1 << 16
+CONNECT: Final = 1 << 20
 READ: Final = VIEW_CHANNEL | READ_MESSAGE_HISTORY
 """What it takes to read a channel and what was said there before."""
+
+_SPOKEN: Final = frozenset({2, 13})  # voice and stage channels: their chat is for those who may come in
 
 _ALL: Final = -1
 _Bits = Annotated[str, Meta(pattern=r"\A[0-9]{1,40}\Z")]  # decimal, and longer than 64 bits one day
@@ -62,9 +65,10 @@ def permissions(
     return bits
 
 
-def may_read(bits: int) -> bool:
-    """Whether these permissions let somebody read a channel and its history."""
-    return bits & READ == READ
+def may_read(bits: int, kind: int | None = None) -> bool:
+    """Whether these permissions let somebody read a channel of Discord's type `kind`, and its history."""
+    needed = READ | CONNECT if kind in _SPOKEN else READ
+    return bits & needed == needed
 
 
 class Audience:
@@ -86,6 +90,10 @@ class Audience:
         place = channel.parent_id if channel.is_thread else channel.id
         guild = self._guilds.get(channel.guild_id)
         return place in self._listed or bool(guild and place and guild.is_open(place))
+
+    def knows(self, guild_id: GuildId | None) -> bool:
+        """Whether Discord has told of the server; until then all of it is closed, and that means nothing."""
+        return guild_id is None or guild_id in self._guilds
 
     def hear(self, name: str, payload: Mapping[str, Any]) -> None:
         """Learn from a gateway dispatch, of whatever name.
@@ -140,16 +148,16 @@ class _Guild:
     def __init__(self, guild_id: GuildId) -> None:
         self.id = guild_id
         self.everyone = 0
-        self.channels: dict[ChannelId, tuple[Overwrite, ...]] = {}
+        self.channels: dict[ChannelId, tuple[int | None, tuple[Overwrite, ...]]] = {}
 
     def change(self, channel: RawPermissions) -> None:
-        self.channels[channel.id] = tuple(one for one in channel.overwrites if one.id == self.id)
+        self.channels[channel.id] = channel.type, tuple(one for one in channel.overwrites if one.id == self.id)
 
     def is_open(self, channel_id: ChannelId) -> bool:
-        overwrites = self.channels.get(channel_id)
-        if overwrites is None:
+        if channel_id not in self.channels:
             return False
-        return may_read(permissions(self.id, {RoleId(self.id): self.everyone}, overwrites))
+        kind, overwrites = self.channels[channel_id]
+        return may_read(permissions(self.id, {RoleId(self.id): self.everyone}, overwrites), kind)
 
 
 class RawOverwrite(Struct, frozen=True):
@@ -165,6 +173,7 @@ class RawPermissions(Struct, frozen=True):
 
     id: ChannelId
     permission_overwrites: list[RawOverwrite]
+    type: int | None = None
 
     @property
     def overwrites(self) -> tuple[Overwrite, ...]:

@@ -20,11 +20,11 @@ from intern.discord.audience import Audience
 from intern.discord.commands import interaction_of
 from intern.discord.options import DiscordOptions
 from intern.discord.rest import LOGIN_REFUSED, HikariRest
-from intern.discord.sessions import SessionStarts, session_of
-from intern.discord.shard import Shard
+from intern.discord.sessions import SessionStarts, own_roles, session_of
+from intern.discord.shard import INTENTS, REACTIONS, Shard
 from intern.discord.wire import ChannelGone, ChannelsSeen, Memory, event_of
 from intern.domain import GatewayEvent, GuildId, UserId
-from intern.errors import ConfigError, DiscordError, DiscordRefusedError
+from intern.errors import ConfigError, DiscordError, DiscordNotFoundError, DiscordUnauthorizedError
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
@@ -56,10 +56,12 @@ class HikariDiscord:
     Raises ConfigError at once where the options cannot work.
     """
 
-    def __init__(self, options: DiscordOptions, *, first_pause: float = 1.0) -> None:
+    def __init__(self, options: DiscordOptions, *, reactions: bool = False, first_pause: float = 1.0) -> None:
+        """With `reactions`, a ✅ of somebody of the team is told as an Approval."""
         if not options.guild_ids:
             raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
         self._options = options
+        self._intents = INTENTS | REACTIONS if reactions else INTENTS
         self._guild_ids = tuple(options.guild_ids)  # no set: what a payload compares with them may be anything
         self._memory = Memory()
         self.rest = HikariRest(options, self._memory)
@@ -146,14 +148,12 @@ class HikariDiscord:
         """Where the gateway is; with that, Discord tells how many sessions may still be begun today."""
         try:
             door = await self.rest.gateway()
-        except DiscordRefusedError as refusal:
-            if isinstance(refusal.__cause__, hikari.UnauthorizedError):
-                raise ConfigError(LOGIN_REFUSED) from None
-            if isinstance(refusal.__cause__, hikari.NotFoundError):
-                raise ConfigError(
-                    "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
-                ) from None
-            raise
+        except DiscordUnauthorizedError:
+            raise ConfigError(LOGIN_REFUSED) from None
+        except DiscordNotFoundError:
+            raise ConfigError(
+                "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
+            ) from None
         if limit := door.session_start_limit:
             self._starts.told(
                 total=limit.total,
@@ -165,7 +165,7 @@ class HikariDiscord:
 
     def _new_shard(self, url: str) -> Shard:
         token = self._options.token.reveal().strip()
-        return Shard(token=token, url=url, starts=self._starts, take=self._hear)
+        return Shard(token=token, url=url, starts=self._starts, take=self._hear, intents=self._intents)
 
     def _hear(self, name: str, payload: Mapping[str, Any]) -> None:
         try:
@@ -201,6 +201,10 @@ class HikariDiscord:
 
     def _tell(self, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
         self.audience.hear(name, payload)
+        if name == "GUILD_CREATE":
+            team = self.rest.team
+            roles = team.bot_roles | own_roles(payload, team.bot_id)
+            self.rest.team = msgspec.structs.replace(team, bot_roles=roles)
         event = event_of(name, payload, self.rest.team, self._memory)
         if isinstance(event, ChannelsSeen | ChannelGone):
             self._memory.take(event)

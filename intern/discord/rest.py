@@ -44,6 +44,7 @@ from intern.domain import (
     ChannelSeen,
     ChatMessage,
     GuildId,
+    Lookups,
     MessageId,
     Page,
     RoleId,
@@ -54,7 +55,9 @@ from intern.domain import (
 from intern.errors import (
     ConfigError,
     DiscordError,
+    DiscordNotFoundError,
     DiscordRefusedError,
+    DiscordUnauthorizedError,
     DiscordUnavailableError,
     DiscordUnknownOutcomeError,
 )
@@ -104,7 +107,8 @@ def team_of(options: DiscordOptions) -> Team:
 class HikariRest:
     """Discord's history, and the way to write there; open it with `async with`.
 
-    Every method raises DiscordRefusedError where asking again will not help, else DiscordUnavailableError.
+    Every method raises DiscordRefusedError where asking again will not help (DiscordNotFoundError where nothing ever
+    will), else DiscordUnavailableError (DiscordUnauthorizedError until somebody saw to the token).
     """
 
     def __init__(self, options: DiscordOptions, memory: Memory | None = None, *, max_retries: int = 3) -> None:
@@ -160,16 +164,19 @@ class HikariRest:
             return None
         return messages[0] if messages else None
 
-    async def before(self, channel_id: ChannelId, message_id: MessageId | None, limit: int) -> Sequence[ChatMessage]:
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
         """The newest messages older than `message_id`, or of all; oldest first. One request, so at most 100.
 
-        Discord's own messages are left out after counting: a short page need not be the last.
+        Discord's own messages are left out after counting: a short page need not be the last. `lookups` bounds the
+        requests for authors' roles; the authors of the newest messages come first.
         """
-        return await self._page(channel_id, "before", message_id, limit)
+        return await self._messages(channel_id, await self._raw_page(channel_id, "before", message_id, limit), lookups)
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
         """The oldest messages newer than `message_id`, oldest first; as `before`."""
-        return await self._page(channel_id, "after", message_id, limit)
+        return await self._messages(channel_id, await self._raw_page(channel_id, "after", message_id, limit))
 
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
         """As `after`, with how far it reaches, which Discord's own messages count for, too."""
@@ -257,11 +264,6 @@ class HikariRest:
 
     # How it is done
 
-    async def _page(
-        self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int
-    ) -> Sequence[ChatMessage]:
-        return await self._messages(channel_id, await self._raw_page(channel_id, side, message_id, limit))
-
     async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
         query = data_binding.StringMapBuilder()
         query.put("limit", _page_size(limit))
@@ -280,14 +282,16 @@ class HikariRest:
         what = f"list archived threads of channel {channel_id}"
         return read(what, await self.ask(what, route, query=query), RawThreads)
 
-    async def _messages(self, channel_id: ChannelId, page: Sequence[Any]) -> list[ChatMessage]:
+    async def _messages(
+        self, channel_id: ChannelId, page: Sequence[Any], lookups: Lookups | None = None
+    ) -> list[ChatMessage]:
         """The readable ones, oldest first, with what REST leaves out: the server, and who is of the team."""
         guild_id = (await self.channel(channel_id)).guild_id
         messages: list[ChatMessage] = []
         for item in page:
             try:
                 raw = msgspec.structs.replace(msgspec.convert(item, RawMessage), guild_id=guild_id)
-                message = message_of(raw, self.team, await self._roles(raw))
+                message = message_of(raw, self.team, await self._roles(raw, lookups))
             except msgspec.ValidationError as error:
                 _log.warning("discord_message_unreadable", channel_id=channel_id, problem=str(error))
                 continue
@@ -295,7 +299,7 @@ class HikariRest:
                 messages.append(message)
         return sorted(messages, key=lambda message: by_age(message.id))
 
-    async def _roles(self, raw: RawMessage) -> Collection[RoleId]:
+    async def _roles(self, raw: RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
         """The author's roles, looked up only where they decide something."""
         author, team = raw.author.id, self.team
         if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
@@ -304,6 +308,8 @@ class HikariRest:
             return ()
         known = self._memory.roles(raw.guild_id, author)
         if known is None:
+            if lookups is not None and not lookups.take():
+                return ()
             known = tuple(await self._member_roles(raw.guild_id, author))
             self._memory.note_roles(raw.guild_id, author, known)
         return known
@@ -313,10 +319,8 @@ class HikariRest:
         what = f"look up member {user_id} of server {guild_id}"
         try:
             member = await self.ask(what, route)
-        except DiscordRefusedError as refusal:
-            if isinstance(refusal.__cause__, hikari.NotFoundError):
-                return ()  # they have left, and their roles with them
-            raise
+        except DiscordNotFoundError:
+            return ()  # they have left, and their roles with them
         return read(what, member, RawMember).roles or ()
 
     async def _channel(self, channel_id: ChannelId) -> RawChannel:
@@ -330,7 +334,7 @@ class HikariRest:
             self._memory.take(ChannelsSeen((await self._channel(raw.parent_id), raw)))
         known = self._memory.channel(raw.id)
         if known is None:
-            raise DiscordRefusedError(f"thread {raw.id} has no channel that it hangs in")
+            raise DiscordNotFoundError(f"thread {raw.id} has no channel that it hangs in")
         return known
 
     async def ask(
@@ -414,7 +418,7 @@ def ids(**snowflakes: str) -> dict[str, str]:
     """Ids for a route. They stand in its path, so they are digits or the call is not made."""
     for name, snowflake in snowflakes.items():
         if not (snowflake.isascii() and snowflake.isdigit()):
-            raise DiscordRefusedError(f"{snowflake[:40]!r} is no {name} id of Discord's")
+            raise DiscordNotFoundError(f"{snowflake[:40]!r} is no {name} id of Discord's")
     return snowflakes
 
 
@@ -427,19 +431,29 @@ def read(what: str, reply: object, kind: type[_Kind], otherwise: type[DiscordErr
 
 
 def _failure(what: str, error: Exception, otherwise: type[DiscordError]) -> DiscordError:
-    """What a failed call means to us: a refusal is for good; a rate limit means that nothing was done."""
+    """What a failed call means to us: where we are not let in, or are to wait, nothing was done."""
     if isinstance(error, hikari.RateLimitTooLongError):
         return DiscordUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
     if not isinstance(error, hikari.HTTPResponseError):
         return otherwise(f"could not {what}: {type(error).__name__}: {error}")
-    said = f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code})".rstrip()
+    return _refusal(what, error) or otherwise(_said(what, error))
+
+
+def _refusal(what: str, error: hikari.HTTPResponseError) -> DiscordError | None:
+    """The error of a call that Discord did not do; None where nobody can say."""
     if error.status == _UNAUTHORIZED:
-        return DiscordRefusedError(f"could not {what}: {LOGIN_REFUSED}")
+        return DiscordUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
     if error.status == _TOO_MANY_REQUESTS:
-        return DiscordUnavailableError(said)
+        return DiscordUnavailableError(_said(what, error))
+    if isinstance(error, hikari.NotFoundError):
+        return DiscordNotFoundError(_said(what, error))
     if isinstance(error, hikari.ClientHTTPResponseError) and error.status != _TIMED_OUT:
-        return DiscordRefusedError(said)
-    return otherwise(said)
+        return DiscordRefusedError(_said(what, error))
+    return None
+
+
+def _said(what: str, error: hikari.HTTPResponseError) -> str:
+    return f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code})".rstrip()
 
 
 def _log_late(what: str, call: asyncio.Task[Any]) -> None:

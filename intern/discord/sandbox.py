@@ -18,7 +18,9 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Struct, structs
 
+from intern.discord.wire import APPROVES
 from intern.domain import (
+    Approval,
     Attachment,
     Author,
     AuthorType,
@@ -31,6 +33,7 @@ from intern.domain import (
     GatewayEvent,
     GuildId,
     Interaction,
+    Lookups,
     MessageCreated,
     MessageEdited,
     MessageId,
@@ -42,7 +45,7 @@ from intern.domain import (
     by_age,
     snowflake_at,
 )
-from intern.errors import DiscordError, DiscordRefusedError
+from intern.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
 from intern.observe.clock import Clock
 
 _T = TypeVar("_T")
@@ -215,6 +218,13 @@ class Sandbox:
         guild_id = self._channels[channel_id].guild_id
         self._happened(MessagesDeleted(guild_id=guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
 
+    def react(self, who: Author | str, message: ChatMessage, emoji: str = APPROVES) -> None:
+        """Somebody puts an emoji on a message. As on Discord's wire, only the team's approval means anything to us."""
+        reacting = self.author(who) if isinstance(who, str) else who
+        if emoji == APPROVES and reacting.type == "team_member" and message.guild_id is not None:
+            place = message.channel_id
+            self._happened(Approval(guild_id=message.guild_id, channel_id=place, message_id=message.id, by=reacting.id))
+
     def interact(self, interaction: Interaction) -> None:
         """Somebody uses a command or presses a button."""
         self._happened(interaction)
@@ -297,6 +307,11 @@ class Sandbox:
         finally:
             self._listeners.remove(deliver)
 
+    def knows(self, guild_id: GuildId | None) -> bool:
+        """Whether the server was told of; here it always was."""
+        del guild_id
+        return True
+
     def admits(self, channel: Channel) -> bool:
         """Whether everybody can read there, or it is listed."""
         places = {channel.id, channel.parent_id}
@@ -314,8 +329,11 @@ class Sandbox:
             "message", lambda: next((m for m in self._here(channel_id) if m.id == message_id), None)
         )
 
-    async def before(self, channel_id: ChannelId, message_id: MessageId | None, limit: int) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id` (None: of all), oldest first."""
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id` (None: of all), oldest first. Here, authors cost no `lookups`."""
+        del lookups
 
         def page() -> Sequence[ChatMessage]:
             here = self._here(channel_id)
@@ -470,7 +488,8 @@ class Sandbox:
         return channel_id
 
     def _place(self, channel_id: ChannelId) -> Channel:
-        _demand(channel_id in self._channels, "unknown channel")
+        if channel_id not in self._channels:
+            raise DiscordNotFoundError("Discord refused: unknown channel")
         return self._channels[channel_id]
 
     def _here(self, channel_id: ChannelId) -> list[ChatMessage]:

@@ -32,6 +32,15 @@ class _Member(Struct, frozen=True):
     roles: list[RoleId] = []
 
 
+class _Tags(Struct, frozen=True):
+    bot_id: UserId | None = None
+
+
+class _TaggedRole(Struct, frozen=True):
+    id: RoleId
+    tags: _Tags = _Tags()
+
+
 class _GuildCreated(Struct, frozen=True):
     id: GuildId
     unavailable: bool | None = None
@@ -61,6 +70,12 @@ def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | N
     )
 
 
+def own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
+    """The roles that a GUILD_CREATE tells to be the bot's own. Raises msgspec.ValidationError."""
+    told = msgspec.convert(payload, _GuildCreated)
+    return frozenset(role.id for role in readable(told.roles, _TaggedRole) if role.tags.bot_id == bot_id)
+
+
 def _readable_by(told: _GuildCreated, bot_id: UserId) -> set[ChannelId]:
     roles = {role.id: role.bits for role in readable(told.roles, RawRole)}
     channels = list(readable(told.channels, RawPermissions))
@@ -70,7 +85,7 @@ def _readable_by(told: _GuildCreated, bot_id: UserId) -> set[ChannelId]:
     return {
         channel.id
         for channel in channels
-        if may_read(permissions(told.id, roles, channel.overwrites, held=ours, member=bot_id))
+        if may_read(permissions(told.id, roles, channel.overwrites, held=ours, member=bot_id), channel.type)
     }
 
 

@@ -24,6 +24,8 @@ Take = Callable[[str, Mapping[str, Any]], None]
 INTENTS: Final = (
     hikari.Intents.GUILDS | hikari.Intents.GUILD_MESSAGES | hikari.Intents.DM_MESSAGES | hikari.Intents.MESSAGE_CONTENT
 )
+REACTIONS: Final = hikari.Intents.GUILD_MESSAGE_REACTIONS
+"""Needs no permission of anybody's, but brings every reaction: asked for only where one can mean something."""
 
 
 class _Sink:
@@ -47,13 +49,15 @@ class Shard(GatewayShardImpl):
 
     __slots__ = ("_starts", "_tasks")
 
-    def __init__(self, *, token: str, url: str, starts: SessionStarts, take: Take) -> None:
+    def __init__(
+        self, *, token: str, url: str, starts: SessionStarts, take: Take, intents: hikari.Intents = INTENTS
+    ) -> None:
         sink: Any = _Sink(take)
         super().__init__(
             event_factory=cast("EventFactory", sink),
             event_manager=cast("EventManager", sink),
             http_settings=HTTPSettings(),
-            intents=INTENTS,
+            intents=intents,
             proxy_settings=ProxySettings(),
             token=token,
             url=url,

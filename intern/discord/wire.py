@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from intern.domain import (
+    Approval,
     Attachment,
     Author,
     AuthorType,
@@ -38,6 +40,8 @@ _DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
 _WRITTEN: Final = frozenset({_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND})
 _FORWARD = 1  # a message reference of this type is no reply
 _HAS_THREAD = 1 << 5  # message flag; the thread's id is the message's
+APPROVES: Final = "✅"
+"""What somebody of the team puts on a message to approve what was captured with it."""
 # Channel types (its reference, "Channel Types").
 _TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: messages stand in them
 FORUMS: Final = frozenset({15, 16})  # forums and media channels: only threads stand in them
@@ -58,6 +62,8 @@ class Team(Struct, frozen=True):
     bot_id: UserId
     member_ids: frozenset[UserId] = frozenset()
     role_ids: frozenset[RoleId] = frozenset()
+    bot_roles: frozenset[RoleId] = frozenset()
+    """The roles that are intern's own: Discord makes one with the invitation, and offers it beside the name."""
 
 
 class RawUser(Struct, frozen=True):
@@ -126,7 +132,12 @@ class RawMessage(Struct, frozen=True):
     message_reference: RawReference | None = None
     # Read one by one: a strange one must not cost the message.
     mentions: list[Any] | None = None
+    mention_roles: list[Any] | None = None
     attachments: list[Any] | None = None
+    sticker_items: list[Any] | None = None
+    poll: Any = None
+    message_snapshots: list[Any] | None = None
+    """Of a forward: what was forwarded."""
     thread: RawThread | None = None
 
     @property
@@ -138,6 +149,27 @@ class RawMessage(Struct, frozen=True):
     def is_bots(self) -> bool:
         """A bot, a webhook or Discord itself wrote it."""
         return bool(self.author.bot or self.author.system or self.webhook_id)
+
+
+class _Forwarded(Struct, frozen=True):
+    content: str | None = None
+    attachments: list[Any] | None = None
+
+
+class _Snapshot(Struct, frozen=True):
+    message: _Forwarded
+
+
+class _Sticker(Struct, frozen=True):
+    name: str
+
+
+class _Words(Struct, frozen=True):
+    text: str | None = None
+
+
+class _Poll(Struct, frozen=True):
+    question: _Words
 
 
 class RawChannel(Struct, frozen=True):
@@ -220,6 +252,26 @@ class ChannelGone(Struct, frozen=True):
 
 
 ChannelEvent = ChannelsSeen | ChannelGone
+
+
+class _Emoji(Struct, frozen=True):
+    id: str | None = None
+    """Of a server's own emoji, which may be called anything."""
+    name: str | None = None
+
+
+class _ReactingMember(RawMember, frozen=True):
+    user: RawUser | None = None
+
+
+class _Reaction(Struct, frozen=True):
+    channel_id: _Channel
+    message_id: _Message
+    user_id: _User
+    emoji: _Emoji
+    guild_id: _Guild | None = None
+    member: Any = None
+    """Read only where the emoji says something to us: most reactions do not."""
 
 
 class _Deleted(Struct, frozen=True):
@@ -315,7 +367,7 @@ class Memory:
 
 def event_of(
     name: str, payload: Mapping[str, Any], team: Team, memory: Memory | None = None
-) -> MessageEvent | ChannelEvent | None:
+) -> MessageEvent | Approval | ChannelEvent | None:
     """What a gateway dispatch tells; None for what is no concern of ours, system messages included.
 
     `memory` learns authors' roles, stands in for a `member` that is missing, and tells edits from mere updates.
@@ -330,6 +382,8 @@ def event_of(
             return _edited(payload, team, memory)
         case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
             return _deleted(payload)
+        case "MESSAGE_REACTION_ADD":
+            return _approval(msgspec.convert(payload, _Reaction), team, memory)
         case _:
             return _channel_event(name, payload)
 
@@ -340,6 +394,7 @@ def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = N
         return None
     held = raw.member.roles if raw.member and raw.member.roles is not None else roles
     text = raw.content or ""
+    said = "\n".join(filter(None, (text, *_beside(raw))))
     reference = raw.message_reference if raw.type == _REPLY else None
     if reference and reference.type == _FORWARD:
         reference = None
@@ -353,13 +408,13 @@ def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = N
             type=_author_type(raw, team, held or ()),
             is_self=raw.author.id == team.bot_id and bool(team.bot_id),
         ),
-        text=text,
+        text=said,
         at=_utc(raw.timestamp) if raw.timestamp else snowflake_time(raw.id),
         edited_at=_utc(raw.edited_timestamp) if raw.edited_timestamp else None,
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
-        attachments=tuple(_attachment(file) for file in readable(raw.attachments, RawAttachment)),
-        mentions_bot=_mentions(raw, text, team.bot_id),
+        attachments=tuple(_attachment(file) for file in readable(_files(raw), RawAttachment)),
+        mentions_bot=_mentions(raw, text, team),
         thread_id=_thread_of(raw),
     )
 
@@ -407,6 +462,18 @@ def _deleted(payload: Mapping[str, Any]) -> MessagesDeleted | None:
     return MessagesDeleted(guild_id=raw.guild_id, channel_id=raw.channel_id, message_ids=tuple(ids))
 
 
+def _approval(raw: _Reaction, team: Team, memory: Memory) -> Approval | None:
+    # A variation selector asks for the coloured picture, which this emoji has anyway.
+    if raw.emoji.id or (raw.emoji.name or "").rstrip("\ufe0f") != APPROVES or raw.guild_id is None:
+        return None
+    member = _ReactingMember() if raw.member is None else msgspec.convert(raw.member, _ReactingMember)
+    roles = memory.roles(raw.guild_id, raw.user_id) if member.roles is None else member.roles
+    is_bot = raw.user_id == team.bot_id or (member.user is not None and bool(member.user.bot or member.user.system))
+    if is_bot or not _is_of_team(raw.user_id, roles or (), team):
+        return None
+    return Approval(guild_id=raw.guild_id, channel_id=raw.channel_id, message_id=raw.message_id, by=raw.user_id)
+
+
 def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None:
     match name:
         case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
@@ -440,20 +507,38 @@ def readable(items: list[Any] | None, kind: type[_Kind]) -> Iterator[_Kind]:
 def _author_type(raw: RawMessage, team: Team, roles: Collection[RoleId]) -> AuthorType:
     if raw.is_bots or raw.author.id == team.bot_id:
         return "bot"
-    if raw.author.id in team.member_ids or not team.role_ids.isdisjoint(roles):
-        return "team_member"
-    return "community_user"
+    return "team_member" if _is_of_team(raw.author.id, roles, team) else "community_user"
+
+
+def _is_of_team(user_id: UserId, roles: Collection[RoleId], team: Team) -> bool:
+    return user_id in team.member_ids or not team.role_ids.isdisjoint(roles)
 
 
 def _name_of(raw: RawMessage) -> str:
     return (raw.member and raw.member.nick) or raw.author.global_name or raw.author.username or raw.author.id
 
 
-def _mentions(raw: RawMessage, text: str, bot_id: UserId) -> bool:
-    # The list holds a reply's automatic ping too, the text also what stands in code: both must name us.
-    if not bot_id or (f"<@{bot_id}>" not in text and f"<@!{bot_id}>" not in text):
-        return False
-    return raw.mentions is None or any(user.id == bot_id for user in readable(raw.mentions, RawUser))
+def _mentions(raw: RawMessage, text: str, team: Team) -> bool:
+    # The lists hold a reply's automatic ping too, the text also what stands in code: both must name us.
+    bot_id = team.bot_id
+    if bot_id and (f"<@{bot_id}>" in text or f"<@!{bot_id}>" in text):
+        return raw.mentions is None or any(user.id == bot_id for user in readable(raw.mentions, RawUser))
+    return any(role in (raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles)
+
+
+def _beside(raw: RawMessage) -> Iterator[str]:
+    """What people say without typing it: a forward, stickers, a poll."""
+    for shot in readable(raw.message_snapshots, _Snapshot):
+        yield shot.message.content or ""
+    for sticker in readable(raw.sticker_items, _Sticker):
+        yield f"[sticker: {' '.join(sticker.name.split())}]"
+    for poll in readable([raw.poll] if raw.poll else [], _Poll):
+        yield f"[poll: {' '.join((poll.question.text or '').split())}]"
+
+
+def _files(raw: RawMessage) -> list[Any]:
+    forwarded = (shot.message.attachments or [] for shot in readable(raw.message_snapshots, _Snapshot))
+    return [*(raw.attachments or ()), *chain.from_iterable(forwarded)]
 
 
 def _thread_of(raw: RawMessage) -> ChannelId | None:

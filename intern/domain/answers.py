@@ -23,16 +23,17 @@ SilenceReason = Literal[
     "ungrounded",
     "too_long",
     "rejected",
+    "images_unavailable",
     "timeout",
     "model_unavailable",
     "model_failed",
     "knowledge_failed",
 ]
 """Why there is no reply; empty where there is one. `not_a_question` to `rejected`: looked and found nothing to say.
-`sources_unreadable` and `timeout` to the end: could not look (see `COULD_NOT_LOOK`)."""
+`sources_unreadable` and `images_unavailable` to the end: could not look (see `COULD_NOT_LOOK`)."""
 
 COULD_NOT_LOOK: frozenset[SilenceReason] = frozenset(
-    {"sources_unreadable", "timeout", "model_unavailable", "model_failed", "knowledge_failed"}
+    {"sources_unreadable", "images_unavailable", "timeout", "model_unavailable", "model_failed", "knowledge_failed"}
 )
 """The reasons that say "could not look", as opposed to "found nothing"."""
 
@@ -59,6 +60,21 @@ class Conversation(Struct, frozen=True):
     """Messages, oldest first; the last `user` messages of one author in a row are the question."""
 
     messages: tuple[Message, ...]
+
+    @property
+    def asked(self) -> slice:
+        """Where the question stands among the messages; empty where nobody asked anything."""
+        last = len(self.messages)
+        while last > 0 and self.messages[last - 1].role != "user":
+            last -= 1
+        first = last
+        while first > 0 and _is_of(self.messages[first - 1], self.messages[last - 1]):
+            first -= 1
+        return slice(first, last)
+
+
+def _is_of(message: Message, other: Message) -> bool:
+    return message.role == other.role and message.author_id == other.author_id
 
 
 class RequestContext(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,11 @@ class Attachment(Struct, frozen=True, kw_only=True):
     width: int | None = None
     height: int | None = None
 
+    @property
+    def is_image(self) -> bool:
+        """Whether Discord takes it for a picture, going by its name; its bytes may say otherwise."""
+        return (self.content_type or "").startswith("image/")
+
 
 class ChatMessage(Struct, frozen=True, kw_only=True):
     """One message of people or bots. System messages (joins, pins, thread starters) never become one."""
@@ -100,3 +105,23 @@ class Button(Struct, frozen=True, kw_only=True):
     """At most 80 characters."""
     emoji: str = ""
     """A Unicode emoji."""
+
+
+class Lookups:
+    """A request's bound on looking up authors one by one: Discord does not say with a message what roles they have.
+
+    Whoever is past it counts as a community user, and is asked about by the next request.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.made = 0
+        self.refused = False
+        """Somebody was past the bound."""
+        self._most = most
+
+    def take(self) -> bool:
+        """Whether one more may be made; it counts as made then."""
+        allowed = self.made < self._most
+        self.made += allowed
+        self.refused = self.refused or not allowed
+        return allowed

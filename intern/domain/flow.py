@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from intern.domain.answers import Citation, Conversation, RequestContext
 from intern.domain.chat import Author, Button, Channel, ChatMessage
-from intern.domain.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName
+from intern.domain.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId
 from intern.domain.learning import CapturedPair
 from intern.domain.secret import Secret
 
@@ -130,7 +130,17 @@ class UnknownInteraction(_Flow, frozen=True, kw_only=True):
 
 Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand | UnknownInteraction
 
-GatewayEvent = MessageEvent | SessionStarted | Interaction
+
+class Approval(_Flow, frozen=True, kw_only=True):
+    """Somebody of the team put a ✅ on a message: what was captured with it is right."""
+
+    guild_id: GuildId
+    channel_id: ChannelId
+    message_id: MessageId
+    by: UserId
+
+
+GatewayEvent = MessageEvent | SessionStarted | Interaction | Approval
 
 LateChange = MessageEdited | MessagesDeleted
 """What happened to messages whose batch was handed on before."""
@@ -162,6 +172,16 @@ class AnswerRequest(_Flow, frozen=True, kw_only=True):
     """The asker mentions the bot or replies to it, and so is owed a word, be it that there is no answer."""
 
 
+DeclineReason = Literal["asked too much", "shed", "too old"]
+
+
+class Declined(_Flow, frozen=True, kw_only=True):
+    """A question that nobody works on. Who called the bot is owed the reason."""
+
+    request: AnswerRequest
+    reason: DeclineReason
+
+
 class Withdrawal(_Flow, frozen=True, kw_only=True):
     """Messages that their authors deleted: no answer, and nothing learned from them any more."""
 
@@ -185,6 +205,10 @@ class FellBehind(_Flow, frozen=True, kw_only=True):
 
 class Archived(_Flow, frozen=True, kw_only=True):
     """Nudge: the archive has grown."""
+
+
+class CapturePending(_Flow, frozen=True, kw_only=True):
+    """Nudge: a capture waits for a word on its images."""
 
 
 class Decided(_Flow, frozen=True, kw_only=True):
@@ -231,6 +255,8 @@ class Reply(_Flow, frozen=True, kw_only=True):
     target: ReplyTarget
     text: str
     citations: tuple[Citation, ...] = ()
+    called: bool = False
+    """The asker mentions the bot or replies to it, and so is owed a word, be it that there is no answer."""
     notice: bool = False
     """A word on why there is no answer. Ours, not a model's, so its links are good; its thread stays unanswered."""
     settles: tuple[MessageId, ...] = ()

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from intern.domain.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, TopicName
+from intern.domain.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, TopicName, UserId
 
 Speaker = Literal["User", "Team"]
 
@@ -31,6 +31,8 @@ class Capture(Struct, frozen=True, kw_only=True):
     channel_id: ChannelId | None = None
     replaces: QAId | None = None
     """The pair that this capture is a fuller or edited version of."""
+    author_ids: tuple[UserId, ...] = ()
+    """Who wrote each message, beside `message_ids`; "" for one that nobody knows, empty where it is known of none."""
 
     @property
     def question(self) -> str:
@@ -110,7 +112,42 @@ class Withdrawn(_Decided, frozen=True, kw_only=True, tag="withdrawn"):
     message_ids: tuple[MessageId, ...]
 
 
-PairDecision = Filed | Skipped | Parked | Replaced | Removed
+class Moved(_Decided, frozen=True, kw_only=True, tag="moved"):
+    """The pair's block stands in another topic by now: the one where it was filed had outgrown its bound."""
+
+    qa_id: QAId
+    topic: TopicName
+
+
+class AwaitingReview(_Decided, frozen=True, kw_only=True, tag="awaiting_review"):
+    """The pair waits for somebody of the team to approve or reject it (`kb.review`)."""
+
+    qa_id: QAId
+
+
+class Approved(_Decided, frozen=True, kw_only=True, tag="approved"):
+    """Somebody of the team wants the pair filed; that comes next."""
+
+    qa_id: QAId
+    by: str = ""
+    """A member's id; empty where it was done on the command line."""
+
+
+class Rejected(_Decided, frozen=True, kw_only=True, tag="rejected"):
+    """Somebody of the team wants nothing learned from the pair, also not by a regeneration."""
+
+    qa_id: QAId
+    by: str = ""
+
+
+class Forgotten(_Decided, frozen=True, kw_only=True, tag="forgotten"):
+    """A tombstone: these messages teach nothing any more, nor does anything that the member wrote until then."""
+
+    message_ids: tuple[MessageId, ...]
+    user_id: UserId | None = None
+
+
+PairDecision = Filed | Skipped | Parked | Replaced | Removed | Moved | AwaitingReview | Approved | Rejected
 """What was done with one pair."""
 
-Decision = PairDecision | Withdrawn
+Decision = PairDecision | Withdrawn | Forgotten

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import anyio.to_thread
@@ -48,15 +48,45 @@ async def add_topic_provisionally(
     return await anyio.to_thread.run_sync(_add, topics, topics_dir, name, catalogue, clock)
 
 
+async def describe_provisionally(
+    topics: TopicLibrary,
+    topics_dir: Path,
+    outdated: Collection[TopicName],
+    *,
+    catalogue: Catalogue,
+    clock: Clock,
+) -> None:
+    """Put what stands in these topics now in the place of their descriptions, however new those are.
+
+    Topics that are gone are listed no more, and those that are not listed stay so; a summary is owed for the others.
+    Raises KnowledgeError.
+    """
+
+    def describe() -> None:
+        listed = catalogue.sources()
+        # The time of a description proves nothing: the clock may have gone back since.
+        stale = {source_id: name for name in outdated if (source_id := SourceId(f"team:{name}.txt")) in listed}
+        there = set(topics.names())
+        put = {each: _entry(topics, topics_dir, name, clock) for each, name in stale.items() if name in there}
+        catalogue.change(put, frozenset(stale).difference(put))
+
+    await anyio.to_thread.run_sync(describe)
+
+
 def _add(topics: TopicLibrary, topics_dir: Path, name: TopicName, catalogue: Catalogue, clock: Clock) -> bool:
-    source_id, rel_path = SourceId(f"team:{name}.txt"), f"{name}.txt"
+    source_id = SourceId(f"team:{name}.txt")
     if source_id in catalogue.sources():
         return False
+    return catalogue.add(source_id, _entry(topics, topics_dir, name, clock))
+
+
+def _entry(topics: TopicLibrary, topics_dir: Path, name: TopicName, clock: Clock) -> CachedFile:
+    rel_path = f"{name}.txt"
     try:
         stat = (topics_dir / rel_path).stat()
     except OSError as error:
         raise KnowledgeError(f"topic {name} could not be read ({error.strerror}), so it was not listed") from error
-    entry = CachedFile(
+    return CachedFile(
         content_hash=content_hash(topics.text(name)),
         summary_text=describe_topic(topics.read(name)),
         last_indexed_at=clock.now(),
@@ -65,7 +95,6 @@ def _add(topics: TopicLibrary, topics_dir: Path, name: TopicName, catalogue: Cat
         size_bytes=stat.st_size,
         mtime_ns=stat.st_mtime_ns,
     )
-    return catalogue.add(source_id, entry)
 
 
 def _first_paragraph(text: str, heading: str) -> str:

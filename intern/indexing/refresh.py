@@ -6,7 +6,8 @@ summary fails keeps the description it had, and is asked for again at the next r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +18,13 @@ from msgspec.structs import replace
 
 from intern.domain import SourceId, TopicName
 from intern.errors import KnowledgeError, ModelError, ModelReplyError, SourceError
-from intern.indexing.catalogue import Catalogue
+from intern.indexing.catalogue import Catalogue, is_recovered
 from intern.indexing.material import shortened, source_material, topic_material
 from intern.indexing.options import IndexingOptions
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from intern.indexing.provisional import describe_source, describe_topic
 from intern.knowledge.indices import CachedFile, CachedSource, content_hash
-from intern.knowledge.sources import SkippedFile, SourceFile, SourceFolder
+from intern.knowledge.sources import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.llm.prompt import Model, Prompt
 from intern.observe.clock import Clock
@@ -31,8 +32,11 @@ from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
-# Summaries made between two writes: a kill in a first indexing of thousands loses no more than these.
-_CHUNK = 64
+# Index and cache are written as a whole: with many due in some parts, so that a kill loses no more than one of them.
+_LEAST_PART = 64
+_PARTS = 3
+# Seconds to write what was summarised until a stop.
+_LAST_WRITE = 5.0
 
 Progress = Callable[[int, int], None]
 """Told how many of the changed sources are done, and how many there are."""
@@ -85,7 +89,7 @@ async def refresh_sources(
 
     def read(rel_path: str) -> _Read:
         text = folder.read(rel_path)
-        return _Read(text, source_material(text, bounds.max_source_chars), describe_source(text))
+        return _Read(text, lambda: source_material(text, bounds.max_source_chars), lambda: describe_source(text))
 
     refresh = _Refresh(model, SUMMARIZE_SOURCE, catalogue, clock, bounds)
     return await refresh.run(look, read, progress)
@@ -119,10 +123,31 @@ async def refresh_topics(
     def read(rel_path: str) -> _Read:
         name = TopicName(rel_path.removesuffix(".txt"))
         blocks = topics.read(name)
-        return _Read(topics.text(name), topic_material(blocks, bounds.max_topic_chars), describe_topic(blocks))
+        return _Read(
+            topics.text(name), lambda: topic_material(blocks, bounds.max_topic_chars), lambda: describe_topic(blocks)
+        )
 
     refresh = _Refresh(model, SUMMARIZE_TOPIC, catalogue, clock, bounds)
     return await refresh.run(look, read, progress)
+
+
+async def summarise(
+    model: Model,
+    due: Sequence[Due],
+    catalogue: Catalogue,
+    *,
+    put: Mapping[SourceId, CachedSource],
+    drop: Collection[SourceId],
+    clock: Clock,
+    options: IndexingOptions,
+    progress: Progress | None = None,
+) -> list[Owed]:
+    """Describe what is due, and put it into the catalogue together with `put` and without `drop`.
+
+    Says what could not be described. Writes nothing where nothing is due. Raises KnowledgeError.
+    """
+    refresh = _Refresh(model, SUMMARIZE_SOURCE, catalogue, clock, options)
+    return await refresh.summarise(due, dict(put), drop, _Count(len(due), progress))
 
 
 class _Item(NamedTuple):
@@ -142,30 +167,33 @@ class _Look(NamedTuple):
 
 
 class _Read(NamedTuple):
+    """A text, and what is made of it where its description is no longer true."""
+
     text: str
-    material: str
-    provisional: str
+    material: Callable[[], str]
+    provisional: Callable[[], str]
 
 
-class _Due(NamedTuple):
+class Due(NamedTuple):
     """A source to summarise; `entry` is what stands in the index until that is done."""
 
     source_id: SourceId
     material: str
-    entry: CachedFile
+    entry: CachedSource
     is_new: bool
 
 
 class _Examined(NamedTuple):
     touched: dict[SourceId, CachedSource]
     """Their text is what it was."""
-    due: list[_Due]
-    unreadable: list[SkippedFile]
+    due: list[Due]
+    skipped: list[SkippedFile]
+    unfit: set[SourceId]
+    """What is known of them no longer holds: they turned out to be no sources."""
 
 
 class _Settled(NamedTuple):
-    source_id: SourceId
-    source: CachedFile
+    source: CachedSource
     failure: str
     """Why there is no summary; empty where there is one."""
 
@@ -194,35 +222,30 @@ class _Refresh:
         examined = await anyio.to_thread.run_sync(self._examine, seen, read)
         due = examined.due
         put: dict[SourceId, CachedSource] = dict(examined.touched)
-        drop = seen.gone
+        gone = seen.gone | examined.unfit
+        drop: Collection[SourceId] = gone
         if not due or any(source.is_new for source in due):
             # New sources can be found before the model has seen them. With nothing due, an index that was lost is
             # written again from its cache, and one that is as it should be is left alone.
             put.update((source.source_id, source.entry) for source in due)
             await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
-            put, drop = {}, frozenset[SourceId]()
-        owed: list[Owed] = []
-        for start in range(0, len(due), _CHUNK):
-            settled = await self._summarised(due[start : start + _CHUNK], _Count(start, len(due), progress))
-            put.update((one.source_id, one.source) for one in settled)
-            await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
-            put, drop = {}, frozenset[SourceId]()
-            owed += [Owed(one.source_id, one.failure) for one in settled if one.failure]
-        failed = {source_id for source_id, _ in owed}
+            put, drop = {}, ()
+        owed = await self.summarise(due, put, drop, _Count(len(due), progress))
+        failed = {one.source_id for one in owed}
         result = Refreshed(
             changed=tuple(source.source_id for source in due if source.source_id not in failed),
-            removed=tuple(sorted(seen.gone)),
+            removed=tuple(sorted(gone)),
             pending=tuple(owed),
-            skipped=(*seen.skipped, *examined.unreadable),
+            skipped=(*seen.skipped, *examined.skipped),
         )
-        if due or seen.gone:
+        if due or gone:
             _log.info(
                 "index_refreshed", changed=len(result.changed), removed=len(result.removed), pending=len(result.pending)
             )
         return result
 
     def _examine(self, seen: _Look, read: Callable[[str], _Read]) -> _Examined:
-        examined = _Examined({}, [], [])
+        examined = _Examined({}, [], [], set())
         for item in seen.items:
             known = seen.known.get(item.source_id)
             cached = known if isinstance(known, CachedFile) else None
@@ -231,21 +254,26 @@ class _Refresh:
                 continue
             try:
                 found = read(item.rel_path)
+            except NotASourceError as error:
+                examined.skipped.append(SkippedFile(item.rel_path, error.reason))
+                if known is not None:
+                    examined.unfit.add(item.source_id)
+                continue
             except SourceError as error:
-                examined.unreadable.append(SkippedFile(item.rel_path, str(error)))
+                examined.skipped.append(SkippedFile(item.rel_path, str(error)))
                 continue
             entry = self._entry(item, cached, found)
-            if cached and settled and cached.content_hash == entry.content_hash:
+            if cached and settled and _describes(cached, entry, found):
                 examined.touched[item.source_id] = replace(entry, summary_pending=False)
             else:
-                examined.due.append(_Due(item.source_id, found.material, entry, cached is None))
+                examined.due.append(Due(item.source_id, found.material(), entry, cached is None))
         return examined
 
     def _entry(self, item: _Item, cached: CachedFile | None, found: _Read) -> CachedFile:
         """What the index holds until there is a summary: the old description, or else a provisional one."""
         return CachedFile(
             content_hash=content_hash(found.text),
-            summary_text=cached.summary_text if cached else found.provisional,
+            summary_text=cached.summary_text if cached else found.provisional(),
             last_indexed_at=cached.last_indexed_at if cached else self._clock.now(),
             summary_pending=True,
             rel_path=item.rel_path,
@@ -253,22 +281,47 @@ class _Refresh:
             mtime_ns=item.mtime_ns,
         )
 
-    async def _summarised(self, due: Sequence[_Due], count: _Count) -> list[_Settled]:
-        """All of them, several at a time; a failure is a value here, or it would end the others."""
-        limiter = anyio.CapacityLimiter(self._options.concurrency)
-        settled: dict[SourceId, _Settled] = {}
+    async def summarise(
+        self, due: Sequence[Due], put: dict[SourceId, CachedSource], drop: Collection[SourceId], count: _Count
+    ) -> list[Owed]:
+        """All that are due, several at a time, written in few parts. What fails is `Owed`, in the order of `due`."""
+        part = max(_LEAST_PART, -(-len(due) // _PARTS))
+        failures: dict[SourceId, str] = {}
+        try:
+            for start in range(0, len(due), part):
+                await self._settle_all(due[start : start + part], put, failures, count)
+                await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
+                put, drop = {}, ()
+        except anyio.get_cancelled_exc_class():
+            # Each of these was paid for; should the disk fail as well, they are asked for again.
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_WRITE), suppress(KnowledgeError):
+                await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
+            raise
+        return [Owed(each.source_id, failures[each.source_id]) for each in due if each.source_id in failures]
 
-        async def settle(source: _Due) -> None:
-            async with limiter:
-                settled[source.source_id] = await self._settle(source)
-            count.one_more()
+    async def _settle_all(
+        self,
+        due: Sequence[Due],
+        put: dict[SourceId, CachedSource],
+        failures: dict[SourceId, str],
+        count: _Count,
+    ) -> None:
+        waiting = iter(due)
+
+        async def work() -> None:
+            for source in waiting:
+                # A failure is a value, or it would end the others.
+                settled = await self._settle(source)
+                put[source.source_id] = settled.source
+                if settled.failure:
+                    failures[source.source_id] = settled.failure
+                count.one_more()
 
         async with anyio.create_task_group() as tg:
-            for source in due:
-                tg.start_soon(settle, source)
-        return [settled[source.source_id] for source in due]
+            for _ in range(min(self._options.concurrency, len(due))):
+                tg.start_soon(work)
 
-    async def _settle(self, source: _Due) -> _Settled:
+    async def _settle(self, source: Due) -> _Settled:
         try:
             out = await self._model.ask(self._prompt, SummarizeIn(source_id=source.source_id, text=source.material))
             description = shortened(out.description, self._options.max_description_chars)
@@ -276,18 +329,26 @@ class _Refresh:
                 raise ModelReplyError(f"{self._prompt.name} gave no description of {source.source_id}")
         except ModelError as error:
             _log.warning("summary_failed", source_id=source.source_id, reason=str(error))
-            return _Settled(source.source_id, source.entry, str(error) or type(error).__name__)
+            reason = str(error) or type(error).__name__
+            return _Settled(replace(source.entry, last_error=reason), reason)
         entry = replace(
             source.entry, summary_text=description, last_indexed_at=self._clock.now(), summary_pending=False
         )
-        return _Settled(source.source_id, entry, "")
+        return _Settled(entry, "")
+
+
+def _describes(cached: CachedFile, entry: CachedFile, found: _Read) -> bool:
+    """Whether the description that is known is one of the text that was found."""
+    if is_recovered(cached):
+        return entry.mtime_ns <= cached.mtime_ns and cached.summary_text != found.provisional()
+    return cached.content_hash == entry.content_hash
 
 
 class _Count:
     """Tells how far the summaries are."""
 
-    def __init__(self, done: int, total: int, progress: Progress | None) -> None:
-        self._done = done
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._done = 0
         self._total = total
         self._progress = progress
 

@@ -1,25 +1,39 @@
-"""All captures, for ever: week files that are only appended to. What is in here is never lost.
+"""All captures, for ever: week files that are only appended to. What is in here is never lost, but by `erase`.
 
 An acknowledged append is on disk. Timestamps, and so ids, strictly increase, whatever the clock does. Pairs stay on
 disk; memory holds where each one stands (32 bytes), and which conversation a message belongs to.
 
-One thread at a time may append; any may read meanwhile.
+One thread at a time may append or erase; any may read meanwhile.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
+
+from msgspec import Struct
 
 from intern.domain import Capture, CapturedPair, ConversationId, MessageId, QAId, Turn
-from intern.knowledge.blocks import BlockWarning, Placed, format_raw, qa_id_of, scan_archive, time_of, whole
+from intern.errors import KnowledgeError
+from intern.knowledge.blocks import (
+    BlockWarning,
+    Placed,
+    bare,
+    format_raw,
+    qa_id_of,
+    scan_archive,
+    time_of,
+    whole,
+    without_messages,
+)
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
@@ -29,6 +43,20 @@ _log = get_logger(__name__)
 _WEEK_FILE = re.compile(r"[0-9]{4}-W[0-9]{2}\.txt")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
+_BEFORE_ALL = -(1 << 63)
+
+
+class Erased(Struct, frozen=True, kw_only=True):
+    """What an erasure took out of the archive."""
+
+    captures: int = 0
+    """Pairs that lost something."""
+    gone: int = 0
+    """Of these, the pairs of which nothing was left: they stand nowhere any more."""
+    messages: int = 0
+    """A message counts once for each capture that held it."""
+    damaged: int = 0
+    """Damaged pieces that named one of the messages."""
 
 
 class Archive:
@@ -38,41 +66,48 @@ class Archive:
     process appends after opening is not seen.
     """
 
-    def __init__(self, raw_dir: Path, *, clock: Clock | None = None, files: FileLayer | None = None) -> None:
+    def __init__(
+        self, raw_dir: Path, *, clock: Clock | None = None, files: FileLayer | None = None, floor: QAId | None = None
+    ) -> None:
+        """No id up to `floor` is given again: an erased pair may have been the newest that was decided."""
         self._dir = raw_dir
         self._clock = clock or SystemClock()
         self._files = files or FileLayer()
-        self._weeks: list[str] = []
-        # One row a pair, sorted by time: microseconds since 1970, week (index in _weeks), offset and length in it.
-        self._times = array("q")
-        self._week_of = array("q")
-        self._starts = array("q")
-        self._lengths = array("q")
-        self._newest: dict[ConversationId, int] = {}
-        self._conversations: dict[str, ConversationId] = {}
-        # Only of the few messages that were captured with several conversations: those after the first.
-        self._further: dict[str, tuple[ConversationId, ...]] = {}
-        self._open()
-        self._last = _EPOCH + self._times[-1] * _TICK if self._times else _EPOCH
+        # Held while an erasure changes files and rows, and while a reader takes rows and the file that fits them.
+        self._changing = threading.Lock()
+        self._rows = self._read_all()
+        self._last = self.newest() or _EPOCH
+        if floor is not None:
+            self.rise_above(floor)
+
+    def rise_above(self, floor: QAId) -> None:
+        """Give no id up to `floor` again. Raises ValueError for what is no id."""
+        self._last = max(self._last, time_of(floor))
+
+    def newest(self) -> datetime | None:
+        """When the newest pair was archived; None where there is none."""
+        times = self._rows.times
+        return _EPOCH + times[-1] * _TICK if times else None
 
     def __len__(self) -> int:
         """How many pairs there are."""
-        return len(self._times)
+        return len(self._rows.times)
 
     def append(self, capture: Capture) -> CapturedPair:
         """Archive a capture; when this returns, it is on disk.
 
         Raises KnowledgeError where the disk refuses (nothing was archived then), and ValueError for a capture
-        without turns, or with ids that no header line can hold.
+        without turns, or with anything else that would not be read back as it is.
         """
         # Never backward, and never twice: ids are unique, and a cursor that passed one pair has passed all before it.
-        timestamp = self._last = max(self._clock.now().astimezone(UTC), self._last + _TICK)
+        timestamp = self._last = max(self._clock.now().astimezone(UTC), self._next())
         pair = CapturedPair(
             qa_id=qa_id_of(timestamp),
             timestamp=timestamp,
             conversation_id=capture.conversation_id,
             turns=tuple(Turn(turn.speaker, whole(turn.text)) for turn in capture.turns),
             message_ids=capture.message_ids,
+            author_ids=capture.author_ids if any(capture.author_ids) else (),
             answered_at=capture.answered_at.astimezone(UTC),
             guild_id=capture.guild_id,
             channel_id=capture.channel_id,
@@ -82,7 +117,7 @@ class Archive:
         week = _week_file(timestamp)
         # A torn tail from a crash ends before this block, not in it.
         start = self._files.append_durably(self._dir / week, block, fresh_line=True)
-        self._place(Placed(pair, start, len(block)), week)
+        self._rows.place(Placed(pair, start, len(block)), week)
         return pair
 
     def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
@@ -90,12 +125,14 @@ class Archive:
 
         Raises ValueError for what is no id, and KnowledgeError where a file cannot be read.
         """
-        at = 0 if qa_id is None else bisect_right(self._times, _micros(time_of(qa_id)))
-        while at < len(self._times):
-            week = self._week_of[at]
-            with self._opened(self._weeks[week]) as file:
-                while at < len(self._times) and self._week_of[at] == week:
-                    pair = self._read(file, at)
+        last = _BEFORE_ALL if qa_id is None else _micros(time_of(qa_id))
+        while (place := self._opened_after(last)) is not None:
+            rows, at, file = place
+            week = rows.week_of[at]
+            with file:
+                # After an erasure the file is another, and so are the rows.
+                while rows is self._rows and at < len(rows.times) and rows.week_of[at] == week:
+                    pair, last = self._read(file, rows, at), rows.times[at]
                     at += 1
                     if pair is not None:
                         yield pair
@@ -110,39 +147,76 @@ class Archive:
 
     def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
         """The newest capture of a conversation, which is its most complete one."""
-        time = self._newest.get(conversation_id)
+        time = self._rows.newest.get(conversation_id)
         return None if time is None else self._at(time)
 
     def conversation_of(self, message_id: MessageId) -> ConversationId | None:
         """The conversation that a message was first captured with; None where it never was."""
-        return self._conversations.get(_bare(message_id))
+        return self._rows.conversations.get(bare(message_id))
 
     def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         """All conversations that a message was captured with, the first one first."""
-        first = self._conversations.get(_bare(message_id))
-        return () if first is None else (first, *self._further.get(_bare(message_id), ()))
+        rows = self._rows
+        first = rows.conversations.get(bare(message_id))
+        return () if first is None else (first, *rows.further.get(bare(message_id), ()))
 
-    def _open(self) -> None:
+    def erase(self, message_ids: Collection[MessageId]) -> Erased:
+        """Rewrite the week files without these messages: the one way in which anything ever leaves the archive.
+
+        The other messages stay, and so do the ids of all pairs; a pair of which nothing is left disappears, and so does
+        one that does not tell which turn is whose. Each week file is replaced at once: killed in between, doing it
+        again does the rest. Raises KnowledgeError; weeks that were not reached stand as they were then.
+        """
+        doomed = frozenset(map(bare, message_ids))
+        erased = Erased()
+        with self._changing:
+            try:
+                for week in self._week_files():
+                    lost = self._loss(week, doomed)
+                    if lost != Erased():
+                        self._rewrite(week, doomed)
+                    erased = _sum(erased, lost)
+            finally:
+                self._rows = self._read_all()
+        return erased
+
+    def _next(self) -> datetime:
+        """The earliest time that a further pair may have. Raises KnowledgeError where time ends."""
+        try:
+            return self._last + _TICK
+        except OverflowError:
+            raise KnowledgeError(
+                f"nothing can be archived in {self._dir} any more: {qa_id_of(self._last)} is the last id that there can"
+                " be; look for the pair or the decision that has it, and correct its date"
+            ) from None
+
+    def _loss(self, week: str, doomed: frozenset[str]) -> Erased:
+        loss = Erased()
+        with self._opened(week) as file:
+            for piece in without_messages(file, doomed):
+                if piece.lost and piece.qa_id is None:
+                    loss = _sum(loss, Erased(damaged=1))
+                elif piece.lost:
+                    loss = _sum(loss, Erased(captures=1, gone=int(not piece.data), messages=piece.lost))
+        return loss
+
+    def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
+        with self._opened(week) as file:
+            left = (piece.data for piece in without_messages(file, doomed))
+            self._files.write_pieces_atomically(self._dir / week, left)
+        if not (self._dir / week).stat().st_size:
+            self._files.remove(self._dir / week)
+
+    def _read_all(self) -> _Rows:
+        rows = _Rows()
         for week in self._week_files():
             for placed in self._scan(week):
                 if isinstance(placed, BlockWarning):
                     _warn(placed)
                 else:
-                    self._place(placed, week)
-        if any(later <= earlier for earlier, later in pairwise(self._times)):
-            self._sort()
-
-    def _sort(self) -> None:
-        """Put the rows in order of time. Only files of other programs need it, by clocks that went back."""
-        rows: list[int] = []
-        for at in sorted(range(len(self._times)), key=self._times.__getitem__):
-            if rows and self._times[rows[-1]] == self._times[at]:
-                qa_id = qa_id_of(_EPOCH + self._times[at] * _TICK)
-                _log.warning("archive_id_repeated", file=self._weeks[self._week_of[at]], qa_id=qa_id)
-            else:
-                rows.append(at)
-        for column in (self._times, self._week_of, self._starts, self._lengths):
-            column[:] = array(column.typecode, [column[at] for at in rows])
+                    rows.place(placed, week)
+        rows.sort()
+        return rows
 
     def _week_files(self) -> list[str]:
         try:
@@ -166,42 +240,104 @@ class Archive:
         except OSError as error:
             raise unreadable(path, error) from error
 
-    def _place(self, placed: Placed, week: str) -> None:
+    def _opened_after(self, time: int) -> _OpenPlace | None:
+        with self._changing:
+            rows = self._rows
+            at = bisect_right(rows.times, time)
+            return None if at == len(rows.times) else _OpenPlace(rows, at, self._opened(rows.week(at)))
+
+    def _at(self, time: int) -> CapturedPair | None:
+        with self._changing:
+            rows = self._rows
+            at = bisect_left(rows.times, time)
+            if at == len(rows.times) or rows.times[at] != time:
+                return None
+            file = self._opened(rows.week(at))
+        with file:
+            return self._read(file, rows, at)
+
+    def _read(self, file: BinaryIO, rows: _Rows, at: int) -> CapturedPair | None:
+        week = rows.week(at)
+        try:
+            file.seek(rows.starts[at])
+            data = file.read(rows.lengths[at])
+        except OSError as error:
+            raise unreadable(self._dir / week, error) from error
+        for placed in scan_archive(BytesIO(data), file=week):
+            if isinstance(placed, BlockWarning):
+                _warn(placed)
+            elif _micros(placed.pair.timestamp) == rows.times[at]:
+                return placed.pair
+        # Where another process erased something since we opened, other bytes stand in this place.
+        return None
+
+
+class _OpenPlace(NamedTuple):
+    """Where to read on: rows, and the file that they tell of."""
+
+    rows: _Rows
+    at: int
+    file: BinaryIO
+
+
+class _Rows:
+    """One row a pair, sorted by time, and whose message is whose. Any thread may read while one places."""
+
+    def __init__(self) -> None:
+        self.times = array("q")
+        """Microseconds since 1970."""
+        self.week_of = array("q")
+        """Index in `_weeks`; then offset and length in that file."""
+        self.starts = array("q")
+        self.lengths = array("q")
+        self.newest: dict[ConversationId, int] = {}
+        self.conversations: dict[str, ConversationId] = {}
+        self.further: dict[str, tuple[ConversationId, ...]] = {}
+        """Only of the few messages that were captured with several conversations: those after the first."""
+        self._weeks: list[str] = []
+
+    def week(self, at: int) -> str:
+        return self._weeks[self.week_of[at]]
+
+    def place(self, placed: Placed, week: str) -> None:
         pair = placed.pair
         time = _micros(pair.timestamp)
         if not self._weeks or self._weeks[-1] != week:
             self._weeks.append(week)
-        self._newest[pair.conversation_id] = max(time, self._newest.get(pair.conversation_id, time))
-        for message_id in pair.message_ids:
+        self.newest[pair.conversation_id] = max(time, self.newest.get(pair.conversation_id, time))
+        for message_id in map(bare, pair.message_ids):
             # The first conversation stays: otherwise its id would wander as reply chains grow together.
-            if self._conversations.setdefault(_bare(message_id), pair.conversation_id) != pair.conversation_id:
-                further = self._further.get(_bare(message_id), ())
-                self._further[_bare(message_id)] = tuple(dict.fromkeys((*further, pair.conversation_id)))
-        self._week_of.append(len(self._weeks) - 1)
-        self._starts.append(placed.start)
-        self._lengths.append(placed.length)
+            if self.conversations.setdefault(message_id, pair.conversation_id) != pair.conversation_id:
+                further = self.further.get(message_id, ())
+                self.further[message_id] = tuple(dict.fromkeys((*further, pair.conversation_id)))
+        self.week_of.append(len(self._weeks) - 1)
+        self.starts.append(placed.start)
+        self.lengths.append(placed.length)
         # Last: readers in other threads go by the number of times.
-        self._times.append(time)
+        self.times.append(time)
 
-    def _at(self, time: int) -> CapturedPair | None:
-        at = bisect_left(self._times, time)
-        if at == len(self._times) or self._times[at] != time:
-            return None
-        with self._opened(self._weeks[self._week_of[at]]) as file:
-            return self._read(file, at)
+    def sort(self) -> None:
+        """Put the rows in order of time. Only files of other programs need it, by clocks that went back."""
+        if all(earlier < later for earlier, later in pairwise(self.times)):
+            return
+        rows: list[int] = []
+        for at in sorted(range(len(self.times)), key=self.times.__getitem__):
+            if rows and self.times[rows[-1]] == self.times[at]:
+                qa_id = qa_id_of(_EPOCH + self.times[at] * _TICK)
+                _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
+            else:
+                rows.append(at)
+        for column in (self.times, self.week_of, self.starts, self.lengths):
+            column[:] = array(column.typecode, [column[at] for at in rows])
 
-    def _read(self, file: BinaryIO, at: int) -> CapturedPair | None:
-        week = self._weeks[self._week_of[at]]
-        try:
-            file.seek(self._starts[at])
-            data = file.read(self._lengths[at])
-        except OSError as error:
-            raise unreadable(self._dir / week, error) from error
-        for placed in scan_archive(BytesIO(data), file=week):
-            if isinstance(placed, Placed):
-                return placed.pair
-            _warn(placed)
-        return None
+
+def _sum(one: Erased, other: Erased) -> Erased:
+    return Erased(
+        captures=one.captures + other.captures,
+        gone=one.gone + other.gone,
+        messages=one.messages + other.messages,
+        damaged=one.damaged + other.damaged,
+    )
 
 
 def _week_file(timestamp: datetime) -> str:
@@ -211,11 +347,6 @@ def _week_file(timestamp: datetime) -> str:
 
 def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _TICK
-
-
-def _bare(message_id: MessageId) -> str:
-    # Discord's ids are bare; other programs wrote `msg_<id>`.
-    return message_id.removeprefix("msg_")
 
 
 def _warn(warning: BlockWarning) -> None:

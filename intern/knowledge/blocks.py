@@ -19,9 +19,11 @@ lines need no indent, and empty lines may stand between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from intern.domain import (
     CapturedPair,
@@ -33,13 +35,15 @@ from intern.domain import (
     Speaker,
     TopicBlock,
     Turn,
+    UserId,
 )
 
 _MARKER = "--- QA ---"
 _INDENT = "  "
 _SPEAKERS: dict[str, Speaker] = {"User:": "User", "Team:": "Team"}
 _TOPIC_HEADERS = frozenset({"id", "timestamp", "conversation_id", "answered_at"})
-_RAW_HEADERS = _TOPIC_HEADERS | {"message_ids", "guild_id", "channel_id", "replaces"}
+_RAW_HEADERS = _TOPIC_HEADERS | {"message_ids", "author_ids", "guild_id", "channel_id", "replaces"}
+_NOBODY = "-"  # stands for an author whom nobody knows, so that the list keeps its places
 
 _KEY = r"[^\s:](?:[^:\n]*[^\s:])?"
 _HEADER = re.compile(rf"({_KEY}):(?: (.*))?", re.DOTALL)
@@ -74,6 +78,17 @@ class Placed(NamedTuple):
     pair: CapturedPair
     start: int
     length: int
+
+
+class Piece(NamedTuple):
+    """A piece of a week file as it is to stand once some messages are out of it."""
+
+    data: bytes
+    """Nothing where nothing is left; what lost nothing is what it was, to the byte."""
+    lost: int = 0
+    """How many messages it lost."""
+    qa_id: QAId | None = None
+    """The pair that lost them; None for what is no block."""
 
 
 def timestamp_of(moment: datetime) -> str:
@@ -112,19 +127,23 @@ def whole(text: str) -> str:
 def format_raw(pair: CapturedPair) -> str:
     """The block of a pair in the archive, its closing empty line included.
 
-    Raises ValueError where an id could break the format, or where there is no turn.
+    Raises ValueError where authors and messages do not match, where there is no turn, or for whatever else would not be
+    read back as it is, such as ids that break the format.
     """
     headers = [
         ("id", pair.qa_id),
         ("timestamp", timestamp_of(pair.timestamp)),
         ("conversation_id", pair.conversation_id),
         ("message_ids", ", ".join(_listed(message_id) for message_id in pair.message_ids)),
+        ("author_ids", _authors(pair)),
         ("answered_at", timestamp_of(pair.answered_at)),
         ("guild_id", pair.guild_id),
         ("channel_id", pair.channel_id),
         ("replaces", pair.replaces),
     ]
-    return _format(headers, pair.extra_headers, _RAW_HEADERS, pair.turns)
+    block = _format(headers, pair.extra_headers, _RAW_HEADERS, pair.turns)
+    _check_read_back(pair, block)
+    return block
 
 
 def format_topic(block: TopicBlock) -> str:
@@ -163,6 +182,34 @@ def scan_archive(lines: Iterable[bytes], *, file: str) -> Iterator[Placed | Bloc
                 yield block.stray.warning(chunk, file)
 
 
+def without_messages(lines: Iterable[bytes], message_ids: AbstractSet[str]) -> Iterator[Piece]:
+    """A week file piece by piece, less these messages (ids without prefix).
+
+    A pair keeps its id and its other messages. It goes as a whole where nothing is left of it, or where it does not
+    tell which turn is whose; and so does a damaged piece in which one of the ids stands.
+    """
+    for chunk in _chunks(lines):
+        try:
+            pair = _captured_pair(_parse(chunk, _RAW_HEADERS, appended=True))
+        except _DamagedError:
+            named = not message_ids.isdisjoint(_words(chunk.data))
+            yield Piece(b"", 1) if named else Piece(chunk.data)
+        else:
+            kept = [n for n, each in enumerate(pair.message_ids) if bare(each) not in message_ids]
+            lost = len(pair.message_ids) - len(kept)
+            yield Piece(_kept_of(pair, kept), lost, pair.qa_id) if lost else Piece(chunk.data)
+
+
+def without_blocks(data: bytes, doomed: Callable[[bytes], bool]) -> bytes:
+    """A file less those of its pieces, from one marker to the next, that are `doomed`; they need not be whole."""
+    return b"".join(chunk.data for chunk in _chunks(_lines(data)) if not doomed(chunk.data))
+
+
+def bare(message_id: MessageId) -> str:
+    """The id by which messages are compared: Discord's are bare, other programs wrote `msg_<id>`."""
+    return message_id.removeprefix("msg_")
+
+
 class _Chunk(NamedTuple):
     """The bytes from one marker to the next."""
 
@@ -191,10 +238,54 @@ class _DamagedError(ValueError):
         return BlockWarning(file, chunk.line + self.line, self.reason)
 
 
+def _check_read_back(pair: CapturedPair, block: str) -> None:
+    """Raises ValueError where the block does not say what the pair says."""
+    said = pair if any(pair.author_ids) else replace(pair, author_ids=())  # nobody known is nobody named
+    [chunk] = _chunks(_lines(block.encode()))
+    try:
+        read = _captured_pair(_parse(chunk, _RAW_HEADERS, appended=True))
+    except _DamagedError as damage:
+        raise ValueError(f"it cannot stand in the archive, for nobody could read it: {damage.reason}") from None
+    if read != said:
+        wrong = [name for name in said.__struct_fields__ if getattr(read, name) != getattr(said, name)]
+        raise ValueError(f"it cannot stand in the archive, for it would be read otherwise: {', '.join(wrong)}")
+
+
 def _listed(message_id: MessageId) -> str:
-    if "," in message_id or not message_id:
+    if "," in message_id or message_id != message_id.strip() or not message_id:
         raise ValueError(f"{message_id!r} cannot stand in a list of message ids")
     return message_id
+
+
+def _authors(pair: CapturedPair) -> str | None:
+    """The line of authors; None where nobody is known."""
+    if not any(pair.author_ids):
+        return None
+    if len(pair.author_ids) != len(pair.message_ids):
+        raise ValueError(f"{len(pair.author_ids)} authors for {len(pair.message_ids)} messages")
+    for author in pair.author_ids:
+        if author == _NOBODY or "," in author or author != author.strip():
+            raise ValueError(f"{author!r} cannot stand in a list of authors")
+    return ", ".join(author or _NOBODY for author in pair.author_ids)
+
+
+def _kept_of(pair: CapturedPair, kept: Sequence[int]) -> bytes:
+    """The block of a pair with these of its messages, by their places."""
+    if not kept or len(pair.turns) != len(pair.message_ids):
+        return b""
+    left = replace(
+        pair,
+        turns=tuple(pair.turns[n] for n in kept),
+        message_ids=tuple(pair.message_ids[n] for n in kept),
+        author_ids=tuple(pair.author_ids[n] for n in kept) if pair.author_ids else (),
+    )
+    return format_raw(left).encode()
+
+
+def _words(data: bytes) -> Iterator[str]:
+    """What may be a message id in bytes that nobody can read as a block."""
+    for pattern in (rb"[A-Za-z0-9]+", rb"[\w.-]+"):
+        yield from (found.decode() for found in re.findall(pattern, data))
 
 
 def _format(
@@ -381,19 +472,26 @@ def _topic_block(block: _Block) -> TopicBlock:
     )
 
 
+def _author_ids(line: str, messages: int) -> tuple[UserId, ...]:
+    """Whoever wrote each message; nobody where the line does not fit them, which only others' hands can have done."""
+    authors = tuple(UserId("" if author == _NOBODY else author) for author in map(str.strip, line.split(",")))
+    return authors if len(authors) == messages and any(authors) else ()
+
+
 def _captured_pair(block: _Block) -> CapturedPair:
     headers = block.headers
     qa_id, timestamp = _identity(headers)
     if not headers.get("conversation_id"):
         raise _DamagedError(0, "conversation_id is missing")
-    message_ids = (part.strip() for part in headers.get("message_ids", "").split(","))
+    message_ids = tuple(MessageId(part) for each in headers.get("message_ids", "").split(",") if (part := each.strip()))
     guild, channel = headers.get("guild_id"), headers.get("channel_id")
     return CapturedPair(
         qa_id=qa_id,
         timestamp=timestamp,
         conversation_id=ConversationId(headers["conversation_id"]),
         turns=block.turns,
-        message_ids=tuple(MessageId(part) for part in message_ids if part),
+        message_ids=message_ids,
+        author_ids=_author_ids(headers.get("author_ids", ""), len(message_ids)),
         answered_at=_moment(headers, "answered_at") or timestamp,
         guild_id=GuildId(guild) if guild else None,
         channel_id=ChannelId(channel) if channel else None,

@@ -151,6 +151,90 @@ MIGRATIONS: tuple[Migration, ...] = (
         mark integer not null
     ) strict, without rowid;
     """,
+    # 4: captures that wait for a word on their images; members who were told that intern reads no private messages;
+    # pairs that were parked, to be tried again; whether a reply's asker called the bot.
+    """
+    create table pending_captures (
+        rid integer primary key autoincrement,
+        conversation_id text not null,
+        request blob not null,
+        reason text not null,
+        attempts integer not null,
+        next_at text not null,
+        since text not null,
+        version integer not null default 0
+    ) strict;
+    create index pending_by_conversation on pending_captures (conversation_id);
+    create table pending_messages (
+        message_id text not null,
+        capture integer not null references pending_captures (rid) on delete cascade,
+        primary key (message_id, capture)
+    ) strict, without rowid;
+    create index messages_of_pending on pending_messages (capture);
+    create table image_texts (
+        rid integer primary key autoincrement,
+        message_id text not null,
+        attachment_id text not null,
+        text text not null,
+        unique (message_id, attachment_id)
+    ) strict;
+    create table greeted (
+        user_id text primary key,
+        at text not null
+    ) strict, without rowid;
+    create table retries (
+        qa_id text primary key,
+        tries integer not null,
+        next_at text
+    ) strict, without rowid;
+    alter table posts add column called integer not null default 0;
+    """,
+    # 5: what can be searched. The full-text tables hold no text of their own: triggers keep them true, and VACUUM
+    # leaves `rid` alone. With `secure-delete`, nothing of a deleted document stays in their pages.
+    """
+    create table search_documents (
+        rid integer primary key,
+        id text not null unique,
+        source_id text not null,
+        kind text not null,
+        part text not null,
+        type text not null,
+        status text not null,
+        path text not null,
+        title text not null,
+        text text not null,
+        unspaced text not null,
+        meta text not null,
+        stamp text not null,
+        at text not null
+    ) strict;
+    create index documents_of_source on search_documents (source_id);
+    create virtual table search_words using fts5 (
+        title, path, text, content = 'search_documents', content_rowid = 'rid',
+        tokenize = 'porter unicode61 remove_diacritics 2'
+    );
+    create virtual table search_trigrams using fts5 (
+        unspaced, content = 'search_documents', content_rowid = 'rid', tokenize = 'trigram'
+    );
+    insert into search_words (search_words, rank) values ('secure-delete', 1);
+    insert into search_trigrams (search_trigrams, rank) values ('secure-delete', 1);
+    create trigger document_added after insert on search_documents begin
+        insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
+        insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
+    end;
+    create trigger document_removed after delete on search_documents begin
+        insert into search_words (search_words, rowid, title, path, text)
+            values ('delete', old.rid, old.title, old.path, old.text);
+        insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
+    end;
+    create trigger document_changed after update on search_documents begin
+        insert into search_words (search_words, rowid, title, path, text)
+            values ('delete', old.rid, old.title, old.path, old.text);
+        insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
+        insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
+        insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
+    end;
+    """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 
@@ -219,6 +303,17 @@ class Database:
         if self._closed:
             raise RuntimeError(f"{self._path} is closed")
         return await to_thread.run_sync(self._read, work, limiter=self._limiter)
+
+    async def scrub(self) -> None:
+        """Leave nothing on disk of what was deleted or overwritten, in the file or in its log.
+
+        Takes as long as writing the file anew; other writes wait. Raises KnowledgeError, also where somebody reads for
+        so long that the log could not be emptied; what was deleted may be found in it then.
+        """
+        operation = _Scrubbing()
+        self._submit(operation)
+        await operation.done.wait()
+        self._unless_broken(operation)
 
     async def close(self) -> None:
         """Finish what is queued, then let the file go. Harmless when repeated."""
@@ -332,8 +427,35 @@ class _Operation(Generic[T]):
             db.execute("release operation")
 
 
+class _Scrubbing(_Operation[None]):
+    """SQLite does this outside of any transaction."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: None)
+
+    def run(self, db: _Connection) -> None:
+        try:
+            # VACUUM copies what is there into the log, and the checkpoint over what was there; then the log is cut.
+            db.execute("vacuum").fetchall()
+            [(busy, _, _)] = db.execute("pragma wal_checkpoint(truncate)").fetchall()
+            if busy:
+                self.error = apsw.BusyError("somebody reads")
+        except Exception as error:  # noqa: BLE001 - raised to the caller, who would wait for ever otherwise
+            self.error = error
+
+
 def _run(db: _Connection, group: Sequence[_Operation[object]]) -> None:
-    """One transaction for the group. Each operation knows afterwards how it ended; nothing is raised."""
+    """Do the work of a group. Each operation knows afterwards how it ended; nothing is raised."""
+    together = [operation for operation in group if not isinstance(operation, _Scrubbing)]
+    if together:
+        _run_together(db, together)
+    for operation in group:
+        if isinstance(operation, _Scrubbing):
+            operation.run(db)
+
+
+def _run_together(db: _Connection, group: Sequence[_Operation[object]]) -> None:
+    """One transaction for the group."""
     try:
         db.execute("begin immediate")
         for operation in group:

@@ -1,7 +1,7 @@
 """What was done with each archived pair: a log that is only appended to, and the cursor derived from it.
 
 A decision is on disk when `append` returns. In memory stands the last decision about each pair, and which messages
-were withdrawn.
+were withdrawn or forgotten.
 
 Any thread may append or read.
 """
@@ -12,16 +12,32 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from intern.domain import Decision, MessageId, PairDecision, QAId, Withdrawn
+from intern.domain import (
+    Approved,
+    AwaitingReview,
+    Decision,
+    Forgotten,
+    MessageId,
+    PairDecision,
+    Parked,
+    QAId,
+    Rejected,
+    UserId,
+    Withdrawn,
+    snowflake_time,
+)
 from intern.knowledge.blocks import time_of, whole
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
+
+D = TypeVar("D", bound=PairDecision)
 
 _DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
 
@@ -37,8 +53,16 @@ class DecisionLog:
         self._files = files or FileLayer()
         self._last: dict[datetime, PairDecision] = {}
         self._newest: datetime | None = None
+        # Few of many, and asked for again and again.
+        self._open: dict[type[object], dict[datetime, PairDecision]] = {
+            Approved: {},
+            AwaitingReview: {},
+            Parked: {},
+        }
+        self._reviewed: dict[datetime, Approved | Rejected] = {}
         self._withdrawn: list[MessageId] = []
         self._gone: set[str] = set()
+        self._forgotten: dict[UserId, datetime] = {}
         # A withdrawal does not wait for a regeneration that writes its own decisions.
         self._appending = threading.Lock()
         for decision in self._read(warn=True):
@@ -78,21 +102,64 @@ class DecisionLog:
         """The newest pair that was decided; None where none was."""
         return None if self._newest is None else self._last[self._newest].qa_id
 
+    def due(self) -> Sequence[Approved]:
+        """The pairs that somebody wants filed, and that nobody has filed yet; oldest pair first."""
+        return self._still(Approved)
+
+    def parked(self) -> Sequence[Parked]:
+        """The pairs that are parked now, oldest pair first."""
+        return self._still(Parked)
+
+    def awaiting(self) -> Sequence[AwaitingReview]:
+        """The pairs that wait for somebody of the team, oldest pair first."""
+        return self._still(AwaitingReview)
+
+    def review_of(self, qa_id: QAId) -> Approved | Rejected | None:
+        """What somebody of the team last said of a pair, whatever was done with it since."""
+        return self._reviewed.get(time_of(qa_id))
+
     def is_withdrawn(self, message_id: MessageId) -> bool:
-        """Whether a message may teach nothing any more."""
+        """Whether a message may teach nothing any more: it was deleted, or is to be forgotten."""
         return _bare(message_id) in self._gone
 
+    def is_forgotten(self, user_id: UserId, message_id: MessageId) -> bool:
+        """Whether a member's message is older than their wish to be forgotten.
+
+        It may be one that nobody had captured by then. Of an id that tells no time, the answer is yes.
+        """
+        until = self._forgotten.get(user_id)
+        if until is None:
+            return False
+        try:
+            return snowflake_time(_bare(message_id)) <= until
+        except (ValueError, OverflowError):
+            return True
+
     def withdrawn(self, since: int = 0) -> Sequence[MessageId]:
-        """The messages that were withdrawn, in that order, but for the first `since`."""
+        """The messages that were withdrawn or forgotten, in that order, but for the first `since`."""
         return self._withdrawn[since:]
 
+    def _still(self, kind: type[D]) -> Sequence[D]:
+        # A copy at once: another thread may decide meanwhile.
+        pairs = dict(self._open[kind])
+        return [decision for _, decision in sorted(pairs.items()) if isinstance(decision, kind)]
+
     def _remember(self, decision: Decision) -> None:
-        if isinstance(decision, Withdrawn):
+        if isinstance(decision, Withdrawn | Forgotten):
             self._gone.update(map(_bare, decision.message_ids))
             self._withdrawn.extend(decision.message_ids)
+            if isinstance(decision, Forgotten) and decision.user_id is not None:
+                known = self._forgotten.get(decision.user_id, decision.at)
+                self._forgotten[decision.user_id] = max(known, decision.at)
             return
         time = time_of(decision.qa_id)
         self._last[time] = decision
+        for kind, pairs in self._open.items():
+            pairs.pop(time, None)
+            if isinstance(decision, kind):
+                pairs[time] = decision
+        if isinstance(decision, Approved | Rejected):
+            self._reviewed[time] = decision
         if self._newest is None or time > self._newest:
             self._newest = time
 
@@ -104,7 +171,7 @@ class DecisionLog:
                         continue
                     try:
                         decision = _DECODER.decode(line)
-                        if not isinstance(decision, Withdrawn):
+                        if not isinstance(decision, Withdrawn | Forgotten):
                             time_of(decision.qa_id)
                     except (msgspec.DecodeError, ValueError) as error:
                         if warn:
@@ -148,11 +215,21 @@ def write_state(path: Path, cursor: QAId | None, files: FileLayer | None = None)
     (files or FileLayer()).write_atomically(path, msgspec.json.encode(state) + b"\n")
 
 
-def recover_state(path: Path, decisions: DecisionLog, files: FileLayer | None = None) -> QAId | None:
-    """The cursor to start from: the newer of `state.json` and the decisions. The file is written anew if it differs."""
+def recover_state(
+    path: Path, decisions: DecisionLog, files: FileLayer | None = None, *, latest: datetime | None = None
+) -> QAId | None:
+    """The cursor to start from: the newer of `state.json` and the decisions. The file is written anew if it differs.
+
+    What it says counts as damaged where it is later than `latest` and all decisions: pairs to come would be passed over
+    unseen.
+    """
     stated, decided = read_state(path, files), decisions.cursor()
     known = [cursor for cursor in (stated, decided) if cursor is not None]
     cursor = max(known, key=time_of, default=None)
-    if cursor is not None and cursor != stated:
+    if latest is not None and cursor is not None and cursor != decided and time_of(cursor) > latest:
+        reason = f"{cursor} is later than all that was archived, and than now"
+        _log.warning("state_damaged", file=path.name, reason=reason)
+        cursor = decided
+    if cursor != stated:
         write_state(path, cursor, files)
     return cursor

@@ -40,7 +40,8 @@ def is_source_id(text: str) -> bool:
     return (
         text.startswith(_PREFIXES)
         and bool(text.partition(":")[2].strip())
-        and not any(unicodedata.category(character) in _NO_ID_CHARACTERS for character in text)
+        # The first says the same of almost every id, at once.
+        and (text.isprintable() or not any(unicodedata.category(each) in _NO_ID_CHARACTERS for each in text))
     )
 
 
@@ -112,6 +113,8 @@ class _Cached(Struct, frozen=True, kw_only=True, tag_field="source_type"):
     last_indexed_at: datetime
     summary_pending: bool = False
     """The text is a provisional description, or of an earlier version: a summary is still owed."""
+    last_error: str | None = None
+    """Why the last try to read or to describe it failed."""
 
 
 class CachedFile(_Cached, frozen=True, kw_only=True, tag="file"):
@@ -122,15 +125,25 @@ class CachedFile(_Cached, frozen=True, kw_only=True, tag="file"):
     mtime_ns: int
 
 
+FRESH = "ok"
+NEEDS_SCRIPTS = "needs JavaScript"
+RENDERED = "rendered"
+
+
 class CachedPage(_Cached, frozen=True, kw_only=True, tag="url"):
-    """What is known of a web page."""
+    """What is known of a web page. One without a description was never had, or is gone; no index lists it."""
 
     url: str
     last_fetched_at: datetime | None = None
     etag: str | None = None
     last_modified: str | None = None
     fetch_status: str | None = None
+    """What the last look gave: `FRESH`, `NEEDS_SCRIPTS`, `RENDERED`, or an error."""
     next_check_at: datetime | None = None
+    failures: int = 0
+    """Looks in a row that failed."""
+    missing: int = 0
+    """Looks in a row that found that there is no such page."""
 
 
 CachedSource = CachedFile | CachedPage

@@ -6,6 +6,7 @@ behind each kind must bear repetition.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeVar
 
 import msgspec
@@ -42,7 +43,7 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
 
 
 class Jobs:
-    """The queue of jobs in the database, first in, first out. All methods raise KnowledgeError."""
+    """The queue of jobs in the database, first in, first out but for kinds left waiting. All raise KnowledgeError."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -61,12 +62,14 @@ class Jobs:
 
         return await self._db.write(work)
 
-    async def claim(self) -> Job | None:
-        """Take the oldest waiting job, or None. No two claims ever get the same."""
+    async def claim(self, *, but: Collection[str] = ()) -> Job | None:
+        """Take the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""
         row = await self._db.write(
             lambda db: db.row(
-                "update jobs set state = 'claimed', claims = claims + 1"
-                " where id = (select min(id) from jobs where state = 'waiting') returning id, kind, key, payload"
+                "update jobs set state = 'claimed', claims = claims + 1 where id = (select min(id) from jobs"
+                " where state = 'waiting' and kind not in (select value from json_each(?)))"
+                " returning id, kind, key, payload",
+                (msgspec.json.encode(sorted(but)).decode(),),
             )
         )
         return None if row is None else _struct(Job, row)
@@ -77,7 +80,9 @@ class Jobs:
         """Say how a claimed job ended. A job that has ended keeps its first outcome."""
         await self._db.write(
             lambda db: db.run(
-                "update jobs set state = 'finished', result = ?, error = ?, exit_code = ?"
+                # What was captured is in the archive by then, its secrets masked, and need not lie here as it came.
+                "update jobs set state = 'finished', result = ?, error = ?, exit_code = ?,"
+                " payload = case when kind in ('capture', 'import') then x'' else payload end"
                 " where id = ? and state <> 'finished'",
                 (result, error, exit_code, job_id),
             )
@@ -102,7 +107,9 @@ class Jobs:
 
         def work(db: Transaction) -> int:
             db.run(
-                "update jobs set state = 'finished', exit_code = 3, error = ? where state = 'claimed' and claims >= ?",
+                "update jobs set state = 'finished', exit_code = 3, error = ?,"
+                " payload = case when kind in ('capture', 'import') then x'' else payload end"
+                " where state = 'claimed' and claims >= ?",
                 (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", _MOST_CLAIMS),
             )
             reclaimed = db.run("update jobs set state = 'waiting' where state = 'claimed'")

@@ -6,7 +6,9 @@ Only what an index lists is ever opened. An id may come from a model; it is look
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from anyio import to_thread
 
@@ -15,8 +17,12 @@ from intern.errors import KnowledgeError, SourceError
 from intern.knowledge.archive import Archive
 from intern.knowledge.files import FileLayer, unreadable
 from intern.knowledge.indices import folded, is_url, read_index
+from intern.knowledge.pages import PageCopies
 from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
+from intern.observe.log import get_logger
+
+_log = get_logger(__name__)
 
 _HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")
 _UNDERLINE = re.compile(r"={3,}[ \t]*")
@@ -24,6 +30,26 @@ _FENCE = re.compile(r" {0,3}(```|~~~)")
 
 # A title stands in a list of sources below an answer.
 _LONGEST_TITLE = 120
+
+
+class Ranks(Protocol):
+    """A search in the texts of the sources."""
+
+    async def rank(self, text: str, limit: int, /) -> Sequence[SourceId]:
+        """The best sources for a text, best first. Raises KnowledgeError."""
+        ...
+
+
+class MoreSources(Protocol):
+    """Sources that stand in no index on disk."""
+
+    async def entries(self) -> Sequence[IndexEntry]:
+        """What they cover. Raises KnowledgeError."""
+        ...
+
+    async def load(self, source_id: SourceId, /) -> SourceText | None:
+        """The text of one; None where it is none of these. Raises SourceError."""
+        ...
 
 
 class Library:
@@ -41,23 +67,43 @@ class Library:
         topics: TopicLibrary,
         archive: Archive,
         files: FileLayer | None = None,
+        ranks: Ranks | None = None,
+        more: MoreSources | None = None,
+        pages: PageCopies | None = None,
     ) -> None:
         layer = files or FileLayer()
         self._indices = (_WatchedIndex(kb_index, layer), _WatchedIndex(team_index, layer))
         self._sources = sources
+        self._pages = pages
         self._topics = topics
         self._archive = archive
+        self._ranks = ranks
+        self._more = more
 
     async def entries(self) -> tuple[IndexEntry, ...]:
         """All that is listed, documents before topics; empty before the first indexing.
 
         Raises KnowledgeError where an index cannot be read.
         """
-        return await to_thread.run_sync(self._entries)
+        listed = await to_thread.run_sync(self._entries)
+        return listed if self._more is None else (*listed, *await self._more.entries())
 
     async def load(self, source_id: SourceId) -> SourceText:
         """The whole text of a listed source. Raises SourceError where it is not listed, gone, or unreadable."""
+        if self._more is not None and (found := await self._more.load(source_id)) is not None:
+            return found
         return await to_thread.run_sync(self._load, source_id)
+
+    async def best(self, query: str, limit: int) -> Sequence[SourceId] | None:
+        """The sources whose text fits a query best, best first; None where nobody can tell, or the search failed."""
+        if self._ranks is None:
+            return None
+        try:
+            return await self._ranks.rank(query, limit)
+        except KnowledgeError as error:
+            # The descriptions still tell which sources to look at.
+            _log.warning("search_failed", reason=str(error))
+            return None
 
     async def citation_link(self, source_id: SourceId) -> str | None:
         """A link for readers: the page of a web source, or for `team:<topic>.txt#<qa id>` the message that answered.
@@ -77,7 +123,7 @@ class Library:
         if not self._is_listed(source_id):
             raise SourceError(f"{source_id!a} is in no index")
         if is_url(source_id):
-            raise SourceError(f"{source_id} is a web page that no copy is kept of")
+            return self._page(source_id)
         kind, _, name = source_id.partition(":")
         try:
             if kind == "team":
@@ -89,6 +135,15 @@ class Library:
         except KnowledgeError as error:
             raise SourceError(str(error)) from error
         return SourceText(source_id=source_id, text=text, title=title_of(name, text))
+
+    def _page(self, source_id: SourceId) -> SourceText:
+        if self._pages is None:
+            raise SourceError(f"{source_id} is a web page that no copy is kept of")
+        try:
+            copy = self._pages.load(source_id.removeprefix("kb:"))
+        except KnowledgeError as error:
+            raise SourceError(str(error)) from error
+        return SourceText(source_id=source_id, text=copy.text, title=copy.title or copy.url, url=copy.url)
 
     def _citation_link(self, source_id: SourceId) -> str | None:
         listed, _, qa_id = source_id.partition("#")

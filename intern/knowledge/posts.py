@@ -49,6 +49,10 @@ class Post(Struct, frozen=True, kw_only=True):
     """Where the parts go; None while the thread may still have to be made."""
     state: PostState = "open"
     reason: str = ""
+    covers: tuple[MessageId, ...] = ()
+    """All messages that it is for, with the question's own."""
+    called: bool = False
+    """Its asker called the bot."""
     notice: bool = False
     """It says why there is no answer."""
     buttons: tuple[Button, ...] = ()
@@ -72,6 +76,7 @@ class PostLedger:
         parts: Sequence[str],
         *,
         covers: Sequence[MessageId] = (),
+        called: bool = False,
         notice: bool = False,
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
@@ -81,27 +86,46 @@ class PostLedger:
         A question that has a post already, of its own or with others, gets that one, unchanged.
         """
         post = (question_id, channel_id, target, channel_id if target == "in_place" else None, self._now())
-        extras = (int(notice), msgspec.json.encode(buttons).decode(), mention_role)
+        extras = (int(called), int(notice), msgspec.json.encode(buttons).decode(), mention_role)
 
         def work(db: Transaction) -> Post:
             known = _post_of(db, question_id)
             if known is not None:
                 return known
             db.run(
-                "insert into posts (question_id, channel_id, target, thread_id, changed_at, notice, buttons,"
-                " mention_role, state, reason) values (?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
+                "insert into posts (question_id, channel_id, target, thread_id, changed_at, called, notice,"
+                " buttons, mention_role, state, reason) values (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
                 (*post, *extras),
             )
-            db.run_each(
-                "insert into post_parts (question_id, n, text, nonce) values (?, ?, ?, ?)",
-                [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
-            )
+            _add_parts(db, question_id, parts)
             db.run_each(
                 # A reply that takes up an older one covers its messages from now on, also once the older is recalled.
                 "insert into post_messages (message_id, question_id) values (?, ?)"
                 " on conflict (message_id) do update set question_id = excluded.question_id",
                 [(message_id, question_id) for message_id in dict.fromkeys((*covers, question_id))],
             )
+            return _posts(db, "question_id = ?", question_id)[0]
+
+        return await self._db.write(work)
+
+    async def replaced(
+        self, question_id: MessageId, parts: Sequence[str], *, reason: str, in_place: bool = False
+    ) -> Post:
+        """A post of which nobody has seen anything becomes a word on why there is no answer, and the reason."""
+        now = self._now()
+
+        def work(db: Transaction) -> Post:
+            _update(
+                db,
+                "update posts set notice = 1, buttons = '[]', mention_role = null, reason = ?, changed_at = ?"
+                " where question_id = ?",
+                (reason, now, question_id),
+            )
+            if in_place:
+                statement = "update posts set target = 'in_place', thread_id = channel_id where question_id = ?"
+                _update(db, statement, (question_id,))
+            db.run("delete from post_parts where question_id = ?", (question_id,))
+            _add_parts(db, question_id, parts)
             return _posts(db, "question_id = ?", question_id)[0]
 
         return await self._db.write(work)
@@ -141,6 +165,11 @@ class PostLedger:
         """The post that answers a message, alone or with others, whatever became of it."""
         return await self._db.read(lambda db: _post_of(db, question_id))
 
+    async def holds(self, message_id: MessageId) -> bool:
+        """Whether a message of ours is known as a part of any reply."""
+        statement = "select 1 from post_parts where message_id = ?"
+        return await self._db.read(lambda db: db.row(statement, (message_id,)) is not None)
+
     async def done_with(self, question_id: MessageId) -> bool:
         """Whether the reply to a message stands on Discord, or was dropped: then nobody needs to think about it."""
         found = await self.get(question_id)
@@ -169,6 +198,13 @@ def nonce_of(question_id: MessageId, n: int) -> str:
     return blake2s(f"{question_id}/{n}".encode(), digest_size=12).hexdigest()
 
 
+def _add_parts(db: Transaction, question_id: MessageId, parts: Sequence[str]) -> None:
+    db.run_each(
+        "insert into post_parts (question_id, n, text, nonce) values (?, ?, ?, ?)",
+        [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
+    )
+
+
 def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
     if not db.run(statement, values):
         raise LookupError("the ledger was told about a post or part that never began")
@@ -189,6 +225,7 @@ _COLUMNS = (
     "state",
     "reason",
     "changed_at",
+    "called",
     "notice",
     "buttons",
     "mention_role",
@@ -203,11 +240,18 @@ def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
 def _post(db: Transaction, row: dict[str, Value]) -> Post:
     decoded = {
         **row,
+        "covers": _covers(db, row["question_id"]),
+        "called": bool(row["called"]),
         "notice": bool(row["notice"]),
         "buttons": msgspec.json.decode(str(row["buttons"])),
         "parts": _parts(db, row["question_id"]),
     }
     return msgspec.convert(decoded, Post)
+
+
+def _covers(db: Transaction, question_id: Value) -> tuple[Value, ...]:
+    rows = db.rows("select message_id from post_messages where question_id = ?", (question_id,))
+    return tuple(message_id for (message_id,) in rows)
 
 
 def _parts(db: Transaction, question_id: Value) -> tuple[dict[str, Value], ...]:

@@ -1,23 +1,27 @@
 """The operator's own documents: what is in the folder, and the text of one. Read only.
 
 Nothing outside the folder is ever read, whatever a link or a path says, and what is passed over is named with its
-reason.
+reason. What a file is, its bytes tell; what it holds is found out when it is read, not when the folder is scanned.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import threading
 import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from intern.errors import SourceError
+from intern.knowledge.pdf import pdf_text
+from intern.text.extracting import Kind, NoTextError, check_ending, html_text, kind_of, notebook_text, plain_text
 
-SUFFIXES = frozenset({".md", ".txt", ".rst"})
-"""The types that are read, in any case of letters."""
+# Extracted texts that are kept for the next question, in characters: of what was loaded for a few.
+_KEPT_CHARS = 4_000_000
 
 # Characters that could forge a line of the index, or that UTF-8 cannot carry.
 _UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}
@@ -47,24 +51,36 @@ class Scan(NamedTuple):
     """Those of `skipped` that could not be looked at: what was known of them, and of files below, still holds."""
 
 
+class NotASourceError(SourceError):
+    """What is there is no document."""
+
+    def __init__(self, rel_path: str, folder: Path, reason: str) -> None:
+        super().__init__(f"{_printable(rel_path)} in {folder} is no source: {reason}")
+        self.reason = reason
+
+
 class _PassedOverError(Exception):
     """This is no source."""
 
 
 class SourceFolder:
-    """The documents below `folder`, up to `max_bytes` each. One thread at a time may scan."""
+    """The documents below `folder`, up to `max_bytes` each. One thread at a time may scan, and any may read."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._root = folder
         self._max_bytes = max_bytes
-        # What reading told of each file, good for as long as size and mtime stay: a scan of unchanged files only stats.
-        self._verdicts: dict[SourceFile, str] = {}
+        # What reading told of files that are no sources after all, good for as long as size and mtime stay.
+        self._unfit: dict[SourceFile, str] = {}
+        self._extracted = _Extracted(_KEPT_CHARS)
 
     def scan(self) -> Scan:
-        """Look through the folder. Raises SourceError where the folder itself cannot be read."""
+        """Look through the folder, into no file. Raises SourceError where the folder itself cannot be read.
+
+        Some of the files may turn out to be no sources when they are read; from then on they are passed over.
+        """
         root = self._resolved_root()
         found = _Found()
-        verdicts: dict[SourceFile, str] = {}
+        unfit: dict[SourceFile, str] = {}
         folders = [""]
         while folders:
             folder = folders.pop()
@@ -84,23 +100,25 @@ class SourceFolder:
                         folders.append(rel_path)
                         continue
                     file = self._looked_at(root, rel_path)
-                    verdicts[file] = self._verdict(root, file)
-                    if verdicts[file]:
-                        raise _PassedOverError(verdicts[file])
+                    if reason := self._unfit.get(file):
+                        unfit[file] = reason
+                        raise _PassedOverError(reason)
                     found.files.append(file)
-        self._verdicts = verdicts
+        self._unfit = unfit
         return Scan(tuple(sorted(found.files)), tuple(sorted(found.skipped)), frozenset(found.unreadable))
 
     def read(self, rel_path: str) -> str:
-        """The text of a document, without a byte order mark.
+        """The text of a document: as it was written, without a byte order mark, or as it was extracted.
 
-        Raises SourceError where it is gone, cannot be read, is no document (see `Scan.skipped`), or lies outside.
+        Raises NotASourceError where it is no document or lies outside, and SourceError where it is gone or cannot be
+        read.
         """
         root = self._resolved_root()
         try:
-            return self._text(root, self._looked_at(root, rel_path).rel_path)
+            file = self._looked_at(root, rel_path)
+            return self._extracted.get(file) or self._text(root, file)
         except _PassedOverError as reason:
-            raise SourceError(f"{_printable(rel_path)} in {self._root} is no source: {reason}") from None
+            raise NotASourceError(rel_path, self._root, str(reason)) from None
         except OSError as error:
             raise SourceError(
                 f"{_printable(rel_path)} in {self._root} could not be read ({error.strerror}); "
@@ -125,40 +143,84 @@ class SourceFolder:
             if name in {"", ".", ".."}:
                 raise _PassedOverError("it is no path inside the folder")
             _check_name(name)
-        if PurePosixPath(rel_path).suffix.lower() not in SUFFIXES:
-            raise _PassedOverError(f"only {', '.join(sorted(SUFFIXES))} files are read")
-        target = Path(os.path.realpath(root / rel_path, strict=True))
-        if not target.is_relative_to(root):
-            raise _PassedOverError("it is a link that points outside the folder")
+        try:
+            check_ending(rel_path)
+        except NoTextError as reason:
+            raise _PassedOverError(str(reason)) from None
+        target = self._target(root, rel_path)
         status = target.stat()
         if not stat.S_ISREG(status.st_mode):
             raise _PassedOverError("it is no regular file")
-        if status.st_size > self._max_bytes:
-            raise _PassedOverError(f"its {status.st_size} bytes are more than the {self._max_bytes} allowed")
+        self._check_size(status.st_size)
+        if not os.access(target, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return SourceFile(rel_path, status.st_size, status.st_mtime_ns)
 
-    def _verdict(self, root: Path, file: SourceFile) -> str:
-        """Why the file's content makes it no source; empty where it is one."""
-        known = self._verdicts.get(file)
-        if known is not None:
-            return known
-        try:
-            self._text(root, file.rel_path)
-        except _PassedOverError as reason:
-            return str(reason)
-        return ""
+    def _target(self, root: Path, rel_path: str) -> Path:
+        target = Path(os.path.realpath(root / rel_path, strict=True))
+        if not target.is_relative_to(root):
+            raise _PassedOverError("it is a link that points outside the folder")
+        return target
 
-    def _text(self, root: Path, rel_path: str) -> str:
-        with (root / rel_path).open("rb") as file:
-            data = file.read(self._max_bytes + 1)
-        if len(data) > self._max_bytes:
-            raise _PassedOverError(f"it has grown beyond the {self._max_bytes} bytes allowed")
-        if b"\0" in data:
-            raise _PassedOverError("it is binary, not text")
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise _PassedOverError(
+                f"its {size} bytes are more than the {self._max_bytes} allowed (kb.max_source_bytes)"
+            )
+
+    def _text(self, root: Path, file: SourceFile) -> str:
         try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise _PassedOverError("it is not UTF-8 text") from None
+            data = self._data(root, file.rel_path)
+            kind = kind_of(file.rel_path, data)
+            text = self._extract(kind, data)
+        except NoTextError as reason:
+            self._unfit[file] = str(reason)
+            raise _PassedOverError(str(reason)) from None
+        if kind != "text":
+            self._extracted.put(file, text)
+        return text
+
+    def _data(self, root: Path, rel_path: str) -> bytes:
+        # Neither through a link that was put there since, nor waiting for what is no file any more.
+        fd = os.open(self._target(root, rel_path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            data = file.read(self._max_bytes + 1)
+        self._check_size(len(data))
+        return data
+
+    def _extract(self, kind: Kind, data: bytes) -> str:
+        match kind:
+            case "text":
+                return plain_text(data)
+            case "html":
+                return html_text(data)
+            case "notebook":
+                return notebook_text(data)
+            case "pdf":
+                return pdf_text(data, self._max_bytes)
+
+
+class _Extracted:
+    """What was extracted last, by file, size and mtime: a PDF takes seconds, and a popular one is asked about often."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._texts: dict[SourceFile, str] = {}
+        self._guard = threading.Lock()
+
+    def get(self, file: SourceFile) -> str | None:
+        with self._guard:
+            text = self._texts.pop(file, None)
+            if text is not None:
+                self._texts[file] = text  # the last to go
+            return text
+
+    def put(self, file: SourceFile, text: str) -> None:
+        with self._guard:
+            self._texts.pop(file, None)
+            self._texts[file] = text
+            while sum(map(len, self._texts.values())) > self._room:
+                del self._texts[next(iter(self._texts))]
 
 
 class _Found:
@@ -188,11 +250,12 @@ class _Found:
 
 
 def _check_name(name: str) -> None:
+    """Raise _PassedOverError where the name alone tells that it is no source."""
     if name.startswith("."):
         raise _PassedOverError("it is hidden")
     if name.endswith(("~", ".tmp", ".swp")) or name.startswith("~$") or (name[0] == "#" and name[-1] == "#"):
         raise _PassedOverError("it is temporary")
-    if _printable(name) != name:
+    if not name.isprintable() and _printable(name) != name:  # the first is quick, and true of almost every name
         raise _PassedOverError("its name holds control characters or is not UTF-8")
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 from intern.domain import ConversationId, QAId, TopicBlock, TopicName
@@ -68,14 +69,24 @@ class TopicLibrary:
         All at once: on disk when this returns. A block of the same id is replaced; ids that are not in this topic
         are passed over; a topic without blocks is gone. Raises KnowledgeError, and nothing has changed then.
         """
+        return self._rewrite(name, () if add is None else (add,), remove)
+
+    def put(self, name: TopicName, blocks: Collection[TopicBlock]) -> None:
+        """Put many blocks into a topic, as `update` does with one."""
+        self._rewrite(name, blocks, ())
+
+    def doubles(self) -> dict[QAId, tuple[TopicName, ...]]:
+        """The blocks that stand in several topics, and in which: a move was cut short."""
+        return self._places.doubles()
+
+    def _rewrite(self, name: TopicName, add: Iterable[TopicBlock], remove: Collection[QAId]) -> tuple[QAId, ...]:
         path = self._path(name)
         data = self._files.read(path)
         before, damaged = self._parsed(name, data or b"")
         doomed = set(_times(remove))
         kept = {time: block for block in before if (time := time_of(block.qa_id)) not in doomed}
         removed = tuple(block.qa_id for block in before if time_of(block.qa_id) in doomed)
-        if add is not None:
-            kept[time_of(add.qa_id)] = add
+        kept.update((time_of(block.qa_id), block) for block in add)
         blocks = tuple(sorted(kept.values(), key=_by_answer))
         if blocks != before:
             if damaged and data:
@@ -139,6 +150,13 @@ class _Places:
     def topic_at(self, time: datetime) -> TopicName | None:
         with self._lock:
             return min((name for name, ids in self._ids.items() if time in ids), default=None)
+
+    def doubles(self) -> dict[QAId, tuple[TopicName, ...]]:
+        with self._lock:
+            counts = Counter(chain.from_iterable(self._ids.values()))
+            several = sorted(time for time, count in counts.items() if count > 1)
+            places = {time: sorted(name for name, ids in self._ids.items() if time in ids) for time in several}
+            return {self._ids[names[0]][time]: tuple(names) for time, names in places.items()}
 
     def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
         with self._lock:

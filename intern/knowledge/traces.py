@@ -56,11 +56,12 @@ class TraceStore:
         outcome: str,
         reason: str = "",
         debug: Mapping[str, Any] | None = None,
+        beside: bool = False,
     ) -> None:
         """Keep what became of a question (its messages, at least one, oldest first).
 
-        It takes the place of what was kept of the question, or of a part of it, before. `debug` is cut to what may be
-        kept.
+        It takes the place of what was kept of the question, or of a part of it, before; `beside`: of the question
+        alone. `debug` is cut to what may be kept.
         """
         values = (
             message_ids[-1],
@@ -80,10 +81,11 @@ class TraceStore:
                 " reason = excluded.reason, debug = excluded.debug",
                 values,
             )
-            db.run(
-                "delete from traces where question_id in (select value from json_each(?)) and question_id <> ?",
-                (values[1], values[0]),
-            )
+            if not beside:
+                db.run(
+                    "delete from traces where question_id in (select value from json_each(?)) and question_id <> ?",
+                    (values[1], values[0]),
+                )
             db.run("delete from traces where rid <= (select max(rid) from traces) - ?", (KEPT,))
 
         await self._db.write(work)

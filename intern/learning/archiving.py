@@ -1,10 +1,14 @@
 """Putting a capture into the archive: joined with what its conversation held before, and with secrets masked.
 
-What its author deleted is not archived again. What stands in the archive stays there: it is never rewritten.
+What its author deleted, or wants forgotten, is not archived again. What stands in the archive stays there: it is never
+rewritten, but by `erase`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from itertools import chain
 from typing import Protocol
 
@@ -12,9 +16,10 @@ from anyio import Lock
 from anyio.to_thread import run_sync
 from msgspec import structs
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn, by_age
+from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn, UserId, by_age
 from intern.errors import ConfigError
-from intern.learning.material import IsWithdrawn, is_whole, without_withdrawn
+from intern.knowledge.archive import Erased
+from intern.learning.material import IsForgotten, IsWithdrawn, is_whole, without_forgotten, without_withdrawn
 from intern.observe.log import get_logger
 from intern.text.masking import mask_secrets
 
@@ -36,60 +41,134 @@ class Archive(Protocol):
         """The conversations that a message was captured with, the first one first."""
         ...
 
+    def erase(self, message_ids: Collection[MessageId], /) -> Erased:
+        """Rewrite the archive without these messages."""
+        ...
+
 
 class Archivist:
     """The one writer of the archive in this process."""
 
-    def __init__(self, archive: Archive, *, mask: bool, is_withdrawn: IsWithdrawn) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        *,
+        mask: bool,
+        is_withdrawn: IsWithdrawn,
+        is_forgotten: IsForgotten = lambda _user, _message: False,
+        mask_emails: bool = False,
+        masked: Callable[[Mapping[str, int]], object] = lambda _kinds: None,
+    ) -> None:
+        """`masked` hears which kinds of secrets were kept out of the archive, and how many; never which."""
         self._archive = archive
         self._mask = mask
+        self._mask_emails = mask_emails
         self._is_withdrawn = is_withdrawn
+        self._is_forgotten = is_forgotten
+        self._masked = masked
         self._writing = Lock()
 
-    async def keep(self, capture: Capture) -> CapturedPair | None:
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[None]:
+        """Nothing is archived meanwhile: what is looked for in the archive is found whole."""
+        async with self._writing:
+            yield
+
+    async def erase(self, message_ids: Collection[MessageId]) -> Erased:
+        """Take messages out of the archive for ever. Raises KnowledgeError; doing it again does what was left."""
+        async with self._writing:
+            return await run_sync(self._archive.erase, message_ids)
+
+    def home_of(self, capture: Capture) -> ConversationId:
+        """The conversation that a capture goes with: its own, unless one of its messages was captured with another."""
+        known = list(chain.from_iterable(map(self._archive.conversations_of, capture.message_ids)))
+        return capture.conversation_id if not known or capture.conversation_id in known else known[0]
+
+    async def keep(self, capture: Capture, *, imported: bool = False) -> CapturedPair | None:
         """The archived pair, or None where the archive gains nothing by it. Raises KnowledgeError.
 
         A message that was captured before keeps its conversation, so a reply chain that grows stays one conversation.
         The pair holds the union of all captured messages of its conversation, in time order, less those that were
-        withdrawn; of a message that was captured before, the newer text. So an edited message may come by itself. A
-        conversation without a question or without an answer is not kept. Raises ConfigError for a capture that no
-        archive can hold: times without a zone, ids that would break its format, turns and ids that do not match.
+        withdrawn or forgotten; of a message that was captured before, the newer text. So an edited message may come by
+        itself. A conversation without a question or without an answer is not kept. Raises ConfigError for a capture
+        that no archive can hold: times without a zone, ids that would break its format, turns, ids and authors that do
+        not match.
+
+        An export may be older than what was captured live, so of an `imported` capture nothing wins over the archive:
+        the text that stands there stays. Its conversation was chosen before (`home_of`).
         """
         async with self._writing:
             try:
-                return await run_sync(self._keep, _checked(capture))
+                return await run_sync(self._keep, _checked(capture), imported)
             except ValueError as error:
                 raise ConfigError(
                     f"the capture of conversation {capture.conversation_id[:80]!r} cannot be archived: {error}"
                 ) from error
 
-    def _keep(self, capture: Capture) -> CapturedPair | None:
-        if self._mask:
-            capture = _masked(capture)
-        home = self._home_of(capture)
+    def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
+        capture, masked = self._without_secrets(capture)
+        home = capture.conversation_id if imported else self.home_of(capture)
         before = self._archive.latest_of(home)
+        if before is not None and imported:
+            capture = _with_texts_of(before, capture)
         joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture)
-        joined = without_withdrawn(joined, self._is_withdrawn)
+        joined = self._left_of(joined)
         if not is_whole(joined.turns):
             return None
         if before is not None:
-            held = without_withdrawn(before, self._is_withdrawn)
+            held = self._left_of(before)
             if joined.message_ids == held.message_ids and joined.turns == held.turns:
                 return None
-        return self._archive.append(joined)
+        pair = self._archive.append(joined)
+        self._tell(pair, before, masked)
+        return pair
 
-    def _home_of(self, capture: Capture) -> ConversationId:
-        known = list(chain.from_iterable(map(self._archive.conversations_of, capture.message_ids)))
-        return capture.conversation_id if not known or capture.conversation_id in known else known[0]
+    def _left_of(self, capture: Capture) -> Capture:
+        return without_forgotten(without_withdrawn(capture, self._is_withdrawn), self._is_forgotten)
+
+    def _without_secrets(self, capture: Capture) -> tuple[Capture, Mapping[MessageId, Mapping[str, int]]]:
+        """The capture, and what was masked in which message."""
+        if not self._mask and not self._mask_emails:
+            return capture, {}
+        masked = [mask_secrets(turn.text, secrets=self._mask, emails=self._mask_emails) for turn in capture.turns]
+        turns = tuple(Turn(turn.speaker, found.text) for turn, found in zip(capture.turns, masked, strict=True))
+        kinds = {message_id: found.kinds for message_id, found in zip(capture.message_ids, masked, strict=True)}
+        return structs.replace(capture, turns=turns), kinds
+
+    def _tell(
+        self, pair: CapturedPair, before: CapturedPair | None, masked: Mapping[MessageId, Mapping[str, int]]
+    ) -> None:
+        """Say what was masked, but not again of a message that stood in the archive already."""
+        known: set[tuple[MessageId, Turn]] = set()
+        if before is not None:
+            known.update(zip(before.message_ids, before.turns, strict=False))
+        kinds: Counter[str] = Counter()
+        for message_id, turn in zip(pair.message_ids, pair.turns, strict=True):
+            if (message_id, turn) not in known:
+                kinds.update(masked.get(message_id, {}))
+        if kinds:
+            _log.warning("secrets_masked", conversation_id=pair.conversation_id, kinds=dict(kinds))
+            self._masked(kinds)
 
 
 def _checked(capture: Capture) -> Capture:
     """The capture. Raises ValueError where it could not be joined with another."""
     if len(capture.turns) != len(capture.message_ids):
         raise ValueError(f"it has {len(capture.turns)} turns and {len(capture.message_ids)} message ids")
+    if capture.author_ids and len(capture.author_ids) != len(capture.message_ids):
+        raise ValueError(f"it has {len(capture.message_ids)} message ids and {len(capture.author_ids)} authors")
     if capture.answered_at.tzinfo is None:
         raise ValueError(f"answered_at {capture.answered_at} has no time zone")
     return capture
+
+
+def _with_texts_of(before: CapturedPair, capture: Capture) -> Capture:
+    """The capture, with what the archive holds of each message in place of its own text."""
+    if len(before.turns) != len(before.message_ids):
+        return capture
+    held = dict(zip(before.message_ids, before.turns, strict=True))
+    turns = zip(capture.message_ids, capture.turns, strict=True)
+    return structs.replace(capture, turns=tuple(held.get(message_id, turn) for message_id, turn in turns))
 
 
 def _union(before: CapturedPair, capture: Capture) -> Capture:
@@ -98,10 +177,12 @@ def _union(before: CapturedPair, capture: Capture) -> Capture:
     known = dict(zip(before.message_ids, before.turns, strict=True)) if aligned else {}
     known.update(zip(capture.message_ids, capture.turns, strict=True))
     ids = tuple(sorted(known, key=by_age))
+    authors = {**(_authors_of(before) if aligned else {}), **_authors_of(capture)}
     return Capture(
         conversation_id=before.conversation_id,
         turns=tuple(known[message_id] for message_id in ids),
         message_ids=ids,
+        author_ids=tuple(authors.get(message_id, UserId("")) for message_id in ids) if authors else (),
         answered_at=max(capture.answered_at, before.answered_at),
         guild_id=capture.guild_id or before.guild_id,
         channel_id=capture.channel_id or before.channel_id,
@@ -109,14 +190,8 @@ def _union(before: CapturedPair, capture: Capture) -> Capture:
     )
 
 
-def _masked(capture: Capture) -> Capture:
-    turns: list[Turn] = []
-    kinds: dict[str, int] = {}
-    for turn in capture.turns:
-        masked = mask_secrets(turn.text)
-        turns.append(Turn(turn.speaker, masked.text))
-        for kind, count in masked.kinds.items():
-            kinds[kind] = kinds.get(kind, 0) + count
-    if kinds:
-        _log.warning("secrets_masked", conversation_id=capture.conversation_id, kinds=kinds)
-    return structs.replace(capture, turns=tuple(turns))
+def _authors_of(capture: Capture) -> dict[MessageId, UserId]:
+    """Who wrote which of its messages, as far as it is known."""
+    if not capture.author_ids:
+        return {}
+    return {each: author for each, author in zip(capture.message_ids, capture.author_ids, strict=True) if author}

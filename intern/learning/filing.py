@@ -3,6 +3,9 @@
 The topic file is renamed into place first, then the decision is written, then the cursor. Killed anywhere in between,
 the next run finds the block in its topic, asks no model, and writes what is missing.
 
+A block that moves to another topic is written there, then the move is decided, then it is taken out of the old one.
+Killed in between, it stands in both; `mend`, at the next start, leaves it where its last decision says.
+
 A withdrawal goes the other way round, for Discord tells of a deletion only once: first it is written down, from then
 on nothing that is filed holds the message, and then the message is taken out of the blocks that stand.
 """
@@ -10,7 +13,9 @@ on nothing that is filed holds the message, and then the message is taken out of
 from __future__ import annotations
 
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
@@ -18,17 +23,22 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 import anyio.to_thread
+from anyio import CancelScope, get_cancelled_exc_class
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.domain import (
+    Approved,
+    AwaitingReview,
     CapturedPair,
     ConversationId,
     Decision,
     Failed,
     Filed,
     Filing,
+    Forgotten,
     MessageId,
+    Moved,
     PairDecision,
     Parked,
     QAId,
@@ -41,14 +51,25 @@ from intern.domain import (
     TopicName,
     Withdrawn,
 )
-from intern.errors import ModelError, ModelRefusedError, ModelReplyError
+from intern.errors import (
+    InternError,
+    KnowledgeError,
+    ModelError,
+    ModelPromptTooLongError,
+    ModelRefusedError,
+    ModelReplyCutError,
+    ModelReplyError,
+    ModelSchemaError,
+)
 from intern.knowledge.blocks import time_of
 from intern.knowledge.decisions import write_state
 from intern.knowledge.files import FileLayer
 from intern.knowledge.topics import TopicLibrary
+from intern.learning.attempting import UNCOUNTED, Attempts, GivenUp, begun
 from intern.learning.material import age_of, block_material, block_of, blocks_material, left_of, text_of
 from intern.learning.options import LearningOptions
-from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
+from intern.learning.outgrown import Split, choose_split, free_name
+from intern.learning.prompts import CLASSIFY, INTEGRATE, IntegrateIn, IntegrateOut
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
@@ -61,12 +82,21 @@ Choice = Topic | Skip | Failed
 OF_ONE_PAIR: tuple[type[ModelError], ...] = (ModelReplyError, ModelRefusedError)
 """What a model says of one pair, so that the next may fare better. Everything else is an outage."""
 
+# The first kind that fits an error; the kinds within kinds come first.
+_FAILURES: tuple[tuple[type[ModelError], str], ...] = (
+    (ModelPromptTooLongError, "the prompt of {} does not fit into what the model takes; the log says what to lower"),
+    (ModelSchemaError, "the model cannot hold its reply to the form of {}; the log says what to set"),
+    (ModelRefusedError, "the model refused {}; the log holds its words"),
+    (ModelReplyCutError, "the model's reply to {} was cut off by length; the log says which setting bounds it"),
+    (ModelReplyError, "the model's reply did not fit {}; the log says how"),
+    (ModelError, "the model could not do {}; the log says why"),
+)
+
 # Pairs read from the archive at a time: a thread each for one would cost more than the reading.
 _READ_AHEAD = 32
 
-
-class GivenUp(Failed, frozen=True, kw_only=True):
-    """Work on the pair never came to an end. It is parked unseen, even where its conversation has a topic."""
+# A topic that the model could not split is left alone until it has grown by this much.
+_GROWTH = 1.25
 
 
 class Decisions(Protocol):
@@ -74,6 +104,10 @@ class Decisions(Protocol):
 
     def append(self, decision: Decision) -> None:
         """Write a decision down, durably."""
+        ...
+
+    def extend(self, decisions: Iterable[Decision], /) -> None:
+        """Write all of them down, durably, or none."""
         ...
 
     def of(self, qa_id: QAId) -> PairDecision | None:
@@ -125,12 +159,15 @@ class Tally(Struct, frozen=True, kw_only=True):
     parked: int = 0
     replaced: int = 0
     removed: int = 0
+    moved: int = 0
+    awaiting_review: int = 0
+    approved: int = 0
+    rejected: int = 0
 
     @classmethod
     def of(cls, decisions: Iterable[PairDecision]) -> Tally:
         """Count each decision once."""
-        names = [type(decision).__name__.lower() for decision in decisions]
-        return cls(**{name: names.count(name) for name in set(names)})
+        return cls(**Counter(str(type(decision).__struct_config__.tag) for decision in decisions))
 
 
 class _Standing(NamedTuple):
@@ -173,6 +210,10 @@ class Filer:
         self._clock = clock
         self._options = options or LearningOptions()
         self._files = files
+        # Topics that the model could not split, each with its length.
+        self._whole: dict[TopicName, int] = {}
+        # Blocks may stand in two topics: a killed process, or a disk that failed, left them there.
+        self._torn = True
         # The classifier asks what is known while the integrator writes.
         self._guard = threading.Lock()
         # Withdrawn messages that no block holds any more; what a killed process left undone is done again.
@@ -181,6 +222,11 @@ class Filer:
     async def known_topic(self, pair: CapturedPair) -> TopicName | None:
         """The topic that the pair, or an older capture of its conversation, stands in: no model need be asked."""
         return await self._on_disk(self._known_topic, pair)
+
+    def is_open(self, pair: CapturedPair) -> bool:
+        """Whether the pair is to be filed now: it neither waits for the team's word nor has an end already."""
+        decided = self._decisions.of(pair.qa_id)
+        return not self._options.review if decided is None else isinstance(decided, Parked | Approved)
 
     def left_of(self, pair: CapturedPair) -> CapturedPair | None:
         """What the pair may still teach; None once its question or its answer was withdrawn."""
@@ -208,9 +254,10 @@ class Filer:
 
         A conversation keeps its topic, whatever the filing says: a fuller capture takes its older block's place there.
         Where the integrating model's reply makes no sense, the pair is parked. Messages that were withdrawn are left
-        out; a pair without a question or an answer is removed. A pair that was decided before (parked aside) is left
-        as it is. Raises ModelUnavailableError while the model is away (its errors that park no pair), and
-        KnowledgeError where the disk fails; the pair is then undecided.
+        out; a pair without a question or an answer is removed. A pair that was decided before is left as it is, unless
+        it was parked or approved; with review, a new one awaits it, and no model is asked. Raises
+        ModelUnavailableError while the model is away (its errors that park no pair), and KnowledgeError where the disk
+        fails; the pair is then undecided.
         """
         pair, choice = filing.pair, filing.choice
         standing = await self._on_disk(self._look_up, pair)
@@ -224,17 +271,40 @@ class Filer:
             verdict = await self._integrate(topic, blocks, standing.pair)
         except self.parks as error:
             _log.warning("llm_integration_failed", qa_id=pair.qa_id, topic_name=topic, reason=str(error))
-            return await self._on_disk(self._set_aside, pair, Failed(reason=str(error)))
+            return await self._on_disk(self._set_aside, pair, failed(INTEGRATE.name, error))
         if verdict.skip and not standing.older:
             return await self._on_disk(self._set_aside, pair, Skip(reason=f"{topic} says all of it already"))
         removable = self._removable(verdict.remove_ids, topic, blocks, pair)
         return await self._on_disk(self._put, pair, topic, standing.older, removable)
 
+    async def split_outgrown(self, topic: TopicName) -> TopicName | None:
+        """Let the model split a topic that has outgrown its bound; the new topic, None where there is none.
+
+        A reply that makes no sense leaves the topic as it is, and nobody is asked again before it has grown by a
+        quarter. The caller sees to it that nobody files in this topic meanwhile. Raises as `file` does.
+        """
+        blocks = await self._on_disk(self._outgrown, topic)
+        if not blocks:
+            return None
+        try:
+            split = await choose_split(self._model, topic, blocks, self._options)
+        except OF_ONE_PAIR as error:
+            _log.warning("topic_split_failed", topic_name=topic, blocks=len(blocks), reason=str(error))
+            self._whole[topic] = await self._on_disk(self._length, topic)
+            return None
+        return await self._on_disk(self._move, topic, split)
+
+    def mend(self) -> None:
+        """Leave each block in one topic, where a killed process left it in two. Blocks; raises KnowledgeError."""
+        with self._guard:
+            if self._torn:
+                self._mend()
+
     async def _integrate(self, topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair) -> IntegrateOut:
         if not blocks:
             return IntegrateOut(skip=False, remove_ids=())
         bounds = self._options
-        shown = await anyio.to_thread.run_sync(blocks_material, blocks, text_of(pair.turns), bounds.max_topic_chars)
+        shown = await anyio.to_thread.run_sync(blocks_material, blocks, text_of(pair.turns), bounds.max_blocks_chars)
         given = IntegrateIn(topic=topic, blocks=shown, pair=block_material(block_of(pair), bounds.max_pair_chars))
         return await self._model.ask(INTEGRATE, given)
 
@@ -261,6 +331,8 @@ class Filer:
 
     def _guarded(self, work: Callable[..., T], *args: object) -> T:
         with self._guard:
+            if self._torn:
+                self._mend()
             return work(*args)
 
     def _known_topic(self, pair: CapturedPair) -> TopicName | None:
@@ -269,7 +341,7 @@ class Filer:
 
     def _look_up(self, pair: CapturedPair) -> _Standing:
         decided = self._decisions.of(pair.qa_id)
-        if decided is not None and not isinstance(decided, Parked):
+        if decided is not None and not isinstance(decided, Parked | Approved):
             return _Standing(pair, decided, None, ())
         own = self._topics.topic_of(pair.qa_id)
         places = self._topics.of_conversation(pair.conversation_id)
@@ -285,6 +357,10 @@ class Filer:
         left = self.left_of(pair)
         if left is None:
             return _Standing(pair, self._drop(pair, older), None, ())
+        if decided is None and self._options.review:
+            # The older blocks stand until this one is approved.
+            awaiting = AwaitingReview(qa_id=pair.qa_id, at=self._clock.now())
+            return _Standing(pair, self._settle(awaiting), None, ())
         return _Standing(left, None, older[-1][0] if older else None, older)
 
     def _others(self, topic: TopicName, pair: CapturedPair) -> tuple[TopicBlock, ...]:
@@ -312,7 +388,7 @@ class Filer:
     def _finish(self, pair: CapturedPair, topic: TopicName, older: Collection[tuple[TopicName, QAId]]) -> PairDecision:
         """The block was written, and then we were killed: what is left is to say so."""
         replaced = pair.replaces
-        if replaced and isinstance(self._decisions.of(replaced), Filed) and not self._topics.topic_of(replaced):
+        if replaced and isinstance(self._decisions.of(replaced), Filed | Moved) and not self._topics.topic_of(replaced):
             older = [*older, (topic, replaced)]
         self._retire(pair, topic, older)
         reason = "it stood in its topic already"
@@ -326,15 +402,59 @@ class Filer:
         """
         filed: dict[datetime, QAId] = {}
         for decision in self._decisions.all():
-            if isinstance(decision, Withdrawn):
+            if isinstance(decision, Withdrawn | Forgotten):
                 continue
             filed.pop(time_of(decision.qa_id), None)
             if isinstance(decision, Filed):
                 for time in _times(decision.removed):
                     filed.pop(time, None)
-                if decision.topic == topic:
-                    filed[time_of(decision.qa_id)] = decision.qa_id
+            if isinstance(decision, Filed | Moved) and decision.topic == topic:
+                filed[time_of(decision.qa_id)] = decision.qa_id
         return tuple(qa_id for qa_id in filed.values() if self._topics.topic_of(qa_id) is None)
+
+    def _outgrown(self, topic: TopicName) -> tuple[TopicBlock, ...]:
+        """The blocks of a topic that is to be split; none where it is not."""
+        length = self._length(topic)
+        if length <= self._options.max_topic_chars or length < _GROWTH * self._whole.get(topic, 0):
+            return ()
+        blocks = self._topics.read(topic)
+        return blocks if len(blocks) > 1 else ()
+
+    def _length(self, topic: TopicName) -> int:
+        return len(self._topics.text(topic))
+
+    def _move(self, topic: TopicName, split: Split) -> TopicName | None:
+        leaving = set(_times(split.moves))
+        blocks = self._topics.read(topic)  # again: something may have been withdrawn while the model was thinking
+        moving = [block for block in blocks if time_of(block.qa_id) in leaving]
+        if not moving or len(moving) == len(blocks):
+            return None
+        name = free_name(split.name, self._topics.names())
+        self._torn = True
+        self._topics.put(name, moving)
+        # At once: killed here, all of them have moved or none.
+        self._decisions.extend(Moved(qa_id=block.qa_id, topic=name, at=self._clock.now()) for block in moving)
+        self._topics.update(topic, None, [block.qa_id for block in moving])
+        self._torn = False
+        self._whole.pop(topic, None)
+        _log.info(
+            "topic_split", topic_name=topic, new_topic_name=name, moved=len(moving), stayed=len(blocks) - len(moving)
+        )
+        return name
+
+    def _mend(self) -> None:
+        doomed: dict[TopicName, list[QAId]] = defaultdict(list)
+        for qa_id, places in self._topics.doubles().items():
+            decided = self._decisions.of(qa_id)
+            said = decided.topic if isinstance(decided, Filed | Moved) else None
+            home = said if said in places else places[0]
+            for topic in places:
+                if topic != home:
+                    doomed[topic].append(qa_id)
+        for topic, qa_ids in doomed.items():
+            self._topics.update(topic, None, qa_ids)
+            _log.warning("topic_mended", topic_name=topic, qa_ids=qa_ids)
+        self._torn = False
 
     def _retire(self, pair: CapturedPair, topic: TopicName, older: Collection[tuple[TopicName, QAId]]) -> None:
         """Take the older blocks out of whatever topics they are still in, and write down what replaced them."""
@@ -403,17 +523,28 @@ class Filer:
         return decision
 
 
+def failed(prompt_name: str, error: ModelError) -> Failed:
+    """What is kept of a failure for good: its kind. The error's words are for the log.
+
+    They quote the reply, and a reply quotes the messages; decisions are never rewritten, whatever is to be forgotten.
+    """
+    return Failed(reason=next(words for kind, words in _FAILURES if isinstance(error, kind)).format(prompt_name))
+
+
 async def choice_for(
     pair: CapturedPair, *, filer: Filer, choose: Callable[[CapturedPair], Awaitable[Topic | Skip]]
 ) -> Choice:
     """The topic that the conversation stands in already, else what `choose` says, else why it could not.
 
-    `choose` does not see what was withdrawn, and is not asked about a pair of which nothing is left.
+    `choose` does not see what was withdrawn, and is not asked about a pair of which nothing is left, nor about one that
+    is not filed now.
     Raises ModelUnavailableError while the model is away: errors that park no pair (see `Filer`).
     """
     known = await filer.known_topic(pair)
     if known is not None:
         return Topic(name=known)
+    if not filer.is_open(pair):
+        return Skip(reason="it is not to be filed now")
     left = filer.left_of(pair)
     if left is None:
         return Skip(reason="its question or its answer was withdrawn")
@@ -421,7 +552,26 @@ async def choice_for(
         return await choose(left)
     except filer.parks as error:
         _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
-        return Failed(reason=str(error))
+        return failed(CLASSIFY.name, error)
+
+
+async def try_once(
+    pair: CapturedPair,
+    *,
+    filer: Filer,
+    choose: Callable[[CapturedPair], Awaitable[Topic | Skip]],
+    attempts: Attempts = UNCOUNTED,
+) -> PairDecision:
+    """Classify and file one pair, as a counted attempt. Raises as `Filer.file` does; that attempt does not count."""
+    try:
+        choice = await begun(attempts, pair.qa_id) or await choice_for(pair, filer=filer, choose=choose)
+        decision = await filer.file(Filing(pair=pair, choice=choice))
+    except (InternError, get_cancelled_exc_class()):
+        with CancelScope(shield=True), suppress(KnowledgeError):  # the first error says more
+            await attempts.clear(pair.qa_id)
+        raise
+    await attempts.end(decision, again=not isinstance(choice, GivenUp))
+    return decision
 
 
 async def catch_up(
@@ -431,18 +581,20 @@ async def catch_up(
     filer: Filer,
     choose: Callable[[CapturedPair], Awaitable[Topic | Skip]],
     filed: Callable[[CapturedPair, PairDecision], Awaitable[None]] | None = None,
+    due: Sequence[CapturedPair] = (),
+    attempts: Attempts = UNCOUNTED,
 ) -> Tally:
-    """Classify and file every pair archived after a position, in order, one by one; `filed` hears of each.
+    """Classify and file every pair archived after a position, in order, then those that are due again.
 
-    A pair whose replies make no sense is parked, and the next one goes on. Raises ModelUnavailableError while the model
-    is away, and KnowledgeError where the disk fails; what is filed by then stays so.
+    One by one, each as a counted attempt; `filed` hears of each. A pair whose replies make no sense is parked, and the
+    next one goes on. Raises ModelUnavailableError while the model is away, and KnowledgeError where the disk fails;
+    what is filed by then stays so.
     """
     decisions: list[PairDecision] = []
-    pairs = archive.after(after)
+    pairs = chain(archive.after(after), due)
     while ahead := await anyio.to_thread.run_sync(_next_of, pairs):
         for pair in ahead:
-            choice = await choice_for(pair, filer=filer, choose=choose)
-            decision = await filer.file(Filing(pair=pair, choice=choice))
+            decision = await try_once(pair, filer=filer, choose=choose, attempts=attempts)
             decisions.append(decision)
             if filed is not None:
                 await filed(pair, decision)

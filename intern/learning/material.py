@@ -12,16 +12,20 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, TopicBlock, Turn
+from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, TopicBlock, Turn, UserId
 from intern.knowledge.blocks import format_topic
 from intern.knowledge.indices import format_index
 from intern.text.words import Rarity, words
 
 CaptureT = TypeVar("CaptureT", bound=Capture)
 IsWithdrawn = Callable[[MessageId], bool]
+IsForgotten = Callable[[UserId, MessageId], bool]
+"""Whether a member wants nothing kept of what they wrote in a message, be it read again."""
 
 # A turn shorter than this says too little to be worth its line.
 _LEAST_TURN = 120
+# Characters of an index entry that is not the best one: its subject, and a line on what it covers.
+_BRIEF_ENTRY = 240
 
 
 def block_of(pair: CapturedPair) -> TopicBlock:
@@ -42,25 +46,33 @@ def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
         return capture
     if len(capture.turns) != len(capture.message_ids):
         # An archive from elsewhere need not tell which turn is whose, and a deleted message must go.
-        return replace(capture, turns=(), message_ids=())
+        return replace(capture, turns=(), message_ids=(), author_ids=())
     kept = [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone]
     return replace(
         capture,
         turns=tuple(capture.turns[n] for n in kept),
         message_ids=tuple(capture.message_ids[n] for n in kept),
+        author_ids=tuple(capture.author_ids[n] for n in kept) if capture.author_ids else (),
     )
 
 
+def without_forgotten(capture: CaptureT, is_forgotten: IsForgotten) -> CaptureT:
+    """The capture less the messages of members who want nothing kept of them."""
+    written = zip(capture.message_ids, capture.author_ids, strict=True) if capture.author_ids else ()
+    gone = {message_id for message_id, author in written if author and is_forgotten(author, message_id)}
+    return without_withdrawn(capture, gone.__contains__)
+
+
 def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | None:
-    """What a pair may still teach: None once its question or its answer is gone.
+    """What a pair may still teach: None once its question or its answer is gone, be it from the archive.
 
     A message whose text was edited away is gone, too. A pair that lost nothing is given back as it is.
     """
     left = without_withdrawn(pair, is_withdrawn)
     turns = tuple(turn for turn in left.turns if turn.text.strip())
-    if turns == pair.turns:
-        return pair
-    return replace(left, turns=turns) if is_whole(turns) else None
+    if not is_whole(turns):
+        return None
+    return pair if turns == pair.turns else replace(left, turns=turns)
 
 
 def is_whole(turns: Iterable[Turn]) -> bool:
@@ -87,7 +99,8 @@ def text_of(turns: Iterable[Turn]) -> str:
 
 def block_material(block: TopicBlock, max_chars: int) -> str:
     """The block in the format of a topic file; its turns are cut where it is longer than `max_chars`."""
-    bare = replace(block, extra_headers=())
+    # Which conversation it was tells a model nothing that its id does not.
+    bare = replace(block, extra_headers=(), conversation_id=None)
     whole = format_topic(bare)
     if len(whole) <= max_chars:
         return whole.rstrip("\n")
@@ -96,12 +109,26 @@ def block_material(block: TopicBlock, max_chars: int) -> str:
 
 
 def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) -> str:
-    """The index in its file format, or the entries that share most with `query`; at least one, if there is any."""
-    sizes = [len(entry.source_id) + len(entry.description) + len("\n\n\n") for entry in entries]
-    if sum(sizes) <= max_chars:
+    """The index in its file format, or the entries that share most with `query`; at least one, if there is any.
+
+    Then the best one is whole, and of the others there is the beginning: many topics to choose from matter more than
+    all that is said of a few.
+    """
+    if sum(map(_entry_size, entries)) <= max_chars:
         return format_index(entries).rstrip("\n")
-    kept = _best([_entry_words(entry) for entry in entries], sizes, query, max_chars)
-    return format_index(entries[n] for n in kept).rstrip("\n")
+    ranked = _ranked([_entry_words(entry) for entry in entries], query)
+    shown = [entry if n == ranked[0] else _brief(entry) for n, entry in enumerate(entries)]
+    return format_index(shown[n] for n in _fitting(ranked, list(map(_entry_size, shown)), max_chars)).rstrip("\n")
+
+
+def _entry_size(entry: IndexEntry) -> int:
+    return len(entry.source_id) + len(entry.description) + len("\n\n\n")
+
+
+def _brief(entry: IndexEntry) -> IndexEntry:
+    if len(entry.description) <= _BRIEF_ENTRY:
+        return entry
+    return replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
 
 
 @lru_cache(maxsize=65536)
@@ -117,17 +144,22 @@ def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) ->
     texts = [block_material(block, max_chars // 3) for block in in_order]
     if sum(len(text) + 2 for text in texts) > max_chars:
         held = [set(words(text_of(block.turns))) for block in in_order]
-        texts = [texts[n] for n in _best(held, [len(text) + 2 for text in texts], query, max_chars)]
+        ranked = _ranked(held, query)
+        texts = [texts[n] for n in _fitting(ranked, [len(text) + 2 for text in texts], max_chars)]
     return "\n\n".join(texts)
 
 
-def _best(held: Sequence[AbstractSet[str]], sizes: Sequence[int], query: str, max_chars: int) -> list[int]:
-    """The places of what covers the query best and still fits, in order; the best one always."""
+def _ranked(held: Sequence[AbstractSet[str]], query: str) -> list[int]:
+    """The places of all, that first which covers the query best."""
     rarity = Rarity(held)
     weights = {word: rarity.weight(word) for word in words(query)}
     # Sorted: sums of floating point numbers depend on their order, and sets have none that lasts.
     scores = [sum(weights[word] for word in sorted(weights.keys() & have)) for have in held]
-    ranked = sorted(range(len(held)), key=lambda n: (-scores[n], n))
+    return sorted(range(len(held)), key=lambda n: (-scores[n], n))
+
+
+def _fitting(ranked: Sequence[int], sizes: Sequence[int], max_chars: int) -> list[int]:
+    """The best that still fit, in order of their places; the first one always."""
     kept: list[int] = []
     left = max_chars
     for n in ranked:

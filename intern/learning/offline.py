@@ -6,6 +6,7 @@ They keep nearly everything: without understanding, a needless block costs less 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,7 +14,20 @@ from intern.domain import IndexEntry, TopicBlock
 from intern.knowledge.blocks import parse_blocks
 from intern.knowledge.indices import parse_index
 from intern.learning.material import age_of, question_of
-from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
+from intern.learning.prompts import (
+    CLASSIFY,
+    INTEGRATE,
+    SPLIT_TOPIC,
+    SUMMARIZE_IMAGES,
+    ClassifyIn,
+    ClassifyOut,
+    ImagesIn,
+    ImagesOut,
+    IntegrateIn,
+    IntegrateOut,
+    SplitIn,
+    SplitOut,
+)
 from intern.text.slugs import topic_name
 from intern.text.words import key_terms, words
 
@@ -58,7 +72,31 @@ def integrate(given: IntegrateIn) -> IntegrateOut:
     return IntegrateOut(skip=False, remove_ids=tuple(block.qa_id for block in alike if age_of(block) < age_of(pair)))
 
 
-RULES: dict[str, Callable[[Any], Any]] = {CLASSIFY.name: classify, INTEGRATE.name: integrate}
+def split_topic(given: SplitIn) -> SplitOut:
+    """Move the questions that hold the word which parts them most evenly; without such a word, the newer half."""
+    questions = [(qa_id, text) for qa_id, _, text in (line.partition(" ") for line in given.questions.splitlines())]
+    held = [set(words(text)) for _, text in questions]
+    counts = Counter(word for each in held for word in each)
+    parting = [word for word, number in counts.items() if number < len(questions)]
+    word = min(parting, key=lambda word: (abs(2 * counts[word] - len(questions)), word), default="")
+    newer = len(questions) // 2
+    moved = [each for n, each in enumerate(questions) if (word in held[n] if word else n >= newer)]
+    text = "\n".join(text for _, text in moved)
+    return SplitOut(topic_name=_new_name(text, given.topic), move_ids=tuple(qa_id for qa_id, _ in moved))
+
+
+def summarize_images(given: ImagesIn) -> ImagesOut:
+    """Say nothing of any image: no rule can look at one."""
+    del given
+    return ImagesOut(summaries=())
+
+
+RULES: dict[str, Callable[[Any], Any]] = {
+    CLASSIFY.name: classify,
+    INTEGRATE.name: integrate,
+    SPLIT_TOPIC.name: split_topic,
+    SUMMARIZE_IMAGES.name: summarize_images,
+}
 """For `OfflineModel`."""
 
 

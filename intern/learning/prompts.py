@@ -1,12 +1,18 @@
-"""The two decisions of learning that a model takes, as the team knowledge spec names their fields."""
+"""The decisions of learning that a model takes; the first two name their fields as the team knowledge spec does."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from intern.llm.prompt import Prompt
+from intern.llm.prompt import Choices, Prompt
+
+# Wide: they stop a reply that has run wild, while code checks what it says.
+_Name = Annotated[str, Meta(max_length=500)]
+_Id = Annotated[str, Meta(max_length=500)]
+_SHOWN_ID = re.compile(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 
 
 class ClassifyIn(Struct, frozen=True, kw_only=True):
@@ -23,7 +29,7 @@ class ClassifyOut(Struct, frozen=True, kw_only=True):
 
     skip: Annotated[bool, Meta(description="True if the pair cannot guide a future answer.")]
     topic_name: Annotated[
-        str, Meta(description="The topic's identifier, such as node-startup-issues; empty when skip is true.")
+        _Name, Meta(description="The topic's identifier, such as node-startup-issues; empty when skip is true.")
     ]
 
 
@@ -43,9 +49,74 @@ class IntegrateOut(Struct, frozen=True, kw_only=True):
 
     skip: Annotated[bool, Meta(description="True if the existing blocks already say all of it.")]
     remove_ids: Annotated[
-        tuple[str, ...], Meta(description="Ids of existing blocks that the new pair makes wrong or pointless.")
+        tuple[_Id, ...],
+        Meta(max_length=1000, description="Ids of existing blocks that the new pair makes wrong or pointless."),
     ]
 
 
+class SplitIn(Struct, frozen=True, kw_only=True):
+    """What is seen of a topic that has grown too long."""
+
+    topic: str
+    """The topic's name."""
+    questions: str
+    """One line for each block, oldest answer first: its id, then the beginning of its question."""
+
+
+class SplitOut(Struct, frozen=True, kw_only=True):
+    """Which blocks leave for a topic of their own."""
+
+    topic_name: Annotated[_Name, Meta(description="The new topic's identifier, such as gpu-drivers.")]
+    move_ids: Annotated[
+        tuple[_Id, ...],
+        Meta(max_length=1000, description="Ids of the blocks that move to the new topic; the others stay."),
+    ]
+
+
+class ImagePlace(Struct, frozen=True, kw_only=True):
+    """Which image it is."""
+
+    message_id: str
+    image_index: int
+    """Among the images of its message, from 0."""
+
+
+class ImagesIn(Struct, frozen=True, kw_only=True):
+    """What whoever looks at images sees beside them."""
+
+    conversation: str
+    """Oldest message first, each led by who spoke; lines mark where images stand."""
+    images: tuple[ImagePlace, ...]
+    """In the order in which the images are given."""
+
+
+class ImageSummary(Struct, frozen=True, kw_only=True):
+    """One image in words."""
+
+    message_id: Annotated[str, Meta(max_length=100, description="Exactly as listed.")]
+    image_index: Annotated[int, Meta(description="Exactly as listed.")]
+    summary: Annotated[str, Meta(max_length=20_000, description="One paragraph of plain text.")]
+
+
+class ImagesOut(Struct, frozen=True, kw_only=True):
+    """The images in words."""
+
+    summaries: Annotated[tuple[ImageSummary, ...], Meta(max_length=100, description="One for each listed image.")]
+
+
+def _removable(given: IntegrateIn) -> Choices:
+    return {"remove_ids": _SHOWN_ID.findall(given.blocks)}
+
+
+def _movable(given: SplitIn) -> Choices:
+    return {"move_ids": [line.partition(" ")[0] for line in given.questions.split("\n") if line]}
+
+
+def _pictured(given: ImagesIn) -> Choices:
+    return {"message_id": [image.message_id for image in given.images]}
+
+
 CLASSIFY = Prompt("classify", takes=ClassifyIn, gives=ClassifyOut)
-INTEGRATE = Prompt("integrate", takes=IntegrateIn, gives=IntegrateOut)
+INTEGRATE = Prompt("integrate", takes=IntegrateIn, gives=IntegrateOut, offers=_removable)
+SPLIT_TOPIC = Prompt("split_topic", takes=SplitIn, gives=SplitOut, offers=_movable)
+SUMMARIZE_IMAGES = Prompt("summarize_images", takes=ImagesIn, gives=ImagesOut, offers=_pictured)

@@ -1,72 +1,54 @@
 """The library built anew from the archive, beside the old one, and swapped in when it is whole.
 
-Killed at any moment, either library stands: the old one until the new one says `COMPLETE`, the new one from then on.
-The decisions that belong to the new one lie in its folder until they are in the log. `finish_swap`, called at start-up
-before the library is opened, completes or clears away what was interrupted.
+Killed at any moment, it goes on where it was when it is asked for again, and asks no model twice; meanwhile the old
+library stands. What comes out is the same at any concurrency (see `intern.learning.epochs`).
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NoReturn, Protocol
 
-import anyio.to_thread
 import msgspec
+from anyio.to_thread import run_sync
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.domain import (
     CapturedPair,
     ConversationId,
-    Decision,
     Filed,
-    Filing,
-    IndexEntry,
     MessageId,
+    Moved,
     PairDecision,
     Parked,
     QAId,
+    Removed,
     Replaced,
-    Skip,
-    SourceId,
-    Topic,
-    TopicBlock,
-    TopicName,
-    Withdrawn,
+    Skipped,
 )
-from intern.errors import KnowledgeError, ModelRefusedError, ModelReplyError
-from intern.knowledge.blocks import time_of
-from intern.knowledge.decisions import DecisionLog, write_state
+from intern.errors import KnowledgeError, ModelAccessError, ModelBudgetError, ModelUnavailableError
+from intern.knowledge.blocks import qa_id_of, time_of
+from intern.knowledge.decisions import write_state
 from intern.knowledge.files import FileLayer
 from intern.knowledge.topics import TopicLibrary
-from intern.learning.classifying import choose_topic
-from intern.learning.filing import Decisions, Filer, Tally, choice_for
-from intern.learning.material import IsWithdrawn
+from intern.learning.epochs import Building, Describe, Parts
+from intern.learning.filing import Decisions, Filer, Tally
 from intern.learning.options import LearningOptions
+from intern.learning.rounds import EPOCH, Round, in_order, is_held_back, planned
+from intern.learning.swapping import finish_swap, swap_in, upcoming
+from intern.learning.unfinished import Draft, Finished, Journal, discard, opened
 from intern.llm.prompt import Model
+from intern.llm.usage import Meter, metered
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
-COMPLETE = "COMPLETE"
-"""A file of this name in `topics.next` says that it may take the old library's place."""
-
-DRAFTED = "decisions.jsonl"
-"""A file of this name in `topics.next`, later in `topics`, holds the decisions that are still to be written down."""
-
-
-class DecisionBook(Decisions, Protocol):
-    """Where decisions are written down, many at a time (see `intern.knowledge.decisions`)."""
-
-    def extend(self, decisions: Iterable[Decision], /) -> None:
-        """Write all of them down, durably, or none."""
-        ...
+CONCURRENCY = 8
 
 
 class ArchivedPairs(Protocol):
@@ -85,6 +67,18 @@ class ArchivedPairs(Protocol):
         ...
 
 
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far a regeneration came, what was done before it was stopped included."""
+
+    classified: int
+    decided: int
+    total: int
+    """Conversations; more than at first, where some were captured meanwhile."""
+    calls: int
+    """Of the model."""
+    tokens: int
+
+
 class Regenerated(Struct, frozen=True, kw_only=True):
     """What a regeneration did."""
 
@@ -93,276 +87,212 @@ class Regenerated(Struct, frozen=True, kw_only=True):
     tally: Tally
     topics: int
     parked: tuple[QAId, ...]
+    calls: int = 0
+    """Of the model, those before it was stopped and resumed included."""
+    tokens: int = 0
 
 
 async def regenerate(
     model: Model,
     archive: ArchivedPairs,
-    decisions: DecisionBook,
+    decisions: Decisions,
     *,
     topics_dir: Path,
     state_path: Path,
-    describe: Callable[[Sequence[TopicBlock]], str],
+    describe: Describe,
     clock: Clock,
     options: LearningOptions | None = None,
+    concurrency: int = CONCURRENCY,
+    basis: str = "",
+    awaits_review: Callable[[QAId], bool] = lambda _: False,
     files: FileLayer | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Regenerated:
     """Classify and integrate every conversation again, its most complete capture, oldest answer first.
 
+    One that was begun before and did not come to its end goes on, if it has the same `options` and `basis` (prompts
+    and whatever else decides the result), and the archive still holds what was read; else it is begun anew.
+
     `describe` gives the index entries that the classifier sees meanwhile. The caller keeps everybody else from filing
-    until this returns; what is archived meanwhile is filed, too. What was withdrawn, be it meanwhile, is left out.
+    until this returns; what is archived meanwhile is filed, too. What was withdrawn, be it meanwhile, is left out, and
+    so is what the team has not approved or has rejected; `awaits_review` tells of pairs about which that is not
+    written down yet. A pair whose replies make no sense, or that the model refuses, is parked.
     Afterwards libraries that were open are stale, and the team index is to be refreshed.
 
-    Raises ModelUnavailableError when the model is down, ModelRefusedError when it refuses a pair, and KnowledgeError,
-    also where nothing would be left of a library that holds something; the old library then still stands. (Only where
-    the log takes no more decisions, the new one does; the next `finish_swap` writes them down. So open libraries are
-    stale after a KnowledgeError, too.)
+    Raises ModelUnavailableError when the model is down, and KnowledgeError, also where hardly anything would be left
+    of a library that holds something; the old library then still stands. (Only where the log takes no more decisions,
+    the new one does; the next `finish_swap` writes them down. So open libraries are stale after a KnowledgeError, too.)
     """
     layer = files or FileLayer()
-    await anyio.to_thread.run_sync(finish_swap, topics_dir, decisions, layer)
-    library = await anyio.to_thread.run_sync(TopicLibrary, _next(topics_dir), layer)
-    rebuild = _Rebuild(model, library, decisions, describe=describe, clock=clock, options=options or LearningOptions())
-    plan = await anyio.to_thread.run_sync(_planned, archive, None, decisions.is_withdrawn)
-    if not plan.pairs and await anyio.to_thread.run_sync(_holds_topics, topics_dir):
-        raise KnowledgeError(
-            f"the archive holds no pairs, so regenerating would empty {topics_dir}; nothing was changed. "
-            "Put the archive back, or move that folder away to begin without topics"
-        )
-    _log.info("regeneration_started", pairs=plan.pairs, conversations=len(plan.order))
-    pairs = done = 0
-    while plan.pairs:
-        total = done + len(plan.order)
-        for qa_id in plan.order:
-            pair = await anyio.to_thread.run_sync(archive.get, qa_id)
-            if pair is not None:
-                await rebuild.add(pair)
-            done += 1
-            if progress is not None:
-                progress(done, total)
-        rebuild.draft.replaced(plan.replaced, clock.now())
-        pairs += plan.pairs
-        # What was captured in the meantime.
-        plan = await anyio.to_thread.run_sync(_planned, archive, plan.last, decisions.is_withdrawn)
-    await rebuild.filer.clear_withdrawn(archive)
-    if not library.names() and await anyio.to_thread.run_sync(_holds_topics, topics_dir):
-        _refuse_if_parked(rebuild.draft, topics_dir)
-    await anyio.to_thread.run_sync(_swap_in, topics_dir, rebuild.draft, decisions, state_path, layer)
-    taken = rebuild.draft.taken.values()
-    result = Regenerated(
-        pairs=pairs,
-        tally=Tally.of(taken),
-        topics=len(library.names()),
-        parked=tuple(decision.qa_id for decision in taken if isinstance(decision, Parked)),
-    )
-    _log.info("regeneration_completed", pairs=pairs, topics=result.topics, **msgspec.structs.asdict(result.tally))
+    # Who may be filed is settled before, by the plan.
+    bounds = replace(options or LearningOptions(), review=False)
+    await run_sync(finish_swap, topics_dir, decisions, layer)
+    journal = await run_sync(lambda: opened(topics_dir, archive, basis=fingerprint(basis, bounds), files=layer))
+    library = await run_sync(TopicLibrary, upcoming(topics_dir), layer)
+    draft = await run_sync(Draft, upcoming(topics_dir), decisions, layer)
+    filer = Filer(model=model, topics=library, decisions=draft, state_path=None, clock=clock, options=bounds)
+    await run_sync(filer.mend)
+    parts = Parts(model, archive, library, journal, draft, filer, describe, bounds, concurrency)
+    with metered() as meter:
+        run = await run_sync(lambda: _Run(parts, meter, topics_dir=topics_dir, clock=clock, layer=layer, tell=progress))
+        _log.info("regeneration_started", decided_before=run.so_far().decided)
+        try:
+            await run.rounds(lambda after: planned(archive, after, decisions, awaits_review))
+        except ModelUnavailableError as error:
+            raise _resumable(error, run.so_far()) from error
+        await filer.clear_withdrawn(archive)
+        drafted = await run_sync(run.finished, decisions)
+        await run_sync(swap_in, topics_dir, drafted, decisions, layer)
+        await run_sync(write_state, state_path, decisions.cursor(), layer)
+        result = run.result(drafted)
+    _log.info("regeneration_completed", pairs=result.pairs, topics=result.topics, calls=result.calls)
     return result
 
 
-def finish_swap(topics_dir: Path, decisions: DecisionBook | None = None, files: FileLayer | None = None) -> bool:
-    """Complete the swap of a regeneration that was killed, or clear away what it had begun; say whether one was due.
-
-    To be called before the library is opened. The decisions that belong to the new library go into `decisions`;
-    without, they wait beside the topics for the next call. Raises KnowledgeError where the disk refuses; nothing is
-    lost then.
-    """
-    layer = files or FileLayer()
-    upcoming, previous = _next(topics_dir), topics_dir.with_name(f"{topics_dir.name}.prev")
-    try:
-        due = (upcoming / COMPLETE).exists()
-        if due:
-            if topics_dir.exists() and any(topics_dir.iterdir()):
-                _clear(previous)
-                layer.rename(topics_dir, previous)
-            try:
-                layer.rename(upcoming, topics_dir)
-            except OSError:
-                with suppress(OSError):  # the first one says more
-                    layer.rename(previous, topics_dir)
-                raise
-            _sync(topics_dir.parent, layer)
-        else:
-            _clear(upcoming)
-        (topics_dir / COMPLETE).unlink(missing_ok=True)
-    except OSError as error:
-        raise KnowledgeError(
-            f"the regenerated topics in {upcoming} could not take the place of {topics_dir} ({error.strerror}); "
-            "check the permissions there, then start again"
-        ) from error
-    if decisions is not None:
-        _write_down(topics_dir / DRAFTED, decisions, layer)
-    return due
-
-
-class _Plan(Struct, frozen=True):
-    """Which pairs to process, by dedupe and age."""
-
-    pairs: int
-    order: tuple[QAId, ...]
-    replaced: tuple[tuple[QAId, QAId], ...]
-    """Older captures, each with the one that stands for its conversation."""
-    last: QAId | None
-
-
-class _Draft:
-    """Decisions that count only if the new library comes to stand. What is withdrawn, is so for good and at once."""
-
-    def __init__(self, decisions: Decisions) -> None:
-        self.taken: dict[datetime, PairDecision] = {}
-        """The last one for each pair, in the order in which they were taken."""
-        self._decisions = decisions
-
-    def append(self, decision: Decision) -> None:
-        if isinstance(decision, Withdrawn):
-            self._decisions.append(decision)
-            return
-        self.taken.pop(time_of(decision.qa_id), None)
-        self.taken[time_of(decision.qa_id)] = decision
-
-    def of(self, qa_id: QAId) -> PairDecision | None:
-        return self.taken.get(time_of(qa_id))
-
-    def all(self) -> Iterator[Decision]:
-        return iter(tuple(self.taken.values()))
-
-    def is_withdrawn(self, message_id: MessageId) -> bool:
-        return self._decisions.is_withdrawn(message_id)
-
-    def withdrawn(self, since: int = 0) -> Sequence[MessageId]:
-        return self._decisions.withdrawn(since)
-
-    def cursor(self) -> QAId | None:
-        return self.taken[max(self.taken)].qa_id if self.taken else None
-
-    def replaced(self, captures: Sequence[tuple[QAId, QAId]], at: datetime) -> None:
-        for qa_id, by in captures:
-            self.append(Replaced(qa_id=qa_id, by=by, at=at))
-
-
-class _Rebuild:
-    """The new library as it grows."""
+class _Run:
+    """A regeneration at work, new or resumed."""
 
     def __init__(
         self,
-        model: Model,
-        library: TopicLibrary,
-        decisions: Decisions,
+        parts: Parts,
+        meter: Meter,
         *,
-        describe: Callable[[Sequence[TopicBlock]], str],
+        topics_dir: Path,
         clock: Clock,
-        options: LearningOptions,
+        layer: FileLayer,
+        tell: Callable[[Progress], None] | None,
     ) -> None:
-        self.draft = _Draft(decisions)
-        self._model = model
-        self._library = library
-        self.filer = Filer(
-            model=model,
-            topics=library,
-            decisions=self.draft,
-            state_path=None,
-            clock=clock,
-            options=options,
-            # Parked here, a pair would lose the place that it has. So a refusal ends it all.
-            parks=(ModelReplyError,),
-        )
-        self._describe = describe
-        self._options = options
-        self._entries: dict[TopicName, IndexEntry] = {}
+        self._parts = parts
+        self._meter = meter
+        self._topics_dir = topics_dir
+        self._clock = clock
+        self._layer = layer
+        self._calls_before, self._tokens_before = parts.journal.calls, parts.journal.tokens
+        self._building = Building(parts, lambda: tell(self.so_far()) if tell is not None else None)
+        self._replaces_topics = bool(TopicLibrary(topics_dir).names())
 
-    async def add(self, pair: CapturedPair) -> None:
-        try:
-            choice = await choice_for(pair, filer=self.filer, choose=self._choose)
-            decision = await self.filer.file(Filing(pair=pair, choice=choice))
-        except ModelRefusedError as error:
-            raise ModelRefusedError(f"the topics stay as they were, for {pair.qa_id} was refused: {error}") from error
-        if isinstance(decision, Filed):
-            await anyio.to_thread.run_sync(self._list, decision.topic)
-
-    async def _choose(self, pair: CapturedPair) -> Topic | Skip:
-        return await choose_topic(self._model, pair, tuple(self._entries.values()), self._options)
-
-    def _list(self, topic: TopicName) -> None:
-        description = self._describe(self._library.read(topic))
-        self._entries[topic] = IndexEntry(SourceId(f"team:{topic}.txt"), description)
-
-
-class _Version(NamedTuple):
-    """A capture of a conversation; the greatest is the one to keep."""
-
-    messages: int
-    """Less those that were withdrawn since."""
-    archived: datetime
-    answered: datetime
-    qa_id: QAId
-
-
-def _planned(archive: ArchivedPairs, after: QAId | None, is_withdrawn: IsWithdrawn) -> _Plan:
-    versions: defaultdict[ConversationId, list[_Version]] = defaultdict(list)
-    pairs, last = 0, after
-    for pair in archive.after(after):
-        pairs, last = pairs + 1, pair.qa_id
-        messages = len(pair.message_ids) - sum(map(is_withdrawn, pair.message_ids))
-        version = _Version(messages, pair.timestamp, pair.answered_at, pair.qa_id)
-        versions[pair.conversation_id].append(version)
-    kept = sorted(map(max, versions.values()), key=lambda version: (version.answered, version.archived))
-    replaced = [(version.qa_id, max(group).qa_id) for group in versions.values() for version in sorted(group)[:-1]]
-    return _Plan(pairs, tuple(version.qa_id for version in kept), tuple(replaced), last)
-
-
-def _swap_in(topics_dir: Path, draft: _Draft, decisions: DecisionBook, state_path: Path, layer: FileLayer) -> None:
-    # What counts as filed stands in a topic, whenever we are killed: the log hears of the new library last.
-    DecisionLog(_next(topics_dir) / DRAFTED, layer).extend(draft.taken.values())
-    layer.write_atomically(_next(topics_dir) / COMPLETE, b"")
-    try:
-        finish_swap(topics_dir, decisions, layer)
-    except KnowledgeError:
-        if topics_dir.exists():
-            # Where the old library stays, it goes on growing: no later start may put this one in its place.
-            with suppress(OSError):
-                (_next(topics_dir) / COMPLETE).unlink(missing_ok=True)
-        raise
-    write_state(state_path, decisions.cursor(), layer)
-
-
-def _write_down(drafted: Path, decisions: DecisionBook, layer: FileLayer) -> None:
-    """Move drafted decisions into the log; what it holds already, or has newer, it keeps."""
-    if drafted.exists():
-        decisions.extend([each for each in DecisionLog(drafted, layer).all() if _is_news(each, decisions)])
-        layer.remove(drafted)
-
-
-def _is_news(drafted: Decision, decisions: DecisionBook) -> bool:
-    if isinstance(drafted, Withdrawn):
-        return False
-    known = decisions.of(drafted.qa_id)
-    return known is None or (known != drafted and known.at <= drafted.at)
-
-
-def _holds_topics(topics_dir: Path) -> bool:
-    return bool(TopicLibrary(topics_dir).names())
-
-
-def _refuse_if_parked(draft: _Draft, topics_dir: Path) -> None:
-    parked = [decision for decision in draft.taken.values() if isinstance(decision, Parked)]
-    if parked:
-        raise KnowledgeError(
-            f"no pair could be filed, so regenerating would empty {topics_dir}; nothing was changed. "
-            f"See to the model, then regenerate again. {len(parked)} pairs failed, the last one: {parked[-1].reason}"
+    def so_far(self) -> Progress:
+        """Where it stands."""
+        return Progress(
+            classified=self._building.classified,
+            decided=self._building.decided,
+            total=sum(len(each.order) for each in self._parts.journal.rounds),
+            calls=self._calls_before + self._meter.calls,
+            tokens=self._tokens_before + self._meter.tokens,
         )
 
+    async def rounds(self, plan: Callable[[QAId | None], Round]) -> None:
+        """Decide all that is archived, then what was archived meanwhile, until nothing is left."""
+        journal = self._parts.journal
+        while True:
+            for number, qa_ids in list(enumerate(journal.epochs))[journal.finished :]:
+                await self._building.epoch(number, qa_ids)
+                spent = self.so_far()
+                await run_sync(journal.write, Finished(epoch=number, calls=spent.calls, tokens=spent.tokens))
+                if self._building.decided >= EPOCH:
+                    await run_sync(self._refuse_if_most_failed)
+            await run_sync(self._replace)
+            following = await run_sync(plan, journal.rounds[-1].last if journal.rounds else None)
+            if not following.pairs:
+                return
+            await run_sync(journal.write, following)
 
-def _next(topics_dir: Path) -> Path:
-    return topics_dir.with_name(f"{topics_dir.name}.next")
+    def finished(self, decisions: Decisions) -> list[PairDecision]:
+        """Make the library fit to stand, and give the decisions that belong to it, as of now. Raises KnowledgeError."""
+        library, journal = self._parts.library, self._parts.journal
+        held_back = {time_of(qa_id) for qa_id in chain(*journal.epochs) if is_held_back(qa_id, decisions)}
+        for qa_id in map(qa_id_of, sorted(held_back)):
+            topic = library.topic_of(qa_id)
+            if topic is not None:
+                library.update(topic, None, [qa_id])
+        self._say_what_was_forgotten()
+        if self._replaces_topics:
+            self._refuse_if_most_failed()
+            self._refuse_if_nothing_is_left()
+        drafted = in_order(self._parts.draft.taken(), journal.epochs)
+        known = (decisions.of(each.qa_id) for each in drafted)
+        # They hold from now on, whatever was decided about the old library meanwhile, be it by a clock that was ahead.
+        now = max(chain([self._clock.now()], (each.at for each in known if each is not None)))
+        return [replace(each, at=now) for each in drafted if time_of(each.qa_id) not in held_back]
+
+    def result(self, drafted: Iterable[PairDecision]) -> Regenerated:
+        """What was done."""
+        last = {time_of(each.qa_id): each for each in drafted}
+        return Regenerated(
+            pairs=sum(each.pairs for each in self._parts.journal.rounds),
+            tally=Tally.of(last.values()),
+            topics=len(self._parts.library.names()),
+            parked=tuple(each.qa_id for each in last.values() if isinstance(each, Parked)),
+            calls=self.so_far().calls,
+            tokens=self.so_far().tokens,
+        )
+
+    def _say_what_was_forgotten(self) -> None:
+        """While this library lay unfinished, somebody may have been forgotten, whose blocks were taken out at once."""
+        parts = self._parts
+        for qa_id in chain(*parts.journal.epochs):
+            if isinstance(parts.draft.of(qa_id), Filed | Moved) and parts.library.topic_of(qa_id) is None:
+                pair = parts.archive.get(qa_id)
+                if pair is not None and parts.filer.left_of(pair) is None:
+                    reason = "its question or its answer was withdrawn"
+                    parts.draft.append(Removed(qa_id=qa_id, reason=reason, at=self._clock.now()))
+
+    def _replace(self) -> None:
+        """Say of the older captures which ones stand for them."""
+        draft, now = self._parts.draft, self._clock.now()
+        pairs = chain(*(each.replaced for each in self._parts.journal.rounds))
+        draft.extend(Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if draft.of(qa_id) is None)
+
+    def _refuse_if_most_failed(self) -> None:
+        """A model that refuses nearly everything must not cost what another one has learned."""
+        parked, decided = self._building.parked, self._building.decided
+        if parked * 2 > decided:
+            reasons = (each.reason for each in reversed(self._parts.draft.taken()) if isinstance(each, Parked))
+            self._refuse(f"{parked} of {decided} conversations failed, the last one so: {next(reasons)}")
+
+    def _refuse_if_nothing_is_left(self) -> None:
+        """No topic at all is right only where nothing could be filed: all of it was withdrawn, or is held back."""
+        skipped = sum(isinstance(each, Skipped) for each in self._parts.draft.taken())
+        if not self._parts.library.names() and skipped:
+            self._refuse(f"the model skipped all {skipped} conversations")
+        if not self._parts.journal.rounds:
+            self._refuse("the archive holds no pairs", "Put the archive back, or move that folder away to begin anew")
+
+    def _refuse(
+        self, why: str, what_to_do: str = "See to the model and its prompts, then regenerate again"
+    ) -> NoReturn:
+        # What is kept would be gone on with, and would end here again.
+        discard(self._topics_dir, self._layer)
+        raise KnowledgeError(f"{why}; {self._topics_dir} stays as it was. {what_to_do}")
 
 
-def _clear(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+def fingerprint(basis: str, options: LearningOptions) -> str:
+    """Tells whether a regeneration that was begun may go on. Who may be filed is settled by its plan, not by this."""
+    return sha256(msgspec.json.encode([basis, replace(options, review=False), EPOCH])).hexdigest()
 
 
-def _sync(folder: Path, layer: FileLayer) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        layer.fsync(fd)
-    finally:
-        os.close(fd)
+def progress_of(topics_dir: Path) -> Progress | None:
+    """How far the regeneration came that is at work or was stopped, to an epoch; None where there is none. Blocks.
+
+    Anybody may look, at any time. Raises KnowledgeError.
+    """
+    journal = Journal(upcoming(topics_dir), FileLayer())
+    if not journal.rounds:
+        return None
+    decided = sum(map(len, journal.epochs[: journal.finished]))
+    return Progress(
+        classified=decided + len(journal.first),
+        decided=decided,
+        total=sum(len(each.order) for each in journal.rounds),
+        calls=journal.calls,
+        tokens=journal.tokens,
+    )
+
+
+def _resumable(error: ModelUnavailableError, so_far: Progress) -> ModelUnavailableError:
+    # As the family has it: what the endpoint's own class holds beside the message helps nobody any more.
+    kind = next(
+        (kind for kind in (ModelAccessError, ModelBudgetError) if isinstance(error, kind)), ModelUnavailableError
+    )
+    kept = f"{so_far.decided} of {so_far.total} conversations are done and kept; regenerate again to go on from there"
+    return kind(f"{error}; {kept}")

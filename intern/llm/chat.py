@@ -13,8 +13,8 @@ from msgspec import Struct
 from intern.domain import Image
 from intern.errors import ModelRefusedError, ModelReplyCutError, ModelReplyError
 from intern.llm.options import LlmOptions, StructuredOutput
-from intern.llm.prompt import OutT, Prompt
-from intern.llm.schema import reply_schema
+from intern.llm.prompt import InT, OutT, Prompt
+from intern.llm.schema import Schema, narrowed, reply_schema
 from intern.llm.templates import Rendered
 from intern.llm.usage import estimated_tokens
 
@@ -80,9 +80,11 @@ class Completion(NamedTuple):
         return estimated_prompt_tokens, estimated_tokens(written)
 
 
-def chat_request(prompt: Prompt[Any, Any], rendered: Rendered, images: Sequence[Image], options: LlmOptions) -> Request:
+def chat_request(
+    prompt: Prompt[InT, Any], given: InT, rendered: Rendered, images: Sequence[Image], options: LlmOptions
+) -> Request:
     """One prompt as a request, with fields of the standard API only."""
-    schema = reply_schema(prompt.gives, bounds=options.schema_bounds)
+    schema = _schema(prompt, given, options)
     system = rendered.system
     if options.structured_output == "json_object":
         wanted = msgspec.json.encode(schema).decode()
@@ -101,6 +103,15 @@ def chat_request(prompt: Prompt[Any, Any], rendered: Rendered, images: Sequence[
     return Request(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
 
 
+def _schema(prompt: Prompt[InT, Any], given: InT, options: LlmOptions) -> Schema:
+    schema = reply_schema(prompt.gives, bounds=options.schema_bounds)
+    # In words alone an enum would only repeat what the prompt shows.
+    if prompt.offers is None or not options.schema_bounds or options.structured_output == "json_object":
+        return schema
+    offered = prompt.offers(given)
+    return narrowed(schema, {name: [_encodable(value) for value in values] for name, values in offered.items()})
+
+
 def _user_content(text: str, images: Iterable[Image]) -> str | list[dict[str, Any]]:
     parts: list[dict[str, Any]] = [
         {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{b64encode(image.data).decode()}"}}
@@ -115,10 +126,8 @@ def _output_fields(name: str, schema: dict[str, Any], output: StructuredOutput) 
         return {"response_format": {"type": "json_schema", "json_schema": wanted}}
     if output == "function_calling":
         function = {"name": name, "description": "Give the reply.", "parameters": schema}
-        return {
-            "tools": [{"type": "function", "function": function}],
-            "tool_choice": {"type": "function", "function": {"name": name}},
-        }
+        # There is one function, so "required" names it; llama.cpp passes over a choice by name.
+        return {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
     return {"response_format": {"type": "json_object"}}
 
 
@@ -149,8 +158,6 @@ def read_completion(body: bytes, *, what: str) -> Completion:
 def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
     """The reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`."""
     text = _complete_text(completion.choice, prompt.name, options, what=what)
-    if options.structured_output == "json_object":
-        text = _without_code_fence(text)
     try:
         return msgspec.json.decode(text, type=prompt.gives)
     except _BROKEN as error:
@@ -174,12 +181,16 @@ def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str
             raise ModelReplyError(f"{what}: the reply ended for an unknown reason: {excerpt(other)}")
     if choice.message.refusal:
         raise ModelRefusedError(f"{what}: the model refused: {excerpt(choice.message.refusal)}")
-    if not calling:
-        return choice.message.content or ""
     calls = [call.function for call in choice.message.tool_calls or () if call.function.name == name]
-    if not calls:
+    if calling and calls:
+        return calls[0].arguments
+    text = choice.message.content or ""
+    if options.structured_output != "json_schema":
+        text = _without_code_fence(text)
+    # Where a model has no form for calls, its server may give the arguments as plain text.
+    if calling and not text.lstrip().startswith("{"):
         raise ModelReplyError(f"{what}: the model did not call the function {name}")
-    return calls[0].arguments
+    return text
 
 
 def _without_code_fence(text: str) -> str:

@@ -21,11 +21,20 @@ import stamina
 import structlog
 
 from intern.domain import Image
-from intern.errors import ConfigError, ModelAccessError, ModelRefusedError, ModelReplyError, ModelUnavailableError
+from intern.errors import (
+    ConfigError,
+    ModelAccessError,
+    ModelPromptTooLongError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelSchemaError,
+    ModelUnavailableError,
+)
 from intern.llm.chat import Completion, chat_request, excerpt, read_completion, reply_of
 from intern.llm.limits import Limits
 from intern.llm.options import LlmOptions
 from intern.llm.prompt import InT, Model, OutT, Prompt
+from intern.llm.refusals import FormRefused, TooLong, refusal_of
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage
 from intern.observe.log import get_logger
@@ -111,16 +120,17 @@ class EndpointModel:
 
     async def ask_within(self, limits: Limits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]) -> OutT:
         """`ask` under limits of the caller's choice."""
-        request = chat_request(prompt, self._templates.render(prompt, given), images, self._options)
+        request = chat_request(prompt, given, self._templates.render(prompt, given), images, self._options)
         what = f"{prompt.name}: {_shown(self._url)}"
+        call = _Call(what, request.body, request.prompt_tokens, prompt.bounded_by)
         with structlog.contextvars.bound_contextvars(prompt=prompt.name):
             async with limits.budgeted(request.prompt_tokens + self._options.max_tokens, what=prompt.name):
-                completion = await self._with_retries(limits, request.body, what)
+                completion = await self._with_retries(limits, call)
                 spent = completion.tokens(request.prompt_tokens)
                 await self._usage.add(prompt.name, *spent)
         return reply_of(completion, prompt, self._options, what=what)
 
-    async def _with_retries(self, limits: Limits, body: bytes, what: str) -> Completion:
+    async def _with_retries(self, limits: Limits, call: _Call) -> Completion:
         attempts = stamina.retry_context(
             on=pause_before_retry,
             attempts=self._options.max_retries + 1,
@@ -131,15 +141,16 @@ class EndpointModel:
         )
         async for attempt in attempts:
             with attempt:
-                return await self._attempt(limits, body, what)
+                return await self._attempt(limits, call)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _attempt(self, limits: Limits, body: bytes, what: str) -> Completion:
+    async def _attempt(self, limits: Limits, call: _Call) -> Completion:
+        what = call.what
         async with limits.attempt():
             started = anyio.current_time()
             try:
                 with anyio.fail_after(self._options.timeout_seconds):
-                    answer = await self._exchange(body, what)
+                    answer = await self._exchange(call.body, what)
             except (TimeoutError, httpx.TimeoutException) as error:
                 limit = f"{self._options.timeout_seconds:g} s ({self._section}.timeout_seconds)"
                 raise EndpointUnavailableError(f"{what} did not answer within {limit}") from error
@@ -148,7 +159,7 @@ class EndpointModel:
             except httpx.RequestError as error:
                 reason = self._scrubbed(str(error)) or type(error).__name__
                 raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
-        self._judge(answer, what)
+        self._judge(answer, call)
         completion = read_completion(answer.body, what=what)
         _log.debug("model_replied", model=self._options.model, seconds=round(anyio.current_time() - started, 3))
         return completion
@@ -181,12 +192,12 @@ class EndpointModel:
                 raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
             return _Answer(response.status_code, response.headers.get("Retry-After"), bytes(read))
 
-    def _judge(self, answer: _Answer, what: str) -> None:
+    def _judge(self, answer: _Answer, call: _Call) -> None:
         """Return if the endpoint answered, else raise what its status code says."""
         status = answer.status
         if status == HTTPStatus.OK:
             return
-        says = f"{what} answered {status}"
+        says = f"{call.what} answered {status}"
         if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             quoted = self._quoted(answer)
             raise EndpointUnavailableError(says + quoted, retry_after(answer.retry_after, datetime.now(UTC)))
@@ -199,12 +210,28 @@ class EndpointModel:
         if status == HTTPStatus.NOT_FOUND:
             raise ModelAccessError(f"{says}: check {self._section}.model and {self._section}.base_url{quoted}")
         if status in _OF_ONE_REQUEST:
-            hint = f"if it does not know the response format, set {self._section}.structured_output"
-            too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            raise ModelRefusedError(says + quoted + ("" if too_large else f"; {hint}"))
+            raise self._refusal(answer, call, says + quoted)
         if status < HTTPStatus.BAD_REQUEST:
             raise ModelAccessError(f"{says} instead of a reply: check {self._section}.base_url")
         raise ModelAccessError(says + quoted)
+
+    def _refusal(self, answer: _Answer, call: _Call, says: str) -> ModelRefusedError:
+        refusal = refusal_of(answer.body)
+        match refusal:
+            case TooLong(tokens, room):
+                counted = f"{tokens} tokens" if tokens else f"about {call.prompt_tokens} tokens"
+                fits = f", and the model takes {room}" if room else ""
+                # Some endpoints count the longest reply in.
+                lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
+                return ModelPromptTooLongError(
+                    f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
+                )
+            case FormRefused():
+                hint = f"set {self._section}.schema_bounds = false, or another {self._section}.structured_output"
+                return ModelSchemaError(f"{says}; if it cannot take the form of the reply, {hint}")
+            case None:
+                hint = f"; if it does not know the response format, set {self._section}.structured_output"
+                return ModelRefusedError(says + ("" if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else hint))
 
     def _quoted(self, answer: _Answer) -> str:
         said = self._scrubbed(answer.body.decode("utf-8", "replace"))
@@ -213,6 +240,15 @@ class EndpointModel:
     def _scrubbed(self, text: str) -> str:
         """The beginning of a stranger's text, without our key."""
         return excerpt(text.replace(self._key, "[secret]") if self._key else text)
+
+
+class _Call(NamedTuple):
+    what: str
+    """Prompt and endpoint, for errors."""
+    body: bytes
+    prompt_tokens: int
+    """Estimated."""
+    bounded_by: tuple[str, ...]
 
 
 class _Answer(NamedTuple):

@@ -28,7 +28,8 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The longest reply; models that think aloud need room for that, too."""
     structured_output: StructuredOutput = "json_schema"
     schema_bounds: bool = False
-    """Send bounds like `maxLength` with the schema. They hold on decoding anyway; some endpoints refuse them."""
+    """Send bounds like `maxLength`, and ids that were shown as enums, with the schema. They hold on decoding anyway;
+    some endpoints refuse them."""
     images: bool = False
     """The model can look at pictures; otherwise they are left out."""
     max_in_flight: Annotated[int, Meta(ge=1)] = 8

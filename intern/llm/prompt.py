@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from intern.domain import Image
+
+Choices = Mapping[str, Sequence[str]]
+"""The values that a text may take, by the name of its field; for a list of texts, those of its items."""
 
 InT = TypeVar("InT")
 OutT = TypeVar("OutT")
@@ -21,6 +24,11 @@ class Prompt(Generic[InT, OutT]):
     """A msgspec Struct; its fields are the template's variables."""
     gives: type[OutT]
     """A msgspec Struct; the reply's JSON schema is made from it."""
+    offers: Callable[[InT], Choices] | None = None
+    """The values that fields of the reply may take for this input, such as ids that were shown. A schema may say so;
+    whoever reads the reply must not rely on it."""
+    bounded_by: tuple[str, ...] = ()
+    """The settings that bound what is put into it, for an error that tells of a prompt too long."""
 
 
 class Model(Protocol):

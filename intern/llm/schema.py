@@ -7,10 +7,12 @@ type that holds itself, which keeps its `$defs`. Decoding stays the judge: a sch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
+
+from intern.llm.prompt import Choices
 
 _BOUNDS = frozenset(
     {
@@ -24,11 +26,73 @@ _LEFT_OUT = frozenset({"title", "default", "discriminator"})
 _PREFIX = "#/$defs/"
 _REFERENCE = re.compile(r'"\$ref":"#/\$defs/([^"]+)"')
 
+# A longer enum costs more tokens, or more of a grammar, than it is worth.
+_MOST_CHOICES = 50
+_MOST_CHOICE_CHARS = 4000
+
 Schema = dict[str, Any]
 
 
 def reply_schema(gives: type, *, bounds: bool) -> Schema:
-    """The strict schema of `gives`, a Struct; without `bounds`, lengths, patterns and ranges are left to decoding."""
+    """The strict schema of `gives`, a Struct; without `bounds`, lengths, patterns and ranges are left to decoding.
+
+    It is shared: nobody may change it.
+    """
+    if (gives, bounds) not in _MADE:
+        _MADE[gives, bounds] = _made(gives, bounds=bounds)
+    return _MADE[gives, bounds]
+
+
+def narrowed(schema: Schema, choices: Choices) -> Schema:
+    """A copy of `schema` that offers `choices` as enums, wherever a field has such a name.
+
+    A field for which there is nothing to choose, or more than fits into an enum, is left as it is.
+    """
+    short = {name: offered for name, values in choices.items() if (offered := _offered(values))}
+    return cast("Schema", _narrowed(schema, short)) if short else schema
+
+
+def _offered(values: Sequence[str]) -> list[str]:
+    offered = list(dict.fromkeys(values))
+    fits = len(offered) <= _MOST_CHOICES and sum(map(len, offered)) <= _MOST_CHOICE_CHARS
+    return offered if fits else []
+
+
+def _narrowed(part: Any, choices: dict[str, list[str]]) -> Any:
+    if isinstance(part, list):
+        return [_narrowed(inner, choices) for inner in cast("Sequence[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    copy: Schema = {key: _narrowed(value, choices) for key, value in cast("Schema", part).items()}
+    fields = copy.get("properties")
+    if isinstance(fields, dict):
+        named = cast("Schema", fields)
+        copy["properties"] = {
+            name: _one_of(field, choices[name]) if name in choices else field for name, field in named.items()
+        }
+    return copy
+
+
+def _one_of(field: Schema, values: list[str]) -> Schema:
+    """A text that is one of `values`, or a list of such; anything else stays."""
+    match field:
+        case {"type": "string"}:
+            kept = {key: value for key, value in field.items() if key == "description"}
+            return {**kept, "type": "string", "enum": values}
+        case {"type": "array", "items": {"type": "string"}}:
+            narrow: Schema = {**field, "items": {"type": "string", "enum": values}}
+            if "maxItems" in narrow:
+                narrow["maxItems"] = min(narrow["maxItems"], len(values))
+            return narrow
+        case _:
+            return field
+
+
+# Every call needs one, and there are as many as prompts.
+_MADE: dict[tuple[type, bool], Schema] = {}
+
+
+def _made(gives: type, *, bounds: bool) -> Schema:
     made = msgspec.json.schema(gives)
     defs: dict[str, Schema] = made.pop("$defs", {})
     circular = {name for name in defs if name in set(_reachable(name, defs))}

@@ -7,7 +7,7 @@ prompt's input and the operator's constants. What a variable holds is put in as 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -67,9 +67,39 @@ class Templates:
     def check(self, prompts: Iterable[Prompt[Any, Any]]) -> None:
         """Find at start-up what can be found without input: missing templates, bad syntax, unknown variables."""
         for prompt in prompts:
-            template = self._template(prompt.name)
-            known = self._constants.keys() | {field.name for field in msgspec.structs.fields(prompt.takes)}
-            self._check_variables(template, known)
+            if faults := self.faults(prompt):
+                raise ConfigError(faults[0])
+
+    def faults(self, prompt: Prompt[Any, Any]) -> tuple[str, ...]:
+        """All that `check` looks for in one template, each with its file and, where it has one, its line."""
+        known = self._constants.keys() | {field.name for field in msgspec.structs.fields(prompt.takes)}
+        try:
+            return tuple(self._faults(self._template(prompt.name), known))
+        except ConfigError as error:
+            return (str(error),)
+
+    def variables(self, prompt: Prompt[Any, Any]) -> frozenset[str]:
+        """What a template and the parts that it includes ask for. Raises `ConfigError` where one is broken."""
+        found: set[str] = set()
+        for name in (prompt.name + _SUFFIX, *self.parts(prompt)):
+            found |= meta.find_undeclared_variables(self._parsed(self._loaded(name)))
+        return frozenset(found)
+
+    def parts(self, prompt: Prompt[Any, Any]) -> frozenset[str]:
+        """The files that a template includes. Raises `ConfigError` where one is broken."""
+        found: set[str] = set()
+        waiting = [prompt.name + _SUFFIX]
+        while waiting:
+            parsed = self._parsed(self._loaded(waiting.pop()))
+            new = set(filter(None, meta.find_referenced_templates(parsed))) - found
+            found |= new
+            waiting += new
+        return frozenset(found)
+
+    def file(self, prompt: Prompt[Any, Any]) -> str:
+        """Where a prompt's template lies; empty where there is none. Raises `ConfigError` where it is unreadable."""
+        found = self._read(prompt.name + _SUFFIX)
+        return found[1] if found else ""
 
     def render(self, prompt: Prompt[InT, OutT], given: InT) -> Rendered:
         """Both blocks, without blank space around them. Raises `ConfigError`, naming file and line."""
@@ -81,6 +111,12 @@ class Templates:
         except _MISTAKES as error:
             raise ConfigError(f"{_place(error, template)}: {_first_line(error)}") from error
         return Rendered(system, user)
+
+    def source(self, prompt: Prompt[Any, Any]) -> str:
+        """The text of a prompt's template. Raises `ConfigError` where there is none."""
+        self._template(prompt.name)
+        found = self._read(prompt.name + _SUFFIX)
+        return found[0] if found else ""
 
     def _read(self, file_name: str) -> tuple[str, str, None] | None:
         """A template's text and path, from the first folder that has it. Jinja asks for names that templates chose."""
@@ -96,29 +132,32 @@ class Templates:
         return None
 
     def _template(self, name: str) -> jinja2.Template:
+        template = self._loaded(name + _SUFFIX)
+        if missing := [block for block in _BLOCKS if block not in template.blocks]:
+            raise ConfigError(f"{template.filename}: the block {missing[0]!r} is missing ({{% block {missing[0]} %}})")
+        return template
+
+    def _loaded(self, file_name: str) -> jinja2.Template:
         try:
-            template = self._jinja.get_template(name + _SUFFIX)
+            return self._jinja.get_template(file_name)
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"{error.filename}, line {error.lineno}: {error.message}") from error
         except jinja2.TemplateNotFound as error:
             places = ", ".join(map(str, self._folders)) or "any folder"
             raise ConfigError(f"there is no template {error.name} in {places}") from error
-        if missing := [block for block in _BLOCKS if block not in template.blocks]:
-            raise ConfigError(f"{template.filename}: the block {missing[0]!r} is missing ({{% block {missing[0]} %}})")
-        return template
 
-    def _check_variables(self, template: jinja2.Template, known: set[str]) -> None:
+    def _faults(self, template: jinja2.Template, known: set[str]) -> Iterator[str]:
         parsed = self._parsed(template)
         for node in parsed.body:
             if not isinstance(node, nodes.Block) and not _is_blank(node):
-                raise ConfigError(
+                yield (
                     f"{template.filename}, line {node.lineno}: this stands outside of the blocks 'system' and 'user', "
                     "so no model would see it"
                 )
         unknown = meta.find_undeclared_variables(parsed) - known
         for node in parsed.find_all(nodes.Name):
             if node.name in unknown and node.ctx == "load":
-                raise ConfigError(
+                yield (
                     f"{template.filename}, line {node.lineno}: there is no variable {node.name!r} here; "
                     f"there are {', '.join(sorted(known))}"
                 )

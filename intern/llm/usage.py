@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, date
+from datetime import UTC, date, datetime, timedelta
 from math import ceil
 from typing import Protocol
 
@@ -16,6 +16,9 @@ from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
+
+# A commit waits for the disk, and a question makes four calls: each would wait. A kill costs the count of so much.
+_STORED_EVERY = timedelta(seconds=5)
 
 
 def estimated_tokens(text: str) -> int:
@@ -82,6 +85,8 @@ class Usage:
         self._spent: Counter[date] = Counter()
         self._stored: Counter[date] = Counter()
         self._earlier: dict[date, int] = {}
+        self._owed: dict[tuple[date, str], Meter] = {}
+        self._stored_at: datetime | None = None
 
     def today(self) -> date:
         """The UTC day that budgets and counts go by."""
@@ -93,20 +98,31 @@ class Usage:
         return Meter(counted.calls, counted.prompt_tokens, counted.completion_tokens)
 
     async def add(self, prompt: str, prompt_tokens: int, completion_tokens: int) -> None:
-        """Count one call, in the meters around it, in memory, and in the store."""
+        """Count one call, in the meters around it and in memory; the store hears of it within seconds of calls."""
         day = self.today()
-        tokens = prompt_tokens + completion_tokens
-        self._counts.setdefault((day, prompt), Meter()).add(prompt_tokens, completion_tokens)
-        self._spent[day] += tokens
-        for meter in _meters.get():
+        for meter in (
+            self._counts.setdefault((day, prompt), Meter()),
+            self._owed.setdefault((day, prompt), Meter()),
+            *_meters.get(),
+        ):
             meter.add(prompt_tokens, completion_tokens)
+        self._spent[day] += prompt_tokens + completion_tokens
+        now = self._clock.now()
+        if self._stored_at is None or not timedelta(0) <= now - self._stored_at < _STORED_EVERY:
+            self._stored_at = now
+            await self.keep()
+
+    async def keep(self) -> None:
+        """Store what the store has not heard of yet."""
+        owed, self._owed = self._owed, {}
         if self._store is None:
             return
-        try:
-            await self._store.add(day, prompt, 1, prompt_tokens, completion_tokens)
-            self._stored[day] += tokens
-        except KnowledgeError as error:
-            _log.warning("usage_not_stored", prompt=prompt, error=str(error))
+        for (day, prompt), meter in owed.items():
+            try:
+                await self._store.add(day, prompt, meter.calls, meter.prompt_tokens, meter.completion_tokens)
+                self._stored[day] += meter.tokens
+            except KnowledgeError as error:
+                _log.warning("usage_not_stored", prompt=prompt, error=str(error))
 
     async def spent(self, day: date) -> int:
         """All tokens of a day, those of earlier processes included; rather too many than too few."""

@@ -18,14 +18,15 @@ class Masked(Struct, frozen=True):
     kinds: dict[str, int]
 
 
-def mask_secrets(text: str) -> Masked:
+def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Masked:
     """Replace keys, tokens, seed phrases and card numbers by `[masked <kind>]`; all else stays as it is.
 
     Seed phrases are known only where the text announces them; card numbers by issuer, length and check digit, so that
-    Discord's ids are not taken for them. Masking a masked text changes nothing.
+    Discord's ids are not taken for them. E-mail addresses only go with `emails`, and nothing else without `secrets`.
+    Masking a masked text changes nothing.
     """
     kinds: Counter[str] = Counter()
-    for kind, pattern, is_secret in _RULES:
+    for kind, pattern, is_secret in (*(_RULES if secrets else ()), *(_EMAILS if emails else ())):
 
         def mask(match: _Match, kind: str = kind, is_secret: Callable[[str], bool] = is_secret) -> str:
             secret = match["secret"]
@@ -71,8 +72,20 @@ _CARD = (
     r"|3[47]\d\d[ -]?\d{6}[ -]?\d{5}|3[068]\d\d[ -]?\d{6}[ -]?\d{4}"
 )
 
+_Rules = tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]
+
+# Not `git@github.com:owner/repo`, which names a repository, nor what a package manager writes (`left-pad@1.3.0`).
+# A local part is looked for only where one begins, or each of a hundred thousand letters would begin a search.
+_EMAILS: _Rules = (
+    (
+        "email",
+        re.compile(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])"),
+        _always,
+    ),
+)
+
 # Earlier rules see the text first: what a name gives away goes before what only looks like a key.
-_RULES: tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...] = tuple(
+_RULES: _Rules = tuple(
     (kind, re.compile(pattern), is_secret)
     for kind, pattern, is_secret in (
         (

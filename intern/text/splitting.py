@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import groupby
 
 from msgspec import Struct
 
-_SMALLEST_LIMIT = 64  # room for the longest fence that we recognise, twice, and some code between
-# A fence with a long info string is not taken for one: it could not be reopened within the limit.
-_OPENING = re.compile(r"[ \t]{0,12}(`{3,8})([\w+#.-]{0,20})[ \t]*")
+_SMALLEST_LIMIT = 64  # room for a fence with the longest language that we reopen, and some code in it
+_LONGEST_LANGUAGE = 20
+_MOST_TICKS = 8  # of a span of code that we close and reopen
+# A fence as Discord's clients read it: it opens wherever three ticks stand, and ends at the next three, whatever stands
+# around them. An empty one counts too, though clients do not agree on it.
+_FENCE = re.compile(r"```(?:[\w+#.-]*\n+|(?:(?P<language>[\w+#.-]+)\n)?\n*(?P<code>[^\n][\s\S]*?)\n*)```", re.ASCII)
+_SPAN = re.compile(r"(?P<ticks>`+)(?P<said>[\s\S]*?[^`])(?P=ticks)(?!`)")
+# In their order of reading: an escaped tick opens nothing, and neither do ticks in a span of code.
+_TOKENS = re.compile(rf"\\[^0-9A-Za-z\s]|(?P<fence>{_FENCE.pattern})|(?P<span>{_SPAN.pattern})|(?P<lone>`+)", re.ASCII)
+# Somebody meant to close it: a model that was cut short. Clients show the ticks; we close it.
+_OPENING = re.compile(r"^[ \t]*```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>[\s\S]*)\Z", re.ASCII | re.MULTILINE)
 _WORD = re.compile(r"(\s*)(\S+)")
 
 
@@ -52,51 +60,62 @@ def _packed(blocks: Iterable[_Block], limit: int, cut: Callable[[str, int], list
 
 def _blocks(text: str) -> Iterator[_Block]:
     """Paragraphs and code fences, in order."""
-    gap = ""
-    for kind, lines in groupby(_marked(text), key=lambda marked: marked[0]):
-        block = "\n".join(line for _, line in lines)
-        if kind == "blank":
-            gap += block + "\n"
+    gap, at = "", 0
+    for start, end in _kept_whole(text):
+        gap = yield from _paragraphs(text[at:start], gap)
+        yield _Block(gap, text[start:end])
+        gap, at = "", end
+    yield from _paragraphs(text[at:], gap)
+
+
+def _kept_whole(text: str) -> Iterator[tuple[int, int]]:
+    """Where each fence begins and ends, and each span of code with ticks that would open one elsewhere."""
+    for token in _TOKENS.finditer(text):
+        if token["lone"] and (opening := _OPENING.match(text, text.rfind("\n", 0, token.start()) + 1)):
+            yield opening.span()
+            return
+        if token["fence"] or "```" in (token["span"] or ""):
+            yield token.span()
+
+
+def _paragraphs(text: str, gap: str) -> Generator[_Block, None, str]:
+    """The paragraphs of what stands between fences, and the white space that is left behind the last."""
+    lines = text.split("\n")
+    left = len(lines)
+    for is_blank, group in groupby(lines, key=lambda line: not line.strip()):
+        held = list(group)
+        left -= len(held)
+        block, ending = "\n".join(held), "\n" if left else ""
+        if is_blank:
+            gap += block + ending
         else:
             yield _Block(gap, block)
-            gap = "\n"
-
-
-def _marked(text: str) -> Iterator[tuple[str, str]]:
-    """Each line with a mark that tells blank lines, paragraphs' lines and each fence's lines apart."""
-    closing: re.Pattern[str] | None = None
-    fences = 0
-    for line in text.split("\n"):
-        if closing is not None:
-            yield f"fence {fences}", line
-            if closing.fullmatch(line):
-                closing = None
-        elif opening := _OPENING.fullmatch(line):
-            fences += 1
-            closing = re.compile(rf"[ \t]*`{{{len(opening[1])},}}[ \t]*")
-            yield f"fence {fences}", line
-        else:
-            yield ("text" if line.strip() else "blank"), line
+            gap = ending
+    return gap
 
 
 def _cut_block(block: str, limit: int) -> list[str]:
-    lines = block.split("\n")
-    if opening := _OPENING.fullmatch(lines[0]):
-        return _cut_fence(opening[1], opening[2], lines[1:], limit)
-    return _packed((_Block("\n", line) for line in lines), limit, _cut_line)
+    if fence := _FENCE.fullmatch(block) or _OPENING.match(block):
+        return _cut_fence(fence["language"] or "", fence["code"] or "", limit)
+    if "```" in block and (span := _SPAN.fullmatch(block)) and len(span["ticks"]) <= _MOST_TICKS:
+        ticks = span["ticks"]
+        pieces = _cut_line(span["said"], limit - 2 * len(f"{ticks} "))
+        return [f"{ticks} {piece} {ticks}" for piece in pieces]
+    return _packed((_Block("\n", line) for line in block.split("\n")), limit, _cut_line)
 
 
 def _cut_line(line: str, limit: int) -> list[str]:
     return _packed((_Block(word[1], word[2]) for word in _WORD.finditer(line)), limit, _sliced)
 
 
-def _cut_fence(ticks: str, language: str, code: list[str], limit: int) -> list[str]:
+def _cut_fence(language: str, code: str, limit: int) -> list[str]:
     """The code's lines in fences of their own. White space counts in code, so over-long lines are cut anywhere."""
-    if code and set(code[-1].strip()) == {"`"} and len(code[-1].strip()) >= len(ticks):
-        code = code[:-1]
-    room = limit - len(f"{ticks}{language}\n\n{ticks}")
-    pieces = _packed((_Block("\n", line) for line in code), room, _sliced)
-    return [f"{ticks}{language}\n{piece}\n{ticks}" for piece in pieces]
+    if len(language) > _LONGEST_LANGUAGE:  # it could not be reopened within the limit
+        language, code = "", f"{language}\n{code}"
+    room = limit - len(f"```{language}\n\n```")
+    pieces = _packed((_Block("\n", line) for line in code.split("\n")), room, _sliced)
+    # Clients take the ticks that close an empty fence for its content.
+    return [f"```{language}\n{piece}\n```" for piece in pieces if piece.strip("\n")]
 
 
 def _sliced(text: str, limit: int) -> list[str]:

@@ -41,6 +41,16 @@ def words(text: str) -> list[str]:
     return [stem for _, stem in _pairs(text)]
 
 
+def plain_words(text: str) -> list[str]:
+    """The words of a text as they stand, in order: neither stemmed nor left out."""
+    return _WORD.findall(text)
+
+
+def unspaced_runs(word: str) -> list[str]:
+    """The parts of a word in scripts that are written without spaces."""
+    return [] if word.isascii() else _UNSPACED.findall(word)
+
+
 def key_terms(text: str, n: int) -> list[str]:
     """The at most `n` words that a text is most about, as it writes them (casefolded), one form of each stem.
 
@@ -78,17 +88,18 @@ class Rarity:
 
     def covered(self, query: Iterable[str], text: Collection[str]) -> float:
         """The share (0 to 1) of the query's weight that stands in the text."""
-        wanted = set(query)
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
-        total = sum(self.weight(word) for word in sorted(wanted))
-        return sum(self.weight(word) for word in sorted(wanted & set(text))) / total if total else 0.0
+        weights = {word: self.weight(word) for word in sorted(set(query))}
+        held = set(text)
+        total = sum(weights.values())
+        return sum(weight for word, weight in weights.items() if word in held) / total if total else 0.0
 
 
 def _pairs(text: str) -> Iterable[tuple[str, str]]:
     for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
         if word in STOP_WORDS:
             continue
-        if _UNSPACED.search(word):
+        if not word.isascii() and _UNSPACED.search(word):
             yield from ((part, part) for part in _unspaced(word))
         else:
             yield word, _stem(word)

@@ -12,9 +12,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.backfill import AT_ONCE, Pages, backfill
 from intern.actors.listener import listener
+from intern.actors.pauses import Pauses
+from intern.conversations.approving import Approvals
 from intern.conversations.attendance import Attendance
 from intern.discord.sandbox import Sandbox
 from intern.domain import (
+    Approval,
     ChannelId,
     ChannelRead,
     ChannelSeen,
@@ -27,7 +30,13 @@ from intern.domain import (
     MessageRead,
     Page,
 )
-from intern.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.errors import (
+    DiscordError,
+    DiscordNotFoundError,
+    DiscordRefusedError,
+    DiscordUnauthorizedError,
+    DiscordUnavailableError,
+)
 from intern.knowledge.marks import Marks
 from tests.fakes import HandClock
 
@@ -51,12 +60,13 @@ class Desk:
 
     @asynccontextmanager
     async def open(
-        self, *, size: int = 1000, pages: Pages | None = None
+        self, *, size: int = 1000, pages: Pages | None = None, pauses: Pauses = at_once
     ) -> AsyncGenerator[MemoryObjectReceiveStream[Heard]]:
         events, heard = create_memory_object_stream[Heard](size)
         behind, nudged = create_memory_object_stream[FellBehind](1)
         interactions, asked = create_memory_object_stream[Interaction](1)
-        with fail_after(5), heard, asked:
+        approved, reviewed = create_memory_object_stream[Approval](1)
+        with fail_after(5), heard, asked, reviewed:
             async with create_task_group() as tg:
                 tg.start_soon(
                     partial(
@@ -65,10 +75,21 @@ class Desk:
                         events.clone(),
                         attendance=self.attendance,
                         pages=pages or self.sandbox,
-                        pauses=at_once,
+                        pauses=pauses,
                     )
                 )
-                tg.start_soon(partial(listener, self.sandbox, events, interactions, behind, attendance=self.attendance))
+                tg.start_soon(
+                    partial(
+                        listener,
+                        self.sandbox,
+                        events,
+                        interactions,
+                        behind,
+                        approved,
+                        attendance=self.attendance,
+                        approvals=Approvals(clock=HandClock()),
+                    )
+                )
                 await wait_all_tasks_blocked()
                 yield heard
                 tg.cancel_scope.cancel()
@@ -111,16 +132,17 @@ class Gated:
 
 
 class Refusing:
-    """Refuses one channel; lists archived threads at the third asking."""
+    """Does not give one channel's pages; lists archived threads at the third asking."""
 
-    def __init__(self, pages: Pages, refused: ChannelId) -> None:
+    def __init__(self, pages: Pages, refused: ChannelId, *errors: DiscordError) -> None:
         self._pages = pages
         self._refused = refused
+        self._errors = list(errors)
         self._asked: Counter[ChannelId] = Counter()
 
     async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
-        if channel_id == self._refused:
-            raise DiscordRefusedError("unknown channel")
+        if channel_id == self._refused and self._errors:
+            raise self._errors.pop(0)
         return await self._pages.page(channel_id, after, limit)
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
@@ -164,16 +186,52 @@ async def test_a_page_that_fails_is_asked_for_again() -> None:
         assert texts(await taken(heard)) == ["line"]
 
 
-async def test_a_channel_that_is_refused_is_given_up_and_the_others_are_read() -> None:
+async def test_a_channel_that_is_gone_is_given_up_and_the_others_are_read() -> None:
     desk = Desk()
     elsewhere = desk.sandbox.add_channel("elsewhere")
-    desk.sandbox.say("alice", "refused")
+    desk.sandbox.say("alice", "gone")
     desk.sandbox.say("alice", "read", channel_id=elsewhere)
-    async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general)) as heard:
+    gone = DiscordNotFoundError("unknown channel")
+    async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general, gone)) as heard:
         assert texts(await taken(heard)) == ["read"]
         assert desk.attendance.behind() == ()
         desk.sandbox.say("alice", "live")
         assert texts(await taken(heard)) == ["live"]
+
+
+@pytest.mark.parametrize("error", [DiscordRefusedError("missing access"), DiscordUnauthorizedError("whose token?")])
+async def test_a_page_that_is_refused_for_a_while_is_not_counted_as_read(error: DiscordError) -> None:
+    desk = Desk()
+    elsewhere = desk.sandbox.add_channel("elsewhere")
+    desk.sandbox.say("maya", "taught meanwhile")
+    desk.sandbox.say("alice", "read", channel_id=elsewhere)
+    async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general, *[error] * 20)) as heard:
+        assert sorted(texts(await taken(heard))) == ["read", "taught meanwhile"]
+        assert desk.attendance.behind() == ()
+
+
+async def test_a_channel_that_is_refused_holds_up_no_other_and_its_mark_stays() -> None:
+    desk = Desk()
+    elsewhere = desk.sandbox.add_channel("elsewhere")
+    desk.sandbox.say("alice", "refused")
+    desk.sandbox.say("alice", "read", channel_id=elsewhere)
+    refused = Refusing(desk.sandbox, desk.sandbox.general, *[DiscordRefusedError("missing access")] * 9)
+    async with desk.open(pages=refused, pauses=partial(repeat, 1e9)) as heard:
+        assert texts(await taken(heard)) == ["read"]
+        assert desk.attendance.behind() == (desk.sandbox.general,)
+        assert int(desk.attendance.mark(desk.sandbox.general, desk.sandbox.guild_id)) <= int(desk.sandbox.general)
+
+
+async def test_a_channel_that_stays_refused_longer_than_patience_lasts_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("intern.actors.backfill.PATIENCE_SECONDS", 0.5)
+    desk = Desk()
+    desk.sandbox.say("alice", "refused")
+    refused = Refusing(desk.sandbox, desk.sandbox.general, *[DiscordRefusedError("missing access")] * 9)
+    async with desk.open(pages=refused, pauses=partial(repeat, 0.1)) as heard:
+        assert await heard.receive() == ChannelRead(channel_id=desk.sandbox.general)
+        assert desk.attendance.behind() == ()
 
 
 async def test_backfill_waits_for_room_and_what_was_not_taken_stays_unsettled() -> None:

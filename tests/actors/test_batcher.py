@@ -118,12 +118,20 @@ async def test_changes_to_messages_that_were_sent_before_are_handed_on_after_the
     assert settles.ids == [], "whoever ends the batch settles it"
 
 
-async def test_a_deletion_is_parted_into_what_is_held_and_what_is_not() -> None:
+async def test_a_deletion_settles_what_is_held_and_is_told_whole_for_others_may_have_read_it() -> None:
     settles = Settled()
     held, sent_before = LINES[:2]
     sent = await batched(created(held), deleted(sent_before, held), settles=settles)
-    assert sent == [deleted(sent_before)]
+    assert sent == [deleted(sent_before, held)]
     assert settles.ids == [held.id]
+
+
+async def test_an_edit_changes_what_is_held_and_is_told_for_others_may_have_read_it() -> None:
+    held = LINES[0]
+    edit = MessageEdited(message=message("better", n=0))
+    sent = await batched(created(held), edit)
+    assert sent[0] == edit
+    assert texts(sent[1:]) == [["better"]]
 
 
 async def test_what_was_read_from_history_is_sent_when_its_channel_is_read() -> None:

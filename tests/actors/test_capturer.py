@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
@@ -9,7 +9,16 @@ from msgspec.structs import replace
 
 from intern.actors.capturer import capturer
 from intern.actors.witness import Witness
-from intern.domain import Archived, Capture, CapturedPair, CaptureRequest, ChannelId, MessageId
+from intern.domain import (
+    Archived,
+    Capture,
+    CapturedPair,
+    CapturePending,
+    CaptureRequest,
+    ChannelId,
+    ConversationId,
+    MessageId,
+)
 from intern.errors import KnowledgeError
 from tests.samples import author, capture_request, message, pair
 
@@ -46,99 +55,168 @@ class Settled:
         self.ids += [f"{channel_id}:{each}" for each in message_ids]
 
 
+class Pictures:
+    """Knows what all images show, but for those of some conversations."""
+
+    def __init__(self, *unseen: str) -> None:
+        self._unseen = unseen
+
+    async def known(self, request: CaptureRequest, /) -> Mapping[MessageId, Sequence[str]] | None:
+        return None if request.conversation_id in self._unseen else {}
+
+
+class Pending:
+    """What waits, in order."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.held: list[CaptureRequest] = []
+        self._error = error
+
+    async def add(self, request: CaptureRequest, /) -> None:
+        if self._error:
+            raise self._error
+        self.held.append(request)
+
+    async def join(self, request: CaptureRequest, /) -> bool:
+        if request.conversation_id not in {each.conversation_id for each in self.held}:
+            return False
+        self.held.append(request)
+        return True
+
+
+class Desk:
+    """The capturer at work on its streams, and all that it is given."""
+
+    def __init__(self, keeper: Keeper | None = None, *, unseen: Sequence[str] = (), room: int = 10) -> None:
+        self.requests, self._inbox = create_memory_object_stream[CaptureRequest](room)
+        self._archived, self.nudged = create_memory_object_stream[Archived](1)
+        self._waiting, self.nudged_to_look = create_memory_object_stream[CapturePending](1)
+        self.keeper, self.settled, self.pending = keeper or Keeper(), Settled(), Pending()
+        self._pictures = Pictures(*unseen)
+
+    async def run(self) -> None:
+        await capturer(
+            self._inbox,
+            self._archived,
+            self._waiting,
+            keeper=self.keeper,
+            pictures=self._pictures,
+            pending=self.pending,
+            settles=self.settled,
+            witness=Witness(),
+        )
+
+    async def take(self, *requests: CaptureRequest) -> None:
+        """All of these, to the end."""
+        for each in requests:
+            self.requests.send_nowait(each)
+        self.requests.close()
+        await self.run()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.requests, self.nudged, self.nudged_to_look):
+            stream.close()
+
+
 def request(question: str) -> CaptureRequest:
     return capture_request(message(question, n=1), message("So.", n=2, by=author("mira", "team_member")))
 
 
-async def test_captures_are_kept_in_order_and_the_nudge_stream_closes_at_the_end() -> None:
-    requests, inbox = create_memory_object_stream[CaptureRequest](10)
-    archived, nudged = create_memory_object_stream[Archived](1)
-    keeper = Keeper()
-    with fail_after(5), requests, nudged:
-        for question in "abc":
-            requests.send_nowait(request(question))
-        requests.close()
-        await capturer(inbox, archived, keeper=keeper, settles=Settled(), witness=Witness())
+async def test_captures_are_kept_in_order_and_the_nudge_streams_close_at_the_end() -> None:
+    with fail_after(5), Desk() as desk:
+        await desk.take(*map(request, "abc"))
 
-        assert keeper.kept == ["a", "b", "c"]
-        assert [each async for each in nudged] == [Archived()]
+        assert desk.keeper.kept == ["a", "b", "c"]
+        assert [each async for each in desk.nudged] == [Archived()]
+        assert [each async for each in desk.nudged_to_look] == []
 
 
 async def test_a_classifier_that_stalls_never_holds_up_the_archive() -> None:
-    requests, inbox = create_memory_object_stream[CaptureRequest](10)
-    archived, nudged = create_memory_object_stream[Archived](1)
-    keeper = Keeper()
-    with fail_after(5), requests, nudged:
+    with fail_after(5), Desk() as desk:
         async with create_task_group() as tg:
-            tg.start_soon(partial(capturer, inbox, archived, keeper=keeper, settles=Settled(), witness=Witness()))
+            tg.start_soon(desk.run)
             for question in "abcdef":
-                requests.send_nowait(request(question))
+                desk.requests.send_nowait(request(question))
             await wait_all_tasks_blocked()
-            assert keeper.kept == list("abcdef")
+            assert desk.keeper.kept == list("abcdef")
             tg.cancel_scope.cancel()
 
 
 async def test_what_the_archive_holds_already_nudges_nobody() -> None:
-    requests, inbox = create_memory_object_stream[CaptureRequest](10)
-    archived, nudged = create_memory_object_stream[Archived](1)
-    with fail_after(5), requests, nudged:
-        requests.send_nowait(request("known"))
-        requests.close()
-        await capturer(inbox, archived, keeper=Keeper(known="known"), settles=Settled(), witness=Witness())
+    with fail_after(5), Desk(Keeper(known="known")) as desk:
+        await desk.take(request("known"))
 
-        assert [each async for each in nudged] == []
+        assert [each async for each in desk.nudged] == []
 
 
 async def test_a_batch_is_settled_once_its_last_capture_is_kept_or_was_known() -> None:
-    requests, inbox = create_memory_object_stream[CaptureRequest](10)
-    archived, nudged = create_memory_object_stream[Archived](1)
-    gate, settled = Event(), Settled()
-    keeper = Keeper(known="known", gate=gate)
-    with fail_after(5), requests, nudged:
+    gate = Event()
+    with fail_after(5), Desk(Keeper(known="known", gate=gate)) as desk:
         async with create_task_group() as tg:
-            tg.start_soon(partial(capturer, inbox, archived, keeper=keeper, settles=settled, witness=Witness()))
-            requests.send_nowait(request("a"))
-            requests.send_nowait(replace(request("b"), settles=(MessageId("2"), MessageId("3"))))
-            requests.send_nowait(replace(request("known"), settles=(MessageId("4"),)))
+            tg.start_soon(desk.run)
+            desk.requests.send_nowait(request("a"))
+            desk.requests.send_nowait(replace(request("b"), settles=(MessageId("2"), MessageId("3"))))
+            desk.requests.send_nowait(replace(request("known"), settles=(MessageId("4"),)))
             await wait_all_tasks_blocked()
-            assert settled.ids == []
+            assert desk.settled.ids == []
             gate.set()
             await wait_all_tasks_blocked()
-            assert settled.ids == ["200:2", "200:3", "200:4"]
+            assert desk.settled.ids == ["200:2", "200:3", "200:4"]
             tg.cancel_scope.cancel()
 
 
 async def test_a_slow_disk_is_felt_by_the_router() -> None:
-    requests, inbox = create_memory_object_stream[CaptureRequest](1)
-    archived, nudged = create_memory_object_stream[Archived](1)
     gate = Event()
-    with fail_after(5), requests, nudged:
+    with fail_after(5), Desk(Keeper(gate=gate), room=1) as desk:
         async with create_task_group() as tg:
-            tg.start_soon(
-                partial(capturer, inbox, archived, keeper=Keeper(gate=gate), settles=Settled(), witness=Witness())
-            )
-            await requests.send(request("a"))
+            tg.start_soon(desk.run)
+            await desk.requests.send(request("a"))
             await wait_all_tasks_blocked()
-            requests.send_nowait(request("b"))
-            assert requests.statistics().current_buffer_used == 1
+            desk.requests.send_nowait(request("b"))
+            assert desk.requests.statistics().current_buffer_used == 1
             gate.set()
             await wait_all_tasks_blocked()
-            assert requests.statistics().current_buffer_used == 0
+            assert desk.requests.statistics().current_buffer_used == 0
             tg.cancel_scope.cancel()
 
 
 async def test_a_failing_disk_ends_the_capturer_loudly() -> None:
-    requests, inbox = create_memory_object_stream[CaptureRequest](10)
-    archived, nudged = create_memory_object_stream[Archived](1)
-    settled = Settled()
-    with fail_after(5), requests, nudged:
-        requests.send_nowait(replace(request("a"), settles=(MessageId("2"),)))
+    with fail_after(5), Desk(Keeper(error=KnowledgeError("the disk is full"))) as desk:
         with pytest.raises(KnowledgeError, match="disk is full"):
-            await capturer(
-                inbox,
-                archived,
-                keeper=Keeper(error=KnowledgeError("the disk is full")),
-                settles=settled,
-                witness=Witness(),
-            )
-    assert settled.ids == []
+            await desk.take(replace(request("a"), settles=(MessageId("2"),)))
+        assert desk.settled.ids == []
+
+
+async def test_a_capture_whose_images_nobody_has_seen_waits_settled_and_unarchived_while_others_pass() -> None:
+    pictured = replace(request("a"), conversation_id=ConversationId("pictured"), settles=(MessageId("2"),))
+    with fail_after(5), Desk(unseen=["pictured"]) as desk:
+        await desk.take(pictured, request("b"))
+
+        assert desk.keeper.kept == ["b"]
+        assert desk.pending.held == [pictured]
+        assert desk.settled.ids == ["200:2"]
+        assert [each async for each in desk.nudged_to_look] == [CapturePending()]
+
+
+async def test_what_follows_in_a_conversation_that_waits_waits_with_it() -> None:
+    pictured = replace(request("a"), conversation_id=ConversationId("pictured"))
+    later = replace(request("b"), conversation_id=ConversationId("later"), settles=(MessageId("9"),))
+    with fail_after(5), Desk(unseen=["pictured"]) as desk:
+        desk.pending.held.append(later)
+        await desk.take(later, pictured)
+
+        assert desk.keeper.kept == []
+        assert desk.pending.held == [later, later, pictured]
+        assert desk.settled.ids == ["200:9"]
+
+
+async def test_a_capture_is_not_settled_before_it_waits_safely() -> None:
+    pictured = replace(request("a"), conversation_id=ConversationId("pictured"), settles=(MessageId("2"),))
+    with fail_after(5), Desk(unseen=["pictured"]) as desk:
+        desk.pending = Pending(KnowledgeError("the disk is full"))
+        with pytest.raises(KnowledgeError):
+            await desk.take(pictured)
+        assert desk.settled.ids == []

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence, Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
@@ -11,10 +11,11 @@ from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from intern.actors.classifier import classifier
+from intern.actors.nudges import Due
 from intern.actors.witness import Witness
-from intern.domain import Archived, CapturedPair, Failed, Filing, QAId, Skip, Topic, TopicName
+from intern.domain import Archived, CapturedPair, Failed, Filing, PairDecision, QAId, Skip, Topic, TopicName
 from intern.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
-from intern.learning.filing import GivenUp
+from intern.learning.attempting import GivenUp
 from tests.samples import pair
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +54,7 @@ class Attempts:
     def __init__(self, **begun: int) -> None:
         self.open: dict[str, int] = begun
         self.trouble: list[Exception] = []
+        self.ended: list[tuple[PairDecision, bool]] = []
 
     async def begin(self, qa_id: QAId, /) -> int:
         await checkpoint()
@@ -65,9 +67,34 @@ class Attempts:
         await checkpoint()
         self.open.pop(qa_id, None)
 
+    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
+        await checkpoint()
+        self.open.pop(decision.qa_id, None)
+        self.ended.append((decision, again))
+
+
+class Older:
+    """Pairs that are due again, once each."""
+
+    def __init__(self, *pairs: CapturedPair, trouble: Exception | None = None) -> None:
+        self._pairs = pairs
+        self._trouble = trouble
+
+    async def due(self, handed: AbstractSet[Hashable], /) -> Due[CapturedPair]:
+        await checkpoint()
+        if self._trouble is not None:
+            raise self._trouble
+        return next(
+            (Due(record=each, key=each.qa_id) for each in self._pairs if each.qa_id not in handed), Due[CapturedPair]()
+        )
+
 
 async def filings_of(
-    archive: Pairs, chooser: Chooser, after: QAId | None = None, attempts: Attempts | None = None
+    archive: Pairs,
+    chooser: Chooser,
+    after: QAId | None = None,
+    attempts: Attempts | None = None,
+    again: Older | None = None,
 ) -> list[Filing]:
     nudges, look = create_memory_object_stream[Archived](1)
     filings, filed = create_memory_object_stream[Filing](0)
@@ -84,6 +111,7 @@ async def filings_of(
                     after=after,
                     chooser=chooser,
                     witness=Witness(),
+                    again=again,
                     attempts=attempts or Attempts(),
                     pauses=NO_PAUSES,
                 )
@@ -107,7 +135,7 @@ async def test_pairs_up_to_the_cursor_are_not_asked_about_again() -> None:
 async def test_a_reply_that_makes_no_sense_costs_its_own_pair_only() -> None:
     archive = Pairs(pair("q0", n=0), pair("q1", n=1))
     filings = await filings_of(archive, Chooser(ModelReplyError("gibberish")))
-    assert filings[0].choice == Failed(reason="gibberish")
+    assert filings[0].choice == Failed(reason="the model's reply did not fit classify; the log says how")
     assert filings[1].choice == Topic(name=TopicName("gpu"))
 
 
@@ -204,6 +232,32 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
                 assert len(attempts.open) == 1
                 tg.cancel_scope.cancel()
         assert len(attempts.open) == int(crashes)
+
+
+async def test_pairs_that_are_due_again_are_filed_like_new_ones_which_come_first() -> None:
+    older, archive = Older(pair("old", n=0), pair("older", n=1)), Pairs(pair("q2", n=2))
+    attempts, chooser = Attempts(), Chooser(Skip(reason="greeting"), ModelReplyError("gibberish"))
+    filings = await filings_of(archive, chooser, attempts=attempts, again=older)
+    assert [(each.pair.question, each.choice) for each in filings] == [
+        ("q2", Skip(reason="greeting")),
+        ("old", Failed(reason="the model's reply did not fit classify; the log says how")),
+        ("older", Topic(name=TopicName("gpu"))),
+    ]
+    assert set(attempts.open.values()) == {1}
+
+
+async def test_a_pair_that_is_due_again_and_ends_the_process_is_given_up_too() -> None:
+    old = pair("old", n=0)
+    [filing] = await filings_of(Pairs(), Chooser(), attempts=Attempts(**{old.qa_id: 3}), again=Older(old))
+    assert isinstance(filing.choice, GivenUp)
+
+
+async def test_where_nobody_can_tell_what_is_due_new_pairs_are_filed_all_the_same() -> None:
+    older = Older(trouble=KnowledgeError("the database is locked"))
+    with capture_logs() as logs:
+        [filing] = await filings_of(Pairs(pair("q0", n=0)), Chooser(), again=older)
+    assert filing.pair.question == "q0"
+    assert {log["event"] for log in logs} == {"retries_delayed"}
 
 
 async def test_a_slow_integrator_holds_the_classifier_back() -> None:

@@ -15,9 +15,11 @@ from intern.actors.pauses import Pauses
 from intern.actors.witness import Witness
 from intern.domain import (
     Decision,
+    Failed,
     Filed,
     Filing,
     MessageId,
+    PairDecision,
     QAId,
     SourceChanged,
     Topic,
@@ -26,6 +28,7 @@ from intern.domain import (
     Withdrawn,
 )
 from intern.errors import ConfigError, KnowledgeError, ModelUnavailableError
+from intern.learning.attempting import GivenUp
 from tests.samples import START, pair
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +48,7 @@ class Filer:
         self._gate = gate
         self._trouble = trouble
 
-    async def file(self, filing: Filing, /) -> Decision:
+    async def file(self, filing: Filing, /) -> PairDecision:
         if self._gate:
             await self._gate.wait()
         question = filing.pair.question
@@ -148,6 +151,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self.open: dict[str, int] = {}
+        self.ended: list[tuple[PairDecision, bool]] = []
 
     async def begin(self, qa_id: QAId, /) -> int:
         await checkpoint()
@@ -157,6 +161,11 @@ class Attempts:
     async def clear(self, qa_id: QAId, /) -> None:
         await checkpoint()
         self.open.pop(qa_id, None)
+
+    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
+        await checkpoint()
+        self.open.pop(decision.qa_id, None)
+        self.ended.append((decision, again))
 
 
 async def test_a_decision_ends_the_attempt_that_the_classifier_began() -> None:
@@ -170,13 +179,24 @@ async def test_a_decision_ends_the_attempt_that_the_classifier_began() -> None:
     assert attempts.open == {}
 
 
+@pytest.mark.parametrize("choice", [Failed(reason="gibberish"), GivenUp(reason="ended")])
+async def test_only_a_pair_that_was_not_given_up_is_tried_again_by_itself(choice: Failed) -> None:
+    attempts = Attempts()
+    desk = Desk(Filer(), attempts=attempts)
+    desk.filings.send_nowait(Filing(pair=pair("a"), choice=choice))
+    desk.end()
+    with fail_after(5), desk.nudged:
+        await desk.run()
+    assert attempts.ended == [(desk.witness.decisions[0], not isinstance(choice, GivenUp))]
+
+
 @pytest.mark.parametrize("error", [ModelUnavailableError("down"), KnowledgeError("full")])
 async def test_no_attempt_is_open_while_an_outage_lasts_and_one_is_when_it_is_tried_again(error: Exception) -> None:
     attempts, given = Attempts(), filing("a")
     open_then: list[dict[str, int]] = []
 
     class Looking(Filer):
-        async def file(self, filing: Filing, /) -> Decision:
+        async def file(self, filing: Filing, /) -> PairDecision:
             open_then.append(dict(attempts.open))
             return await super().file(filing)
 

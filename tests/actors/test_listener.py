@@ -10,8 +10,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors import listener as actor
 from intern.actors.listener import listener
+from intern.conversations.approving import Approvals
 from intern.conversations.attendance import Attendance
 from intern.domain import (
+    Approval,
     Channel,
     ChannelId,
     ChannelSeen,
@@ -29,11 +31,13 @@ from intern.domain import (
     Page,
     Secret,
     SessionStarted,
+    UserId,
     WhyCommand,
     snowflake_at,
 )
 from intern.errors import ConfigError
 from intern.knowledge.marks import Marks
+from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, START, author, channel, message
 
 pytestmark = pytest.mark.anyio
@@ -69,12 +73,24 @@ class Ends:
     asked: MemoryObjectReceiveStream[Interaction]
     behind: MemoryObjectSendStream[FellBehind]
     nudged: MemoryObjectReceiveStream[FellBehind]
+    approved: MemoryObjectSendStream[Approval]
+    to_review: MemoryObjectReceiveStream[Approval]
+    approvals: Approvals
 
     async def run(self, gateway: Gateway, admits: Callable[[Channel], bool] = lambda _: True) -> None:
-        await listener(gateway, self.events, self.interactions, self.behind, attendance=self.attendance, admits=admits)
+        await listener(
+            gateway,
+            self.events,
+            self.interactions,
+            self.behind,
+            self.approved,
+            attendance=self.attendance,
+            approvals=self.approvals,
+            admits=admits,
+        )
 
     async def rest(self) -> list[Heard]:
-        with self.heard, self.asked, self.nudged:
+        with self.heard, self.asked, self.nudged, self.to_review:
             return [event async for event in self.heard]
 
 
@@ -84,6 +100,8 @@ def ends(size: int = 10, *, interactions: int = 10) -> Ends:
         *create_memory_object_stream[Heard](size),
         *create_memory_object_stream[Interaction](interactions),
         *create_memory_object_stream[FellBehind](1),
+        *create_memory_object_stream[Approval](1),
+        Approvals(clock=HandClock()),
     )
 
 
@@ -225,6 +243,16 @@ async def test_interactions_go_their_own_way_and_are_shed_when_nobody_takes_them
         await all_ends.rest()
     assert asked == [why(1)]
     assert ["interaction_shed" in record.getMessage() for record in caplog.records] == [True]
+
+
+async def test_approvals_are_held_and_nudge_and_a_thousand_more_make_nobody_wait() -> None:
+    words = [
+        Approval(guild_id=GUILD, channel_id=CHANNEL, message_id=message(n=n).id, by=UserId("9")) for n in range(1001)
+    ]
+    all_ends, heard = await heard_by(session(), *words, *created(SAID[0]))
+    assert heard == created(SAID[0])
+    assert [held.approval for held in all_ends.approvals.held()] == words[1:]
+    assert all_ends.approved.statistics().tasks_waiting_send == 0
 
 
 @pytest.mark.parametrize("events", [(), created(SAID[0])])

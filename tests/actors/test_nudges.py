@@ -1,15 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence, Set as AbstractSet
+from typing import Any
 
 import pytest
 from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.nudges import follow, nudge
+from intern.actors.nudges import Due, follow, nudge
+from tests.leaping import all_quiet, leap, leaping
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
 
 
 class Numbers:
@@ -76,3 +83,73 @@ async def test_a_nudge_never_waits_and_never_fails() -> None:
         nudge(send, "look")
         nudges.close()
         nudge(send, "look")
+
+
+class Older:
+    """Numbers that are due again, and when to look next where there are none."""
+
+    def __init__(self, *due: tuple[str, int], seconds: float | None = None) -> None:
+        self.due_now = list(due)
+        self.seconds = seconds
+        self.looks = 0
+
+    async def due(self, handed: AbstractSet[Hashable], /) -> Due[int]:
+        await checkpoint()
+        self.looks += 1
+        for key, number in self.due_now:
+            if key not in handed:
+                return Due(record=number, key=key)
+        return Due(seconds=self.seconds)
+
+
+async def read_both(log: Numbers, older: Older, nudges: MemoryObjectReceiveStream[str], into: list[int]) -> None:
+    async for number in follow(log, nudges, after=None, position_of=lambda n: n, again=older):
+        into += [number]
+        if number == -1:
+            log.held += [3]
+
+
+async def test_what_is_due_again_comes_once_and_whatever_is_new_comes_first() -> None:
+    send, nudges = create_memory_object_stream[str](1)
+    log, older, seen = Numbers(1, 2), Older(("a", -1), ("b", -2)), list[int]()
+    with fail_after(5), nudges:
+        async with create_task_group() as tg:
+            tg.start_soon(read_both, log, older, nudges, seen)
+            await wait_all_tasks_blocked()
+            assert seen == [1, 2, -1, 3, -2]
+            older.due_now = [("b", -2), ("a, later", -1)]
+            nudge(send, "look")
+            await wait_all_tasks_blocked()
+            assert seen == [1, 2, -1, 3, -2, -1]
+            send.close()
+
+
+async def test_a_follower_wakes_when_the_next_one_is_due_and_not_before() -> None:
+    send, nudges = create_memory_object_stream[str](1)
+    log, older, seen = Numbers(), Older(seconds=600), list[int]()
+    with fail_after(5000), nudges:
+        async with create_task_group() as tg:
+            tg.start_soon(read_both, log, older, nudges, seen)
+            await all_quiet()
+            older.due_now = [("a", -2)]
+            await leap(590)
+            await all_quiet()
+            assert (seen, older.looks) == ([], 1)
+            older.seconds = None
+            await leap(11)
+            await all_quiet()
+            assert seen == [-2]
+            looks = older.looks
+            await leap(3000)
+            await all_quiet()
+            assert older.looks == looks
+            send.close()
+
+
+async def test_what_is_due_is_handed_on_before_a_follower_ends() -> None:
+    send, nudges = create_memory_object_stream[str](1)
+    send.close()
+    seen: list[int] = []
+    with fail_after(5), nudges:
+        await read_both(Numbers(1), Older(("a", -2), seconds=600), nudges, seen)
+    assert seen == [1, -2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 
@@ -12,6 +13,7 @@ import trio
 import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 
+from intern.actors.pauses import growing_pauses
 from intern.actors.poster import AT_ONCE, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
 from intern.actors.witness import Witness
 from intern.conversations.outgoing import Outgoing
@@ -159,6 +161,10 @@ class TestPoster:
             await desk.run()
         assert list(desk.ends.values()) == [("notice posted", "")]
 
+    async def test_a_word_in_place_of_an_answer_is_told_from_one(self) -> None:
+        desk = await run(Posts(a=[PostOutcome(status="posted", reason="no_thread", notice=True)]), "a")
+        assert list(desk.ends.values()) == [("notice posted", "no_thread")]
+
     async def test_what_is_recalled_is_settled_by_who_took_it_back(self) -> None:
         desk = await run(Posts(a=[PostOutcome(status="recalled", reason="superseded")]), "a")
         assert desk.settled == []
@@ -250,6 +256,14 @@ def test_a_held_reply_is_posted_when_what_the_asker_added_turned_out_to_be_no_qu
     assert desk.posts.posted == ["(resumed)", "b", "a"]
     assert desk.posts.waited_for == [None, None, "50"]
     assert desk.settled.count(message().id) == 1
+
+
+def test_an_outage_of_an_hour_is_waited_out() -> None:
+    desk = Desk(Posts(a=[DOWN] * 19))
+    desk.collaborators = replace(desk.collaborators, pauses=growing_pauses)
+    holding(desk, reply("a"), then=[(3300, "a"), (3700, "a")])
+    assert desk.posts.posted == ["(resumed)", "a"]
+    assert desk.settled == ids(0)
 
 
 def test_who_goes_on_and_on_gets_an_answer_to_the_beginning() -> None:

@@ -24,6 +24,7 @@ from intern.domain import (
     Channel,
     ChannelId,
     Conversation,
+    Message,
     MessageId,
     Reply,
     RequestContext,
@@ -32,7 +33,16 @@ from intern.domain import (
 from intern.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
 from tests.samples import CHANNEL, GUILD, answer_request, author, message
 
-WORDING = Wording(unknown="unknown", handoff="handed off", cannot_look="cannot look", greeting="hi")
+WORDING = Wording(
+    unknown="unknown",
+    handoff="handed off",
+    cannot_look="cannot look",
+    greeting="hi",
+    limit="enough",
+    busy="full",
+    late="away",
+    no_thread="no thread",
+)
 THREAD = ChannelId("70")
 
 
@@ -300,12 +310,22 @@ class TestWithdrawing:
     async def test_a_withdrawn_question_in_work_is_given_up_and_settled(self) -> None:
         desk, asked = Desk(), answer_request(message("slow", n=1), message("how", n=2))
         async with desk.at_work():
-            await desk.ask(asked, Withdrawal(message_ids=(asked.batch.messages[0].id,)))
+            await desk.ask(asked, withdrawal(asked))
             assert desk.answers.ended == ["slow how"]
             desk.answers.gate.set()
             assert await desk.replied() == []
             assert desk.settled == ids(asked)
             assert desk.kept[asked.batch.last.id] == ("withdrawn", "")
+
+    async def test_what_is_left_of_a_question_is_asked_again(self) -> None:
+        desk, lines = Desk(), (message("slow", n=1), message("how", n=2))
+        first, _ = lines
+        said = (Message(role="user", text=each.text, at=each.at, author_id=each.author.id) for each in lines)
+        asked = structs.replace(answer_request(*lines), conversation=Conversation(tuple(said)))
+        async with desk.at_work():
+            await desk.ask(asked, Withdrawal(message_ids=(first.id,)))
+            assert await desk.replied() == ["echo: how"]
+            assert desk.settled == [first.id]
 
     async def test_a_withdrawn_question_in_line_is_not_begun(self) -> None:
         desk, asked = Desk(), request("how", 2, thread=True)

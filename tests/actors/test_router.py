@@ -1,17 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
 
 import pytest
+import trio
+import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from msgspec.structs import replace
 
-from intern.actors.pauses import Pauses
-from intern.actors.router import AT_ONCE, router
+from intern.actors.pauses import PATIENCE_SECONDS, Pauses
+from intern.actors.router import ASIDE, AT_ONCE, router
 from intern.actors.witness import Witness
 from intern.conversations.late import LateChanges, Meanwhile
+from intern.conversations.outgoing import Outgoing
+from intern.conversations.replying import notice
 from intern.domain import (
     AnswerRequest,
     Batch,
@@ -20,15 +24,15 @@ from intern.domain import (
     ChannelId,
     ChatMessage,
     ConversationId,
+    Declined,
     MessageEdited,
     MessageId,
     MessagesDeleted,
+    Reply,
     Withdrawal,
 )
-from intern.errors import DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.errors import DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
 from tests.samples import GUILD, answer_request, author, batch, capture_request, message, pair
-
-pytestmark = pytest.mark.anyio
 
 NO_PAUSES = partial(repeat, 0.0)
 FOR_EVER = partial(repeat, 1e9)
@@ -41,15 +45,17 @@ class Noting(Witness):
     def __init__(self) -> None:
         self.dropped: list[str] = []
 
-    def shed(self, request: AnswerRequest) -> None:
-        self.dropped.append(request.batch.last.text)
+    def declined(self, declined: Declined) -> None:
+        self.dropped.append(declined.request.batch.last.text)
 
     def ignored(self, batch: Batch) -> None:
         self.dropped.append(batch.last.text)
 
 
 class Dispatch:
-    """Sends batches that start with `capture` or `ask` where they say; holds back those named in `gates`.
+    """Sends batches that start with `capture` or `ask` where they say, and declines those that start with `late`.
+
+    Holds back those named in `gates`.
 
     Those named in `trouble` fail with what is laid out for them, once each.
     """
@@ -59,7 +65,7 @@ class Dispatch:
         self.trouble: dict[str, list[Exception]] = {}
         self.begun: list[str] = []
 
-    async def dispatch(self, batch: Batch, /) -> Sequence[AnswerRequest | CaptureRequest]:
+    async def dispatch(self, batch: Batch, /) -> Sequence[AnswerRequest | CaptureRequest | Declined]:
         text = batch.last.text
         self.begun.append(text)
         if text in self.gates:
@@ -70,7 +76,26 @@ class Dispatch:
             return [taught(each) for each in batch.messages]
         if text.startswith("capture"):
             return [taught(*batch.messages)]
-        return [answer_request(*batch.messages)] if text.startswith("ask") else []
+        asked = replace(answer_request(*batch.messages), called="@intern" in text)
+        if text.startswith("late"):
+            return [Declined(request=asked, reason="too old")]
+        return [asked] if text.startswith("ask") else []
+
+
+class Refusing:
+    """Has a word for everybody who called the bot, and accounts for all."""
+
+    def __init__(self) -> None:
+        self.accounts: list[str] = []
+        self.gate = Event()
+        self.gate.set()
+
+    async def account_for(self, declined: Declined, /) -> None:
+        await self.gate.wait()
+        self.accounts.append(f"{declined.reason}: {declined.request.batch.last.text}")
+
+    def word(self, declined: Declined, /) -> Reply | None:
+        return notice(declined.request, f"no, {declined.reason}") if declined.request.called else None
 
 
 class Captured:
@@ -104,14 +129,17 @@ class Late(LateChanges):
 class Desk:
     """A router with streams to look into."""
 
-    def __init__(self, *, answers: int = 10, captures: int = 10) -> None:
-        self.to_route, self.inbox = create_memory_object_stream[Batch | MessageEdited | MessagesDeleted](100)
+    def __init__(self, *, answers: int = 10, captures: int = 10, words: int = 10) -> None:
+        self.to_route, self.inbox = create_memory_object_stream[Batch | MessageEdited | MessagesDeleted](1000)
         self.answers, self.asked = create_memory_object_stream[AnswerRequest | Withdrawal](answers)
         self.captures, self.taught = create_memory_object_stream[CaptureRequest](captures)
         self.withdrawals, self.withdrawn = create_memory_object_stream[Withdrawal](10)
+        self.words, self.said = create_memory_object_stream[Reply](words)
         self.dispatch, self.witness, self.captured = Dispatch(), Noting(), Captured()
+        self.refusing, self.outgoing = Refusing(), Outgoing()
         self.late = Late(self.captured, admits=self.admits)
         self.settled: list[str] = []
+        self.one_settled = Event()
         self.closed_channels: set[ChannelId] = set()
 
     def put(self, *texts: str, channel: str = "200") -> list[ChatMessage]:
@@ -133,6 +161,7 @@ class Desk:
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
         self.settled += [f"{channel_id}:{each}" for each in message_ids]
+        self.one_settled.set()
 
     async def run(self, pauses: Pauses = NO_PAUSES) -> None:
         await router(
@@ -140,7 +169,10 @@ class Desk:
             self.answers,
             self.captures,
             self.withdrawals,
+            self.words,
             dispatch=self.dispatch,
+            declines=self.refusing,
+            outgoing=self.outgoing,
             late=self.late,
             settles=self,
             witness=self.witness,
@@ -149,7 +181,7 @@ class Desk:
 
     async def taken(self) -> tuple[list[str], list[str], list[str]]:
         """Texts of the questions and captures that came out, and ids that were withdrawn; behind `-` of questions."""
-        with self.asked, self.taught, self.withdrawn:
+        with self.asked, self.taught, self.withdrawn, self.said:
             captures = [request.messages[-1].text async for request in self.taught]
             asked = [
                 f"-{','.join(each.message_ids)}" if isinstance(each, Withdrawal) else each.batch.last.text
@@ -167,6 +199,7 @@ def places(*messages: ChatMessage) -> list[str]:
     return [f"{each.channel_id}:{each.id}" for each in messages]
 
 
+@pytest.mark.anyio
 async def test_each_batch_goes_where_it_belongs_and_all_streams_close_at_the_end() -> None:
     desk = Desk()
     desk.put("ask 1", "capture 1", "chatter", "ask 2")
@@ -177,6 +210,7 @@ async def test_each_batch_goes_where_it_belongs_and_all_streams_close_at_the_end
     assert desk.witness.dropped == ["chatter"]
 
 
+@pytest.mark.anyio
 async def test_a_slow_batch_holds_up_its_own_channel_only() -> None:
     desk = Desk()
     slow = desk.dispatch.gates["ask slow"] = Event()
@@ -194,6 +228,7 @@ async def test_a_slow_batch_holds_up_its_own_channel_only() -> None:
             assert await desk.taken() == (["ask slow", "ask behind"], [], [])
 
 
+@pytest.mark.anyio
 async def test_no_more_than_a_few_batches_are_in_work_at_once() -> None:
     desk = Desk()
     gate = Event()
@@ -212,6 +247,7 @@ async def test_no_more_than_a_few_batches_are_in_work_at_once() -> None:
             assert sorted(asked + desk.witness.dropped) == sorted(texts)
 
 
+@pytest.mark.anyio
 async def test_questions_that_find_no_room_are_shed_named_and_settled_but_captures_wait() -> None:
     desk = Desk(answers=1, captures=0)
     _, second, _ = desk.put("ask 1", "ask 2", "capture 1")
@@ -225,26 +261,29 @@ async def test_questions_that_find_no_room_are_shed_named_and_settled_but_captur
             assert await desk.taken() == (["ask 1"], ["capture 1"], [])
 
 
+@pytest.mark.anyio
 async def test_what_concerns_nobody_is_settled_and_what_is_handed_on_is_not_yet() -> None:
     desk = Desk()
     _, chatter, _ = desk.put("ask 1", "chatter", "capture 1")
     desk.to_route.close()
-    with fail_after(5), desk.asked, desk.taught, desk.withdrawn:
+    with fail_after(5), desk.asked, desk.taught, desk.withdrawn, desk.said:
         await desk.run()
     assert desk.settled == places(chatter)
 
 
+@pytest.mark.anyio
 async def test_the_last_capture_of_a_batch_settles_all_of_it() -> None:
     desk = Desk()
     lines = [message("captures one", n=1), message("captures two", n=2)]
     desk.to_route.send_nowait(batch(*lines))
     desk.to_route.close()
-    with fail_after(5), desk.asked, desk.withdrawn, desk.taught:
+    with fail_after(5), desk.asked, desk.withdrawn, desk.taught, desk.said:
         await desk.run()
         assert [request.settles async for request in desk.taught] == [(), tuple(line.id for line in lines)]
     assert desk.settled == []
 
 
+@pytest.mark.anyio
 async def test_while_discord_is_away_a_batch_is_asked_for_again_unsettled_and_its_channel_stays_in_order() -> None:
     desk = Desk()
     desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")] * 3
@@ -259,6 +298,7 @@ async def test_while_discord_is_away_a_batch_is_asked_for_again_unsettled_and_it
     assert desk.settled == []
 
 
+@pytest.mark.anyio
 async def test_at_the_end_nobody_waits_for_a_discord_that_is_away_and_its_batch_stays_unsettled() -> None:
     desk = Desk()
     desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")] * 9
@@ -273,17 +313,74 @@ async def test_at_the_end_nobody_waits_for_a_discord_that_is_away_and_its_batch_
     assert desk.settled == []
 
 
-async def test_what_discord_refuses_to_show_is_settled() -> None:
+@pytest.mark.anyio
+async def test_what_stood_in_a_channel_that_is_gone_is_settled() -> None:
     desk = Desk()
-    desk.dispatch.trouble["ask 1"] = [DiscordRefusedError("no access")]
-    refused, _ = desk.put("ask 1", "ask 2")
-    desk.to_route.close()
+    desk.dispatch.trouble["ask 1"] = [DiscordNotFoundError("unknown channel")]
+    desk.dispatch.trouble["capture 1"] = [
+        DiscordRefusedError("missing access"),
+        DiscordNotFoundError("unknown channel"),
+    ]
+    gone = desk.put("ask 1", "capture 1", "ask 2")[:2]
     with fail_after(5):
-        await desk.run()
-        assert await desk.taken() == (["ask 2"], [], [])
-    assert desk.settled == places(refused)
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            desk.to_route.close()
+            assert await desk.taken() == (["ask 2"], [], [])
+    assert desk.settled == places(*gone)
 
 
+@pytest.mark.anyio
+async def test_nobody_waits_for_what_discord_refuses_to_show() -> None:
+    desk = Desk()
+    refused = [f"capture {n}" for n in range(AT_ONCE + 1)]
+    desk.dispatch.trouble = {text: [DiscordRefusedError("missing access")] * 2 for text in refused}
+    desk.put(*refused, "ask 1")
+    desk.put("ask 2", channel="300")
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(desk.run, FOR_EVER))
+            await wait_all_tasks_blocked()
+            assert desk.asked.statistics().current_buffer_used == 2
+            desk.to_route.close()
+            assert await desk.taken() == (["ask 1", "ask 2"], [], [])
+    # They come back after a restart.
+    assert desk.settled == []
+    assert desk.late.open == 0
+
+
+@pytest.mark.anyio
+async def test_what_discord_refuses_to_show_for_a_while_is_asked_for_again() -> None:
+    desk = Desk()
+    refusal, away = DiscordRefusedError("missing access"), DiscordUnavailableError("away")
+    desk.dispatch.trouble["capture 1"] = [refusal, away, refusal]
+    desk.put("capture 1")
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            assert (await desk.taught.receive()).messages[-1].text == "capture 1"
+            desk.to_route.close()
+            await desk.taken()
+    assert desk.settled == []
+
+
+@pytest.mark.anyio
+async def test_refused_batches_that_wait_are_bounded_in_number() -> None:
+    desk = Desk()
+    texts = [f"capture {n}" for n in range(ASIDE + 1)]
+    desk.dispatch.trouble = {text: [DiscordRefusedError("missing access")] * 2 for text in texts}
+    lines = desk.put(*texts)
+    with fail_after(20), desk.to_route, desk.asked, desk.taught, desk.withdrawn, desk.said:
+        async with create_task_group() as tg:
+            tg.start_soon(partial(desk.run, FOR_EVER))
+            await desk.one_settled.wait()
+            await wait_all_tasks_blocked()
+            tg.cancel_scope.cancel()
+    assert desk.settled == places(lines[-1])
+
+
+@pytest.mark.anyio
 async def test_a_batch_that_a_store_fails_does_not_hold_up_the_next_and_stays_unsettled() -> None:
     desk = Desk()
     slow = desk.dispatch.gates["ask 1"] = Event()
@@ -301,15 +398,25 @@ async def test_a_batch_that_a_store_fails_does_not_hold_up_the_next_and_stays_un
     assert desk.late.open == 0
 
 
+@pytest.mark.anyio
 async def test_a_bug_is_not_survived() -> None:
     desk = Desk()
     desk.dispatch.trouble["ask 1"] = [ZeroDivisionError()]
     desk.put("ask 1")
-    with fail_after(5), desk.to_route, desk.asked, desk.taught, desk.withdrawn, pytest.raises(ExceptionGroup) as raised:
+    with (
+        fail_after(5),
+        desk.to_route,
+        desk.asked,
+        desk.taught,
+        desk.withdrawn,
+        desk.said,
+        pytest.raises(ExceptionGroup) as raised,
+    ):
         await desk.run()
     assert raised.group_contains(ZeroDivisionError)
 
 
+@pytest.mark.anyio
 async def test_a_captured_message_that_is_deleted_is_withdrawn_and_one_that_is_edited_is_captured_anew() -> None:
     desk = Desk()
     one, two, three = (message(text, n=n) for n, text in enumerate("abc"))
@@ -324,6 +431,7 @@ async def test_a_captured_message_that_is_deleted_is_withdrawn_and_one_that_is_e
     assert desk.settled == []
 
 
+@pytest.mark.anyio
 async def test_an_edit_in_a_closed_channel_is_not_captured() -> None:
     desk = Desk()
     one = message("a")
@@ -336,6 +444,7 @@ async def test_an_edit_in_a_closed_channel_is_not_captured() -> None:
         assert await desk.taken() == ([], [], [])
 
 
+@pytest.mark.anyio
 async def test_a_change_of_a_message_that_is_on_its_way_to_the_archive_follows_it_there() -> None:
     desk = Desk(captures=0)
     lines = [message("first", n=1), message("capture second", n=2)]
@@ -351,6 +460,7 @@ async def test_a_change_of_a_message_that_is_on_its_way_to_the_archive_follows_i
             assert await desk.taken() == ([], ["capture second", "capture second, better"], [lines[0].id])
 
 
+@pytest.mark.anyio
 async def test_what_changes_while_discord_is_read_is_not_captured_as_it_was() -> None:
     desk = Desk()
     gate = desk.dispatch.gates["capture two"] = Event()
@@ -365,12 +475,13 @@ async def test_what_changes_while_discord_is_read_is_not_captured_as_it_was() ->
             desk.to_route.close()
             await wait_all_tasks_blocked()
             gate.set()
-            with desk.asked, desk.withdrawn, desk.taught:
+            with desk.asked, desk.withdrawn, desk.taught, desk.said:
                 [request] = [each async for each in desk.taught]
                 assert [each.text for each in request.messages] == ["How?", "capture two, better"]
                 assert request.settles == tuple(line.id for line in lines)
 
 
+@pytest.mark.anyio
 async def test_a_batch_that_is_deleted_while_it_is_read_teaches_nothing_and_is_settled() -> None:
     desk = Desk()
     gate = desk.dispatch.gates["capture 1"] = Event()
@@ -387,6 +498,7 @@ async def test_a_batch_that_is_deleted_while_it_is_read_teaches_nothing_and_is_s
     assert desk.settled == places(line)
 
 
+@pytest.mark.anyio
 async def test_a_batch_that_is_deleted_while_discord_is_away_is_not_asked_about_again() -> None:
     desk = Desk()
     desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")]
@@ -403,6 +515,7 @@ async def test_a_batch_that_is_deleted_while_discord_is_away_is_not_asked_about_
     assert desk.settled == places(line)
 
 
+@pytest.mark.anyio
 async def test_a_batch_that_is_deleted_right_behind_is_not_acted_on() -> None:
     desk = Desk()
     [line] = desk.put("ask 1")
@@ -414,6 +527,7 @@ async def test_a_batch_that_is_deleted_right_behind_is_not_acted_on() -> None:
         assert await desk.taken() in (([], [], []), (["ask 1", f"-{line.id}"], [], []))
 
 
+@pytest.mark.anyio
 async def test_a_question_that_is_deleted_while_it_is_read_is_withdrawn_right_behind_it() -> None:
     desk = Desk()
     gate = desk.dispatch.gates["ask 2"] = Event()
@@ -430,6 +544,7 @@ async def test_a_question_that_is_deleted_while_it_is_read_is_withdrawn_right_be
             assert await desk.taken() == (["ask 2", f"-{lines[0].id}"], [], [])
 
 
+@pytest.mark.anyio
 async def test_a_deleted_question_in_work_is_withdrawn_however_full_the_responder_is() -> None:
     desk = Desk(answers=1)
     [line] = desk.put("ask 1")
@@ -444,3 +559,114 @@ async def test_a_deleted_question_in_work_is_withdrawn_however_full_the_responde
             assert desk.taught.receive_nowait().messages[-1].text == "capture 1"  # nobody waits for the model
             assert isinstance(await desk.asked.receive(), AnswerRequest)
             assert await desk.taken() == ([f"-{line.id}"], [], [])
+
+
+# Whoever called the bot is told why there is no answer.
+
+
+@pytest.mark.anyio
+async def test_a_shed_question_is_accounted_for_and_its_asker_told_where_they_called_the_bot() -> None:
+    desk = Desk(answers=1)
+    _, shed, silent, _ = messages = desk.put("ask 1", "ask 2 @intern", "ask 3", "late @intern")
+    desk.to_route.close()
+    with fail_after(5), desk.said:
+        await desk.run()
+        words = [(reply.question.text, reply.text) async for reply in desk.said]
+        assert words == [("ask 2 @intern", "no, shed"), ("late @intern", "no, too old")]
+        assert await desk.taken() == (["ask 1"], [], [])
+    assert desk.refusing.accounts == ["shed: ask 2 @intern", "shed: ask 3", "too old: late @intern"]
+    assert desk.settled == places(silent)  # the poster settles what it was handed
+    assert {each.batch.last.id for each in desk.outgoing.take_back("withdrawn", lambda _: True)} == {
+        shed.id,
+        messages[-1].id,
+    }
+
+
+@pytest.mark.anyio
+async def test_words_leave_half_of_the_poster_s_room_to_answers_and_the_rest_is_accounted_for_only() -> None:
+    desk = Desk(words=4)
+    texts = [f"late {n} @intern" for n in range(5)]
+    lines = desk.put(*texts)
+    desk.to_route.close()
+    with fail_after(5):
+        await desk.run()
+        assert desk.said.statistics().current_buffer_used == 2
+        await desk.taken()
+    assert desk.refusing.accounts == [f"too old: {text}" for text in texts]
+    assert desk.settled == places(*lines[2:])
+
+
+@pytest.mark.anyio
+async def test_a_declined_question_that_is_deleted_is_withdrawn_like_any_other() -> None:
+    desk = Desk()
+    desk.refusing.gate = Event()
+    [line] = desk.put("late @intern")
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            desk.delete(line)
+            desk.to_route.close()
+            await wait_all_tasks_blocked()
+            desk.refusing.gate.set()
+            assert await desk.taken() == ([f"-{line.id}"], [], [])
+
+
+# Where time passes: trio's clock jumps.
+
+
+def tenacity(desk: Desk, *then: tuple[float, Callable[[], object]]) -> tuple[list[str], list[str], list[str]]:
+    """What comes out of a router that asks every 1000 s, where these things happen at these times."""
+    taken: list[tuple[list[str], list[str], list[str]]] = []
+
+    async def story() -> None:
+        began = trio.current_time()
+        with trio.fail_after(1e6):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(desk.run, partial(repeat, 1000.0))
+                for at, act in then:
+                    await trio.sleep_until(began + at)
+                    act()
+                desk.to_route.close()
+                taken.append(await desk.taken())
+
+    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+    return taken[0]
+
+
+def test_what_stays_refused_for_longer_than_a_day_is_given_up() -> None:
+    desk = Desk()
+    desk.dispatch.trouble["capture 1"] = [DiscordRefusedError("missing access")] * 1000
+    lines = desk.put("capture 1")
+    still_kept = (PATIENCE_SECONDS - 1, lambda: desk.settled.append("-"))
+    assert tenacity(desk, still_kept, (PATIENCE_SECONDS + 2000, lambda: None)) == ([], [], [])
+    assert desk.settled == ["-", *places(*lines)]
+
+
+def test_what_was_refused_is_captured_as_it_is_by_then() -> None:
+    desk = Desk()
+    desk.dispatch.trouble["capture two"] = [DiscordRefusedError("missing access")]
+    lines = [message("one", n=1), message("capture two", n=2), message("somebody else's", n=3)]
+    desk.to_route.send_nowait(batch(*lines[:2]))
+
+    def change() -> None:
+        desk.delete(lines[0])
+        desk.edit(lines[1], "capture two, better")
+        desk.edit(lines[2], "and nobody keeps that")
+
+    assert tenacity(desk, (10, change), (1010, lambda: None)) == ([], ["capture two, better"], [])
+
+
+def test_while_nothing_is_read_only_the_changes_of_what_waits_are_kept() -> None:
+    mine, theirs = message("mine", n=1), message("theirs", n=2)
+    meanwhile = Meanwhile()
+    for change in ("before", "paused", "resumed"):
+        if change == "paused":
+            meanwhile.pause([mine])
+            assert meanwhile.now([mine, theirs]) == (replace(mine, text="before"), theirs)
+        if change == "resumed":
+            meanwhile.resume()
+        for each in (mine, theirs):
+            meanwhile.note(MessageEdited(message=replace(each, text=change)))
+        assert meanwhile.now([mine])[0].text == change
+        assert meanwhile.now([theirs])[0].text == ("theirs" if change == "paused" else change)

@@ -24,6 +24,9 @@ class Shelf:
         self.broken: dict[str, InternError] = {}
         """What to raise, by source id; `index` for the index, `links` for the links."""
         self.loaded: list[str] = []
+        self.order: list[SourceId] | None = None
+        """What a search in the texts gives; None: it cannot look."""
+        self.ranked: list[str] = []
 
     async def entries(self) -> Sequence[IndexEntry]:
         self._fail("index")
@@ -38,6 +41,10 @@ class Shelf:
         return SourceText(
             source_id=source_id, text=text, title=text.split("\n")[0].lstrip("# "), url=self.urls.get(source_id)
         )
+
+    async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
+        self.ranked.append(query)
+        return None if self.order is None else self.order[:limit]
 
     async def citation_link(self, source_id: SourceId, /) -> str | None:
         self._fail("links")

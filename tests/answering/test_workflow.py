@@ -187,9 +187,9 @@ async def test_silence_has_its_reason(reason: SilenceReason, script: dict[str, A
 
 
 async def test_every_reason_is_reached_by_some_test() -> None:
-    elsewhere = {"", "sources_unreadable", "timeout", "knowledge_failed"}
+    elsewhere = {"", "sources_unreadable", "images_unavailable", "timeout", "knowledge_failed"}
     assert {reason for reason, _ in SILENCES} | elsewhere >= COULD_NOT_LOOK
-    assert len({reason for reason, _ in SILENCES} | elsewhere) == 14
+    assert len({reason for reason, _ in SILENCES} | elsewhere) == 15
 
 
 async def test_an_answer_of_the_longest_length_is_given_whole() -> None:
@@ -386,6 +386,36 @@ async def test_cancelling_an_answer_cancels_it() -> None:
     assert scope.cancelled_caught
 
 
+@pytest.mark.parametrize(
+    "invented", ["Run `relay keys rotate --force`.", "Upgrade to 9.9.1 first.", "See https://evil.example."]
+)
+async def test_what_an_answer_invents_to_be_copied_is_not_posted(invented: str) -> None:
+    model = scripted(answer=draft(invented))
+    result = await answered(model)
+    assert (result.should_reply, result.reason) == (False, "ungrounded")
+    assert model.calls(VERIFY) == []
+
+
+async def test_without_strict_grounding_the_verifier_is_told_what_was_not_found() -> None:
+    model = scripted(answer=draft("Run `relay keys rotate --force` and wait 45 seconds."))
+    result = await answered(model, strict_grounding=False)
+    assert result.should_reply
+    assert model.calls(VERIFY)[0].suspicions == ("relay keys rotate --force", "45")
+
+
+async def test_numbers_and_code_that_stand_nowhere_are_pointed_out_to_the_verifier() -> None:
+    model = scripted(answer=draft("Set `grace_period` to 45, or to 30 as you said."))
+    await answered(model, text="How do I rotate keys within 30 days?")
+    assert model.calls(VERIFY)[0].suspicions == ("grace_period", "45")
+
+
+async def test_the_verifier_sees_what_is_cited_and_what_the_team_said() -> None:
+    select = Selection(selected_source_ids=("kb:keys.md", "kb:port.md", "team:keys.txt"))
+    model = scripted(select=select)
+    await answered(model)
+    assert [source.source_id for source in model.calls(VERIFY)[0].sources] == ["team:keys.txt", "kb:keys.md"]
+
+
 async def test_long_sources_are_cut_to_what_fits() -> None:
     filler = "\n\n".join(f"# Part {n}\n\n" + "lorem ipsum " * 60 for n in range(20))
     knowledge = Shelf({"kb:a.md": f"# A\n\n{filler}\n\n# Zebra\n\nThe zebra is striped.", "kb:b.md": "# B\n\nshort"})
@@ -397,7 +427,7 @@ async def test_long_sources_are_cut_to_what_fits() -> None:
     assert sum(len(source.text) for source in shown) <= 2000
     assert "zebra is striped" in shown[0].text
     assert shown[1].text == "# B\n\nshort"
-    assert model.calls(VERIFY)[0].sources == shown
+    assert model.calls(VERIFY)[0].sources == shown[:1]
 
 
 async def test_a_long_index_is_cut_to_what_fits() -> None:

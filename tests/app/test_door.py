@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -274,8 +274,11 @@ async def test_a_folder_that_cannot_be_written_to_can_be_asked(tmp_path: Path) -
 @pytest.mark.parametrize("what", ["index", "regenerate", "capture"])
 async def test_what_writes_says_why_it_cannot(tmp_path: Path, what: str) -> None:
     async with open_intern(unwritable(tmp_path)) as intern:
-        work = {"index": intern.index, "regenerate": intern.regenerate}.get(
-            what, partial(intern.capture, samples.capture())
-        )
+        works: dict[str, Callable[[], Awaitable[object]]] = {
+            "index": intern.index,
+            "regenerate": intern.regenerate,
+            "capture": partial(intern.capture, samples.capture()),
+        }
+        work = works[what]
         with pytest.raises(KnowledgeError, match=r"file/data cannot be made or opened \(Not a directory\)"):
             await work()

@@ -63,7 +63,7 @@ def test_a_changed_a_new_and_a_removed_document_are_told_apart(intern: Intern, s
     (sources / "picture.png").write_bytes(b"\x89PNG")
     code, out, err = intern("index")
     assert (code, out) == (0, "")
-    assert err == "left out picture.png: only .md, .rst, .txt files are read\n2 described, 1 removed\n"
+    assert err == "left out picture.png: .png files are no documents\n2 described, 1 removed\n"
     assert "9000" in intern("ask", PORT).out
 
 
@@ -103,6 +103,18 @@ def test_the_trace_goes_to_stderr_step_by_step(intern: Intern, sources: Path) ->
     steps = json.loads(err)
     assert steps["gate"]["is_question"] is True
     assert {"gate", "selection"} <= steps.keys()
+
+
+def test_the_trace_tells_the_time_and_the_tokens_of_each_step(intern: Intern, sources: Path) -> None:
+    with endpoint_double() as endpoint:
+        Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\n')
+        intern("index")
+        code, _, err = intern("ask", PORT, "--trace")
+    assert code == 0
+    steps = json.loads(err)
+    assert [steps[step]["tokens"] > 0 for step in ("gate", "selection", "generation", "verification")] == [True] * 4
+    assert all(steps[step]["seconds"] >= 0 for step in ("gate", "selection", "loading", "generation", "verification"))
+    assert steps["seconds"] >= steps["generation"]["seconds"]
 
 
 def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:

@@ -16,14 +16,29 @@ import pytest
 
 from intern.actors.witness import Witness
 from intern.app.status import SHED
-from intern.domain import Filed, GuildId, MessageId, Parked, QAId, TopicBlock, TopicName, UserId, snowflake_at
+from intern.domain import (
+    Approved,
+    AwaitingReview,
+    Declined,
+    Filed,
+    GuildId,
+    MessageId,
+    Parked,
+    QAId,
+    TopicBlock,
+    TopicName,
+    UserId,
+    snowflake_at,
+)
 from intern.knowledge.archive import Archive
+from intern.knowledge.attempts import Attempts
 from intern.knowledge.database import MIGRATIONS, Database
 from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.feedback import FeedbackStore
 from intern.knowledge.jobs import Jobs
 from intern.knowledge.lock import FolderLock
 from intern.knowledge.marks import MarkStore
+from intern.knowledge.pending import PendingCaptures
 from intern.knowledge.posts import PostLedger
 from intern.knowledge.topics import TopicLibrary
 from intern.knowledge.traces import Counts
@@ -83,13 +98,44 @@ def test_pairs_are_counted_by_what_became_of_them(intern: Intern) -> None:
     before = listing(DATA)
     status = told(intern)
     assert (status["archived"], status["topics"], status["waiting"], status["undecided"]) == (4, 1, 1, 1)
-    assert status["parked"] == [{"qa_id": parked, "reason": "the model gave no usable reply"}]
+    [told_of] = status["parked"]
+    assert (told_of["qa_id"], told_of["reason"]) == (parked, "the model gave no usable reply")
+    assert (told_of["tries"], told_of["next_at"]) == (1, "2026-02-01T03:20:56Z")
     assert listing(DATA) == before
     code, out, _ = intern("status")
     assert code == 0
     assert "not filed: 1 waiting, 1 left out, 1 parked" in out
-    assert f"{parked}: the model gave no usable reply" in out
+    assert f"{parked}: the model gave no usable reply (tried once, again from 2026-02-01 03:20 UTC on)" in out
     assert left_out not in out
+
+
+def test_parked_pairs_tell_how_often_they_were_tried_and_those_for_review_are_counted(intern: Intern) -> None:
+    parked, waiting, approved = archived(3)
+    decisions, at = DecisionLog(TEAM / "decisions.jsonl"), HandClock().now()
+    decision = Parked(qa_id=parked, reason="gibberish", at=at)
+    decisions.extend([decision, AwaitingReview(qa_id=waiting, at=at), Approved(qa_id=approved, at=at)])
+
+    async def work(db: Database) -> None:
+        for _ in range(4):
+            await Attempts(db).end(decision)
+
+    in_database(work)
+    status = told(intern)
+    assert status["parked"] == [{"qa_id": parked, "reason": "gibberish", "tries": 4, "next_at": None}]
+    assert (status["awaiting_review"], status["due"]) == (1, 1)
+    out = intern("status").out
+    assert "gibberish (tried 4 times, now only by `intern retry`)" in out
+    assert "review: 1 wait for the team (`intern review`), 1 approved and not filed yet" in out
+
+
+@pytest.mark.parametrize("command", ["status", "run", "regenerate", "index"])
+def test_a_cursor_that_is_no_id_ends_every_command_and_says_what_one_looks_like(intern: Intern, command: str) -> None:
+    Path("intern.toml").write_text('[kb]\nqa_raw_last_processed_id = "yesterday"\n')
+    code, out, err = intern(command)
+    assert (code, out) == (2, "")
+    assert "kb.qa_raw_last_processed_id: is no id of the archive; expected one like qa_" in err
+    assert "Traceback" not in err
+    assert not DATA.exists()
 
 
 def test_what_the_operator_passes_over_is_not_missed(intern: Intern) -> None:
@@ -136,6 +182,28 @@ def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) ->
     assert "(5 hours ago)" in intern("status").out
 
 
+def test_captures_that_wait_for_their_images_are_told_with_the_first_one_s_reason(intern: Intern) -> None:
+    assert told(intern)["pending_images"] is None
+    clock = HandClock(SystemClock().now() - timedelta(hours=3))
+
+    async def work(db: Database) -> None:
+        pending = PendingCaptures(db, clock=clock, conversations_of=lambda _: ())
+        await pending.add(samples.capture_request())
+        clock.turn(hours=2)
+        [first] = await pending.waiting()
+        await pending.failed(first, "the model is away", again_in=timedelta(minutes=1), by_model=False)
+        await pending.add(samples.capture_request(samples.message(n=9), conversation="reply_9"))
+
+    in_database(work)
+    before = listing(DATA)
+    waits = told(intern)["pending_images"]
+    assert listing(DATA) == before
+    assert (waits["captures"], waits["reason"]) == (2, "the model is away")
+    assert 3 * 3600 <= waits["oldest_seconds"] < 3 * 3600 + 60
+    told_of = "images: 2 captures wait to be archived, the first from 3 hours ago: the model is away"
+    assert told_of in intern("status").out
+
+
 def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
     async def run() -> None:
         async with await Database.open(DATA / "intern.db") as db:
@@ -152,7 +220,7 @@ def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
 def test_what_the_actors_count_is_what_is_told() -> None:
     witness, counted = Witness(), list[str]()
     witness.count = counted.append
-    witness.shed(samples.answer_request())
+    witness.declined(Declined(request=samples.answer_request(), reason="shed"))
     assert counted == [SHED]
 
 
@@ -213,3 +281,19 @@ def test_neither_hikari_nor_the_model_s_client_is_imported() -> None:
         check=True,
     )
     assert set(done.stderr.splitlines()).isdisjoint({"hikari", "aiohttp"})
+
+
+def test_what_was_masked_is_told_by_kind_and_number_over_all_days(intern: Intern) -> None:
+    async def masked() -> None:
+        clock = HandClock()
+        async with await Database.open(DATA / "intern.db") as db:
+            for kind in ("api_key", "email", "api_key"):
+                counts = Counts(db, clock=clock)
+                counts.add(f"masked_{kind}", 2)
+                await counts.store()
+                clock.turn(days=1)
+
+    assert told(intern)["masked"] == {}
+    anyio.run(masked)
+    assert told(intern)["masked"] == {"api_key": 4, "email": 2}
+    assert "kept out of the archive: 4 api_key, 2 email" in intern("status").out

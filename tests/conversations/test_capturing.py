@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from anyio import fail_after
+from msgspec.structs import replace
 
 from intern.conversations.capturing import capture_of, capture_requests
 from intern.conversations.context import gather
@@ -200,6 +201,18 @@ async def test_what_a_model_saw_in_an_image_follows_the_text() -> None:
     assert capture.turns[0].text == "What is this?\n[image: error screen.png] CUDA error 35"
 
 
+async def test_an_image_that_nobody_looked_at_is_no_more_than_its_name() -> None:
+    world = World()
+    question = world.say("alice", "Which one?", attachments=[PICTURE, replace(PICTURE, id="9", filename="b.png")])
+    silent = world.say("alice", "", attachments=[PICTURE], to=question)
+    [request] = await world.captured(world.say("maya", "This.", to=silent))
+    capture = capture_of(request, {question.id: ["", "A cat."], silent.id: [""]})
+    assert [turn.text for turn in capture.turns][:2] == [
+        "Which one?\n[image: b.png] A cat.",
+        "[image: error screen.png]",
+    ]
+
+
 async def test_messages_without_anything_to_read_are_left_out() -> None:
     world = World()
     question = world.say("alice", "How?")
@@ -207,3 +220,30 @@ async def test_messages_without_anything_to_read_are_left_out() -> None:
     assert await world.captured(world.say("maya", "", to=question)) == ()
     [request] = await world.captured(world.say("maya", "Like so.", to=sticker))
     assert texts(request) == ["How?", "Like so."]
+
+
+async def test_who_comes_back_to_their_own_answer_adds_to_its_conversation() -> None:
+    world = World()
+    question = world.say("alice", "How do I stake?")
+    answer = world.say("maya", "In the portal.", to=question)
+    [request] = await world.captured(world.say("maya", "It moved to the wallet.", to=answer, after=4000))
+    assert texts(request) == ["How do I stake?", "In the portal.", "It moved to the wallet."]
+    assert request.conversation_id == reply_conversation(question.id)
+
+
+async def test_who_comes_back_to_a_chat_with_a_colleague_adds_nothing() -> None:
+    world = World()
+    alice = world.say("alice", "How do I stake?")
+    chat = world.say("maya", "In an hour.", to=world.say("tom", "Lunch?"))
+    batch = [world.say("maya", "Make it two.", to=chat, after=500), world.say("maya", "In the portal.", to=alice)]
+    [request] = await world.captured(*batch)
+    assert texts(request) == ["How do I stake?", "In the portal."]
+
+
+async def test_what_the_asker_told_a_helper_stands_in_the_capture() -> None:
+    world = World()
+    question = world.say("alice", "My node does not start.")
+    helper = world.say("bob", "What does it say?", to=question, after=100)
+    world.say("alice", "no GPU", to=helper, after=100)
+    [request] = await world.captured(world.say("maya", "Install the driver.", to=question, after=100))
+    assert texts(request) == ["My node does not start.", "What does it say?", "no GPU", "Install the driver."]

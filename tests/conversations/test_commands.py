@@ -13,6 +13,7 @@ from intern.conversations import commands
 from intern.conversations.commands import Commands, Said, explained, said
 from intern.conversations.options import ConversationOptions
 from intern.conversations.replying import Wording
+from intern.discord.options import ChannelMode
 from intern.discord.sandbox import Sandbox
 from intern.domain import (
     AIResult,
@@ -23,6 +24,7 @@ from intern.domain import (
     ChatMessage,
     Citation,
     Conversation,
+    DeclineReason,
     GuildId,
     InteractionTicket,
     LearnCommand,
@@ -37,11 +39,21 @@ from intern.domain import (
     snowflake_at,
 )
 from intern.errors import DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.knowledge.feedback import Votes
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
 
-WORDING = Wording(unknown="dunno", handoff="told", cannot_look="cannot look", greeting="I am here")
+WORDING = Wording(
+    unknown="dunno",
+    handoff="told",
+    cannot_look="cannot look",
+    greeting="I am here",
+    limit="enough",
+    busy="full",
+    late="away",
+    no_thread="no thread",
+)
 
 
 class Answers:
@@ -60,9 +72,14 @@ class Answers:
 class Feedback:
     def __init__(self) -> None:
         self.votes: list[tuple[MessageId, UserId, bool]] = []
+        self.counted = Votes()
 
     async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
         self.votes.append((question_id, user_id, up))
+
+    async def of(self, question_id: MessageId) -> Votes:
+        del question_id
+        return self.counted
 
 
 class Kept(Struct, frozen=True, kw_only=True):
@@ -92,7 +109,9 @@ class Traces:
         outcome: str,
         reason: str = "",
         debug: Mapping[str, Any] | None = None,
+        beside: bool = False,
     ) -> None:
+        assert beside, "what became of the message by itself stays known"
         if self.broken:
             raise KnowledgeError("the disk is gone")
         self.kept.append((tuple(message_ids), channel_id, outcome, reason))
@@ -101,7 +120,7 @@ class Traces:
 class World:
     """A sandbox, somebody of the team (maya), and the desk."""
 
-    def __init__(self, *, answers_kept: int = 5, limit: int = 1000) -> None:
+    def __init__(self, *, answers_kept: int = 5, limit: int = 1000, mode: ChannelMode = "answer") -> None:
         self.clock = HandClock()
         self.discord = Sandbox(self.clock, team=["maya"])
         self.answers, self.feedback, self.traces = Answers(), Feedback(), Traces()
@@ -114,7 +133,7 @@ class World:
             speaker=self.discord,
             feedback=self.feedback,
             traces=self.traces,
-            options=ConversationOptions(),
+            options=ConversationOptions(default_mode=mode),
             guild_ids=(self.discord.guild_id,),
             wording=WORDING,
             allows=self._allows,
@@ -225,7 +244,15 @@ async def test_silence_is_put_into_words(reason: SilenceReason) -> None:
     world.answers.result = AIResult(should_reply=False, reason=reason)
     answer = await world.ask()
     expected = {"not_a_question": WORDING.greeting} | dict.fromkeys(
-        ("sources_unreadable", "timeout", "model_unavailable", "model_failed", "knowledge_failed"), WORDING.cannot_look
+        (
+            "sources_unreadable",
+            "images_unavailable",
+            "timeout",
+            "model_unavailable",
+            "model_failed",
+            "knowledge_failed",
+        ),
+        WORDING.cannot_look,
     )
     assert answer == said(expected.get(reason, commands.NOT_KNOWN))
 
@@ -241,7 +268,7 @@ async def test_what_holds_no_question_of_a_person_is_not_asked() -> None:
 
 async def test_who_asks_a_lot_is_told_so() -> None:
     world = World(limit=2)
-    assert [(await world.ask()).parts[0] for _ in range(3)] == ["Like this.", "Like this.", commands.TOO_MANY]
+    assert [(await world.ask()).parts[0] for _ in range(3)] == ["Like this.", "Like this.", WORDING.limit]
     assert len(world.answers.asked) == 2
 
 
@@ -361,6 +388,12 @@ async def test_where_the_bot_may_not_write_or_everybody_may_not_read_nothing_is_
     assert world.discord.posts() == ()
 
 
+async def test_nothing_is_shared_where_the_operator_wants_it_to_listen_only() -> None:
+    world = World(mode="capture_only")
+    assert await world.press(share_of(await world.ask())) == said(commands.NOT_SPEAKING)
+    assert world.discord.posts() == ()
+
+
 async def test_only_the_last_answers_are_held_for_sharing() -> None:
     world = World(answers_kept=2)
     shares = [share_of(await world.ask(f"{n}?")) for n in range(3)]
@@ -413,6 +446,28 @@ async def test_why_takes_an_id_or_a_link(about: str) -> None:
     world = World()
     world.traces.accounts["1234567890123456789"] = Kept(question_id=MessageId("1234567890123456789"), outcome="posted")
     assert "**posted**" in (await world.why(about)).parts[0]
+
+
+async def test_why_tells_what_people_thought_of_the_answer_and_what_it_cites() -> None:
+    world = World()
+    world.traces.accounts["1234567890123456789"] = Kept(
+        question_id=MessageId("1234567890123456789"), debug={"generation": {"citations": ["kb:a.md", "kb:b.md"]}}
+    )
+    assert "votes" not in (await world.why("1234567890123456789")).parts[0]
+    world.feedback.counted = Votes(up=3, down=1)
+    (text,) = (await world.why("1234567890123456789")).parts
+    assert "votes: 👍 3, 👎 1" in text
+    assert "citations `kb:a.md`, `kb:b.md`" in text
+
+
+@pytest.mark.parametrize("reason", sorted({*get_args(DeclineReason), "team_answered", "not_public"}))
+async def test_why_tells_in_words_why_a_question_was_declined_or_its_reply_withheld(reason: str) -> None:
+    world = World()
+    world.traces.accounts[world.discord.general] = Kept(question_id=MessageId("7"), outcome="shed", reason=reason)
+    (text,) = (await world.why()).parts
+    assert text.startswith("Message 7: **shed**. ")
+    assert text.endswith(".")
+    assert not text.endswith(f" {reason}")
 
 
 async def test_why_without_a_message_is_about_the_newest_question_of_the_channel() -> None:

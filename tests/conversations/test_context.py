@@ -11,8 +11,20 @@ from msgspec import structs
 from intern.conversations.context import Gathered, History, gather, split_by_reply
 from intern.conversations.options import ContextBounds
 from intern.discord.sandbox import Sandbox
-from intern.domain import Author, Batch, ChannelId, ChatMessage, MessageId
-from intern.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.domain import (
+    Author,
+    Batch,
+    ChannelId,
+    ChatMessage,
+    Lookups,
+    MessageId,
+)
+from intern.errors import (
+    DiscordNotFoundError,
+    DiscordRefusedError,
+    DiscordUnauthorizedError,
+    DiscordUnavailableError,
+)
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -152,13 +164,48 @@ async def test_a_reference_into_a_foreign_channel_is_not_followed() -> None:
     assert world.calls == 0
 
 
-async def test_an_unreadable_channel_is_no_error_and_an_unreachable_discord_is() -> None:
+async def test_a_channel_that_is_gone_is_no_error_and_an_unreachable_discord_is() -> None:
     world = World()
     answer = world.say("maya", "Like so.", to=world.say("alice", "How?"))
-    world.discord.fail("before", DiscordRefusedError("no access"))
+    world.discord.fail("before", DiscordNotFoundError("unknown channel"))
     assert (await world.gather(answer)).messages == ()
-    world.discord.fail("before", DiscordUnavailableError("down"))
-    with pytest.raises(DiscordUnavailableError):
+    for error in (DiscordUnavailableError("down"), DiscordUnauthorizedError("whose token is that?")):
+        world.discord.calls.clear()
+        world.discord.fail("before", error)
+        with pytest.raises(DiscordUnavailableError):
+            await world.gather(answer)
+
+
+async def test_what_discord_refuses_to_show_is_left_out_of_a_question_but_never_of_what_the_team_teaches() -> None:
+    world = World()
+    question = world.say("alice", "How?")
+    for author in ("bob", "maya"):
+        reply = world.say(author, "Like so.", to=question)
+        for _ in range(2):
+            world.discord.fail("before", DiscordRefusedError("missing access"))
+        if author == "bob":
+            assert (await world.gather(reply)).messages == ()
+        else:
+            with pytest.raises(DiscordRefusedError):
+                await world.gather(reply)
+
+
+async def test_a_channel_that_shows_nothing_at_all_is_no_empty_one() -> None:
+    class Hidden(Sandbox):
+        async def before(
+            self,
+            channel_id: ChannelId,
+            message_id: MessageId | None,
+            limit: int,
+            *,
+            lookups: Lookups | None = None,
+        ) -> Sequence[ChatMessage]:
+            return ()  # as Discord does to who may view a channel, but not read its history
+
+    world = World()
+    world.discord = Hidden(world.clock, team=["maya"])
+    answer = world.say("maya", "Like so.", to=world.say("alice", "How?"))
+    with pytest.raises(DiscordRefusedError, match="no history"):
         await world.gather(answer)
 
 
@@ -265,8 +312,10 @@ async def test_a_thread_beyond_the_bound_keeps_its_newest_and_its_opening() -> N
 class WithoutSystemMessages(Sandbox):
     """Pages come short of what was asked for, as where joins and pins are left out of them."""
 
-    async def before(self, channel_id: ChannelId, message_id: MessageId | None, limit: int) -> Sequence[ChatMessage]:
-        page = await super().before(channel_id, message_id, limit)
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        page = await super().before(channel_id, message_id, limit, lookups=lookups)
         return [message for message in page if message.text != "(pinned a message)"]
 
 
@@ -344,3 +393,57 @@ async def test_each_of_many_replies_in_one_batch_finds_what_it_answers() -> None
         f"member {n}" for n in range(20)
     ]
     assert world.calls <= 60
+
+
+async def test_a_reply_to_ones_own_words_tells_whom_those_answered() -> None:
+    world = World()
+    question = world.say("alice", "My node does not start.")
+    world.say("maya", "Install the driver.", to=question)
+    more = world.say("maya", "And reboot.")
+    later = world.say("maya", "The driver moved, by the way.", to=more, after=600)
+    gathered = await world.gather(later)
+    assert gathered.reply_authors[more.id] == world.discord.author("maya")
+    assert gathered.answered == {more.id: world.discord.author("alice")}
+    again = world.say("maya", "It is in the new package.", to=later, after=600)
+    assert (await world.gather(again)).answered == {later.id: world.discord.author("alice")}
+
+
+async def test_a_reply_to_ones_own_words_that_answered_nobody_leads_to_oneself_or_nowhere() -> None:
+    world = World()
+    remark = world.say("maya", "Release day!")
+    gathered = await world.gather(world.say("maya", "It is out.", to=remark, after=600))
+    assert gathered.answered == {remark.id: None}
+    chat = world.say("maya", "Lunch?", to=world.say("tom", "Hungry.", after=600), after=600)
+    gathered = await world.gather(world.say("maya", "At one.", to=chat, after=600))
+    assert gathered.answered == {chat.id: world.discord.author("tom")}
+
+
+async def test_a_team_members_chain_holds_what_passed_between_the_asker_and_others() -> None:
+    world = World()
+    question = world.say("alice", "My node does not start.")
+    tried = world.say("bob", "Did you reboot?", to=question, after=100)
+    world.say("alice", "Yes, twice.", to=tried, after=100)
+    world.say("carol", "What is a node?", to=tried, after=100)
+    world.say("bob", "Nice weather.", after=100)
+    [chain] = (await world.gather(world.say("maya", "Install the driver.", to=question, after=100))).chains
+    assert texts(chain.messages) == ["My node does not start.", "Did you reboot?", "Yes, twice."]
+
+
+async def test_what_follows_the_batch_and_what_a_member_replies_to_brings_no_branches() -> None:
+    world = World()
+    question = world.say("alice", "My node does not start.")
+    answer = world.say("maya", "Install the driver.", to=question, after=100)
+    world.say("alice", "That worked.", to=question, after=100)
+    [chain] = (await world.gather(answer)).chains
+    assert texts(chain.messages) == ["My node does not start."]
+    [chain] = (await world.gather(world.say("bob", "Mine neither.", to=question, after=100))).chains
+    assert texts(chain.messages) == ["My node does not start."]
+
+
+async def test_branches_are_looked_for_only_in_what_was_read_anyway() -> None:
+    world = World()
+    question = world.say("alice", "My node does not start.")
+    world.others_talk(300)
+    world.say("alice", "It says: no GPU.", to=question, after=100)
+    await world.gather(world.say("maya", "Install the driver.", to=question))
+    assert world.calls <= 3

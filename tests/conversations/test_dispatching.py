@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import pytest
-from msgspec import structs
 
 from intern.conversations.dispatching import (
     PRIVATE_NOTE,
     Allowance,
     Audience,
     Dispatcher,
+    Greeted,
     PrivateNotes,
     Speaker,
-    Traces,
 )
 from intern.conversations.options import ConversationOptions
 from intern.discord.audience import Audience as RealAudience
 from intern.discord.options import ChannelMode
 from intern.discord.rest import HikariRest
 from intern.discord.sandbox import Sandbox
-from intern.domain import AnswerRequest, Batch, CaptureRequest, ChannelId, ChatMessage, GuildId, MessageId, UserId
-from intern.errors import DiscordRefusedError, DiscordUnavailableError, KnowledgeError
-from intern.knowledge.traces import TraceStore
+from intern.domain import AnswerRequest, Batch, CaptureRequest, ChannelId, ChatMessage, Declined, GuildId, UserId
+from intern.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.knowledge.greeted import Greeted as RealGreeted
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -41,19 +40,20 @@ class Ledger:
         return thread_id in self.threads
 
 
-class Accounts:
-    """What was kept of questions."""
+class Known:
+    """Members who were told about private messages; outlives the dispatcher."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[tuple[MessageId, ...], str]] = []
-        self.broken = False
+        self.ids: set[UserId] = set()
 
-    async def keep(
-        self, message_ids: Sequence[MessageId], channel_id: ChannelId, *, outcome: str, reason: str = ""
-    ) -> None:
-        if self.broken:
-            raise KnowledgeError("the disk is full, as the test asked")
-        self.kept.append((tuple(message_ids), reason))
+    async def add(self, user_id: UserId) -> bool:
+        if user_id in self.ids:
+            return False
+        self.ids.add(user_id)
+        return True
+
+    async def drop(self, user_id: UserId) -> None:
+        self.ids.discard(user_id)
 
 
 class Stage:
@@ -68,11 +68,11 @@ class Stage:
         guild_ids: Collection[GuildId] | None = None,
         sandbox: Sandbox | None = None,
         clock: HandClock | None = None,
+        known: Known | None = None,
     ) -> None:
         self.clock = clock or HandClock()
         self.sandbox = sandbox or Sandbox(self.clock, team={"mira"})
         self.ledger = Ledger()
-        self.accounts = Accounts()
         self.dispatcher = Dispatcher(
             self.sandbox,
             self.ledger,
@@ -81,17 +81,19 @@ class Stage:
             audience=self.sandbox,
             clock=self.clock,
             allows=Allowance(per_hour, clock=self.clock),
-            speaker=self.sandbox,
-            traces=self.accounts,
+            private=PrivateNotes(self.sandbox, known or Known()),
         )
 
     async def goes(self, *messages: ChatMessage) -> list[str]:
-        """Whom a batch of these messages concerns."""
+        """Whom a batch of these messages concerns; or why it is declined, with a `!` where somebody is owed a word."""
         batch = Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
-        return [
-            {AnswerRequest: "answer", CaptureRequest: "capture"}[type(request)]
-            for request in await self.dispatcher.dispatch(batch)
-        ]
+        return [_said(request) for request in await self.dispatcher.dispatch(batch)]
+
+
+def _said(request: AnswerRequest | CaptureRequest | Declined) -> str:
+    if isinstance(request, Declined):
+        return request.reason + "!" * request.request.called
+    return "answer" if isinstance(request, AnswerRequest) else "capture"
 
 
 def staged(mode: ChannelMode) -> Stage:
@@ -191,21 +193,59 @@ async def test_an_old_question_is_passed_over_and_an_old_lesson_is_not() -> None
     stage.clock.turn(seconds=3600)
     assert await stage.goes(question) == ["answer"]
     stage.clock.turn(seconds=1)
-    assert await stage.goes(question) == []
+    assert await stage.goes(question) == ["too old"]
     assert await stage.goes(lesson) == ["capture"]
-    assert stage.accounts.kept == [((question.id,), "too old")]
+
+
+async def test_who_called_the_bot_while_it_was_away_is_owed_a_word_for_a_day() -> None:
+    stage = Stage()
+    answer = await stage.sandbox.send(stage.sandbox.general, "Like this.", "nonce")
+    mention = stage.sandbox.say("alice", "@intern how?")
+    reply = stage.sandbox.say("alice", "And then?", reply_to=answer)
+    to_another = stage.sandbox.say("bob", "Same here.", reply_to=mention.id)
+    stage.clock.turn(days=1)
+    assert await stage.goes(mention) == ["too old!"]
+    assert await stage.goes(reply) == ["too old!"]
+    assert await stage.goes(to_another) == ["too old"]
+    stage.clock.turn(seconds=1)
+    assert await stage.goes(mention) == ["too old"]
+    assert await stage.goes(reply) == ["too old"]
+
+
+async def test_an_old_question_is_read_no_further_than_the_message_it_replies_to() -> None:
+    stage = Stage()
+    question = stage.sandbox.say("alice", "@intern how?", reply_to=stage.sandbox.say("bob", "Well").id)
+    stage.clock.turn(hours=2)
+    for method in ("before", "after"):
+        stage.sandbox.fail(method, DiscordUnavailableError("nobody needs to read there"))
+    assert await stage.goes(question) == ["too old!"]
+
+
+@pytest.mark.parametrize("mode", ["capture_only", "off"])
+async def test_where_the_operator_chose_silence_nobody_is_told_anything(mode: ChannelMode) -> None:
+    stage = staged(mode)
+    question = stage.sandbox.say("alice", "@intern how?")
+    stage.clock.turn(hours=2)
+    assert await stage.goes(question) == []
+
+
+async def test_where_not_everybody_can_read_nobody_is_told_anything() -> None:
+    stage = Stage()
+    question = stage.sandbox.say("alice", "@intern how?")
+    stage.sandbox.set_private(stage.sandbox.general)
+    stage.clock.turn(hours=2)
+    assert await stage.goes(question) == []
 
 
 # Limits.
 
 
-async def test_over_the_limit_there_is_silence_with_a_reason() -> None:
+async def test_over_the_limit_a_question_is_declined_with_a_reason() -> None:
     stage = Stage(per_hour=2)
     for _ in range(2):
         assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
-    third = stage.sandbox.say("alice", "@intern how?")
-    assert await stage.goes(third) == []
-    assert stage.accounts.kept == [((third.id,), "asked too much")]
+    assert await stage.goes(stage.sandbox.say("alice", "@intern how?")) == ["asked too much!"]
+    assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["asked too much"]
     assert await stage.goes(stage.sandbox.say("bob", "How?")) == ["answer"]
     stage.clock.turn(hours=1)
     assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
@@ -228,13 +268,6 @@ async def test_what_discord_could_not_show_does_not_count() -> None:
     with pytest.raises(DiscordUnavailableError):
         await stage.goes(question)
     assert await stage.goes(question) == ["answer"]
-
-
-async def test_an_account_that_cannot_be_kept_changes_nothing() -> None:
-    stage = Stage(per_hour=1)
-    stage.accounts.broken = True
-    assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
-    assert await stage.goes(stage.sandbox.say("alice", "How?")) == []
 
 
 def test_an_hour_slides() -> None:
@@ -276,11 +309,14 @@ def test_a_clock_that_is_put_back_locks_nobody_out() -> None:
 # Private messages.
 
 
-async def test_a_private_message_gets_one_friendly_note() -> None:
-    stage = Stage()
+async def test_a_private_message_gets_one_friendly_note_also_over_a_restart() -> None:
+    known, clock = Known(), HandClock()
+    stage = Stage(known=known, clock=clock)
     direct = stage.sandbox.add_direct()
-    for _ in range(3):
+    for _ in range(2):
         assert await stage.goes(stage.sandbox.say("alice", "How?", channel_id=direct)) == []
+    again = Stage(known=known, clock=clock, sandbox=stage.sandbox)
+    assert await again.goes(stage.sandbox.say("alice", "How?", channel_id=direct)) == []
     assert [(post.channel_id, post.text) for post in stage.sandbox.posts()] == [(direct, PRIVATE_NOTE)]
 
 
@@ -303,25 +339,22 @@ async def test_a_note_that_discord_refuses_is_not() -> None:
     assert stage.sandbox.posts() == ()
 
 
-def test_members_beyond_the_bound_are_forgotten_first_in_first_out() -> None:
-    notes, clock = PrivateNotes(), HandClock()
-    sandbox = Sandbox(clock)
-    message = sandbox.say("alice", "How?", channel_id=sandbox.add_direct())
+async def test_who_does_not_answer_private_messages_says_nothing() -> None:
+    stage = Stage()
+    message = stage.sandbox.say("alice", "How?", channel_id=stage.sandbox.add_direct())
+    silent = Dispatcher(
+        stage.sandbox, stage.ledger, ConversationOptions(), guild_ids=(), audience=stage.sandbox, clock=stage.clock
+    )
     batch = Batch(channel_id=message.channel_id, author=message.author, messages=(message,))
-    notes.noted(message.author.id)
-    assert notes.note_for(batch) is None
-    for number in range(10_000):
-        notes.noted(UserId(f"x{number}"))
-    assert notes.note_for(batch) == PRIVATE_NOTE
-    bot = structs.replace(batch, author=structs.replace(batch.author, type="bot"))
-    assert notes.note_for(bot) is None
+    assert await silent.dispatch(batch) == ()
+    assert stage.sandbox.posts() == ()
 
 
-def test_the_ledger_of_traces_and_discord_itself_fit_what_is_asked_for() -> None:
-    def wired(traces: Traces, speaker: Speaker, audience: Audience) -> None:
-        del traces, speaker, audience
+def test_the_stores_and_discord_itself_fit_what_is_asked_for() -> None:
+    def wired(greeted: Greeted, speaker: Speaker, audience: Audience) -> None:
+        del greeted, speaker, audience
 
-    def typed(traces: TraceStore, rest: HikariRest, audience: RealAudience) -> None:
-        wired(traces, rest, audience)
+    def typed(greeted: RealGreeted, rest: HikariRest, audience: RealAudience) -> None:
+        wired(greeted, rest, audience)
 
     assert callable(typed)  # pyright reads it

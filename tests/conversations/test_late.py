@@ -44,6 +44,19 @@ class Captured:
         return [each for each in self.pairs if each.conversation_id == conversation_id][-1]
 
 
+class Waiting:
+    """Captures that wait for a word on their images."""
+
+    def __init__(self, *requests: CaptureRequest) -> None:
+        self._requests = requests
+
+    def holds(self, message_id: MessageId, /) -> bool:
+        return any(message_id == each.id for request in self._requests for each in request.messages)
+
+    async def holding(self, message_id: MessageId, /) -> list[CaptureRequest]:
+        return [request for request in self._requests if message_id in {each.id for each in request.messages}]
+
+
 class Door:
     """Says which channels are open to us, and counts how often it was asked."""
 
@@ -137,6 +150,26 @@ async def test_an_edit_of_what_is_on_its_way_to_the_archive_follows_it_there() -
     with fail_after(5):
         [request] = await changes.captured_anew(change)
     assert (request.conversation_id, request.messages[0].author.type) == ("reply_5", "team_member")
+
+
+async def test_what_waits_for_its_images_can_be_deleted_and_edited_also_after_a_restart() -> None:
+    waits = capture_request(ASKED, TAUGHT, conversation="reply_5")
+    changes = LateChanges(Captured(), admits=Door().admits, pending=Waiting(waits))
+    assert changes.deleted(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
+    change = edited(TAUGHT, "So, but slowly.")
+    assert changes.edited(change)
+    assert not changes.edited(edited(CHATTER, "rofl"))
+    with fail_after(5):
+        [request] = await changes.captured_anew(change)
+    assert request == replace(waits, messages=(replace(TAUGHT, text="So, but slowly."),))
+
+
+async def test_a_message_that_is_archived_and_waits_in_one_conversation_is_captured_anew_once() -> None:
+    waits = capture_request(ASKED, TAUGHT)
+    changes = LateChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=Waiting(waits))
+    changes.teaches(waits)
+    with fail_after(5):
+        assert len(await changes.captured_anew(edited(TAUGHT, "So, but slowly."))) == 1
 
 
 async def test_nothing_is_captured_anew_from_a_channel_that_is_closed_by_now() -> None:

@@ -31,6 +31,7 @@ from intern.conversations.replying import vote_buttons
 from intern.discord.sandbox import Sandbox, Sent
 from intern.domain import (
     AnswerRequest,
+    Button,
     Channel,
     ChannelId,
     ChatMessage,
@@ -42,7 +43,12 @@ from intern.domain import (
     RoleId,
     SourceId,
 )
-from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.errors import (
+    DiscordNotFoundError,
+    DiscordRefusedError,
+    DiscordUnavailableError,
+    DiscordUnknownOutcomeError,
+)
 from intern.knowledge.database import Database
 from intern.knowledge.posts import PostLedger
 from tests.fakes import HandClock
@@ -50,6 +56,7 @@ from tests.samples import batch, channel
 
 LOST = DiscordUnknownOutcomeError("the reply was lost")
 DOWN = DiscordUnavailableError("down")
+NO_THREAD = DiscordRefusedError("Cannot execute action on this channel type (code 50024)")
 FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 
 
@@ -59,7 +66,10 @@ class World:
     discord: Sandbox
     ledger: PostLedger
     outgoing: Outgoing
-    max_age: timedelta | None = None
+    max_age: timedelta | None = timedelta(hours=1)
+
+    async def admits(self, channel_id: ChannelId) -> bool:
+        return self.discord.admits(await self.discord.channel(channel_id))
 
     def ask(self, text: str = "How do I start?") -> ChatMessage:
         self.clock.turn(seconds=5)
@@ -70,7 +80,17 @@ class World:
         outlet: Outlet = self.discord
         history: History = self.discord
         ledger: Ledger = self.ledger
-        return Posting(outlet, ledger, history, outgoing=self.outgoing, clock=self.clock, max_age=self.max_age)
+        return Posting(
+            outlet,
+            ledger,
+            history,
+            outgoing=self.outgoing,
+            clock=self.clock,
+            admits=self.admits,
+            max_age=self.max_age,
+            late_word="Late.",
+            no_thread_word="No thread.",
+        )
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
         with fail_after(5):
@@ -82,6 +102,33 @@ class World:
 
     def said(self) -> list[str]:
         return [message.text for message in self.discord.posts()]
+
+
+class TurnsPrivate:
+    """A way out to a Discord that closes the channel after so many messages."""
+
+    def __init__(self, discord: Sandbox, *, after: int) -> None:
+        self._discord = discord
+        self._left = after
+
+    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
+        return await self._discord.start_thread(channel_id, message_id, name)
+
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        /,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        sent = await self._discord.send(channel_id, text, nonce, buttons=buttons, mention_role=mention_role)
+        self._left -= 1
+        if not self._left:
+            self._discord.set_private(self._discord.general)
+        return sent
 
 
 @asynccontextmanager
@@ -100,6 +147,14 @@ ANSWER = "Run it.\n\nSources:\n- FAQ (`kb:faq.md`)"
 
 @pytest.mark.anyio
 class TestPosting:
+    async def test_nothing_is_posted_where_not_everybody_can_read_any_more(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.set_private(w.discord.general)
+            assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="not_public")
+            assert w.said() == []
+            assert w.discord.threads() == ()
+
     async def test_an_answer_to_a_channel_message_goes_into_a_thread_named_after_it(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()
@@ -203,6 +258,17 @@ class TestPosting:
             assert w.said() == [ANSWER]
             assert w.discord.calls["send"] == (1 if done else 2)
 
+    async def test_another_reply_that_says_the_same_is_not_taken_for_its_own(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            first, second = (w.discord.say(who, "And on Windows?", channel_id=thread) for who in ("alice", "bob"))
+            w.discord.fail("after", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(first, thread=True))
+            assert (await w.post(reply(second, thread=True))).status == "posted"
+            assert await w.resume() == 1
+            assert w.said() == [ANSWER, ANSWER]
+
     async def test_an_unknown_outcome_twice_is_for_the_caller_to_try_again(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()
@@ -222,6 +288,124 @@ class TestPosting:
             entry = await w.ledger.get(question.id)
             assert entry is not None
             assert entry.reason == "refused"
+
+    async def test_who_called_the_bot_where_no_thread_can_be_opened_is_told_in_place(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("start_thread", NO_THREAD)
+            w.discord.fail("send", DOWN)
+            called = structs.replace(reply(question), called=True, buttons=vote_buttons(question.id))
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(called)
+            outcome = await w.post(called)
+            assert outcome == PostOutcome(
+                status="posted", reason="no_thread", notice=True, thread_id=question.channel_id
+            )
+            [word] = w.discord.posts()
+            assert (word.text, word.channel_id) == ("No thread.", question.channel_id)
+            assert w.discord.sent[word.id] == Sent()
+            assert (await w.post(called)).status == "already_posted"
+            assert not await w.ledger.answered_in(question.channel_id)
+
+    async def test_a_word_in_place_that_a_crash_cut_off_is_said_after_the_restart(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.discord.fail("start_thread", NO_THREAD)
+            w.discord.fail("send", DOWN, done=True)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(structs.replace(reply(w.ask()), called=True))
+            assert await w.resume() == 1
+            assert w.said() == ["No thread."]
+
+    async def test_who_did_not_call_the_bot_is_told_nothing_where_no_thread_can_be_opened(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.discord.fail("start_thread", NO_THREAD)
+            assert await w.post(reply(w.ask())) == PostOutcome(status="dropped", reason="no_thread")
+            assert w.said() == []
+
+    async def test_where_no_word_may_be_said_either_it_is_dropped(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.discord.fail("start_thread", NO_THREAD)
+            w.discord.fail("send", DiscordRefusedError("no permission"))
+            called = structs.replace(reply(w.ask()), called=True)
+            assert await w.post(called) == PostOutcome(status="dropped", reason="no_thread")
+
+    async def test_no_thread_on_what_is_gone_is_nothing_to_tell_anybody(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.discord.fail("start_thread", DiscordNotFoundError("unknown message"))
+            called = structs.replace(reply(w.ask()), called=True)
+            assert await w.post(called) == PostOutcome(status="dropped", reason="refused")
+            assert w.said() == []
+
+    async def test_a_reply_that_discord_kept_out_for_too_long_is_dropped_and_who_called_is_told(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            silent, called = reply(w.ask("First?")), structs.replace(reply(w.ask("Second?")), called=True)
+            for each in (silent, called):
+                w.discord.fail("start_thread", DOWN)
+                with pytest.raises(DiscordUnavailableError):
+                    await w.post(each, waited_for=NO_LONGER)
+            w.clock.turn(minutes=61)
+            # Where nothing is to be said, nobody needs to be asked.
+            w.discord.calls.clear()
+            assert await w.post(silent) == PostOutcome(status="dropped", reason="too_old")
+            assert not +w.discord.calls
+            for _ in range(3):  # and the word has a day
+                w.discord.fail("start_thread", DOWN)
+                with pytest.raises(DiscordUnavailableError):
+                    await w.post(called)
+                w.clock.turn(hours=2)
+            outcome = await w.post(called)
+            assert (outcome.status, outcome.reason, outcome.notice) == ("posted", "too_old", True)
+            assert w.said() == ["Late."]
+
+    async def test_a_day_later_nobody_is_told_anything(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            called = structs.replace(reply(w.ask()), called=True)
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(called)
+            w.clock.turn(hours=25)
+            assert await w.post(called) == PostOutcome(status="dropped", reason="too_old")
+
+    async def test_an_answer_that_stands_there_unconfirmed_gets_no_word_beside_it(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            called = structs.replace(reply(w.ask()), called=True)
+            w.discord.fail("send", DOWN, done=True)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(called)
+            w.clock.turn(hours=2)
+            assert (await w.post(called)).notice is False
+            assert w.said() == [ANSWER]
+
+    async def test_half_a_reply_goes_no_further_into_a_channel_that_turned_private(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            for restart in (False, True):
+                question = w.ask()
+                long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
+                posting = Posting(
+                    TurnsPrivate(w.discord, after=1),
+                    w.ledger,
+                    w.discord,
+                    outgoing=w.outgoing,
+                    clock=w.clock,
+                    admits=w.admits,
+                )
+                if restart:
+                    w.discord.fail("send", DOWN)
+                    with pytest.raises(DiscordUnavailableError):
+                        await posting.post(long, waited_for=NO_LONGER)
+                with fail_after(5):
+                    if restart:
+                        assert await posting.resume() == 1
+                    else:
+                        outcome = await posting.post(long, waited_for=NO_LONGER)
+                        assert outcome == PostOutcome(status="dropped", reason="not_public")
+                entry = await w.ledger.get(question.id)
+                assert entry is not None
+                assert (entry.state, entry.reason) == ("dropped", "not_public")
+                assert [bool(part.message_id) for part in entry.parts] == [True, False, False]
+                w.discord.set_private(w.discord.general, private=False)
 
     async def test_a_restart_finishes_what_was_half_posted(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -275,6 +459,77 @@ class TestPosting:
         async with world(tmp_path) as w:
             first, last = w.ask(), w.ask("On Windows, that is.")
             w.discord.say("maya", "In the portal.", reply_to=first.id)
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_the_team_answers_before_the_asker_s_last_line(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first = w.ask()
+            w.discord.say("maya", "In the portal.", reply_to=first.id)
+            last = w.ask("On Windows, that is.")
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_the_team_answers_in_between_however_much_others_say(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first = w.ask()
+            for n in range(120):
+                w.discord.say("bob", f"chatter {n}")
+            w.discord.say("maya", "In the portal.", reply_to=first.id)
+            last = w.ask("On Windows, that is.")
+            for n in range(120):
+                w.discord.say("bob", f"chatter {n}")
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_a_question_far_behind_its_first_line_is_found(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first = w.ask()
+            for n in range(700):
+                w.discord.say("bob", f"chatter {n}")
+            last = w.ask("On Windows, that is.")
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).status == "posted"
+
+    async def test_the_team_answers_in_the_thread_before_the_asker_s_last_line(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            first = w.discord.say("alice", "And on Windows?", channel_id=thread)
+            w.discord.say("maya", "The same.", channel_id=thread)
+            last = w.discord.say("alice", "Version 3, that is.", channel_id=thread)
+            both = structs.replace(reply(last, thread=True), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_what_the_bot_and_the_asker_say_in_between_is_no_answer(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            # A member of the team asks, too.
+            first = w.discord.say("maya", "@intern and on Windows?", channel_id=thread)
+            await w.discord.send(thread, "Something else.", "n-1")
+            w.discord.say("maya", "hm", channel_id=thread)
+            last = w.discord.say("maya", "Version 3, that is.", channel_id=thread)
+            both = structs.replace(reply(last, thread=True), settles=(first.id, last.id))
+            assert (await w.post(both)).status == "posted"
+
+    async def test_after_a_restart_the_team_s_answer_to_an_earlier_line_is_seen_too(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first = w.ask()
+            w.discord.say("maya", "In the portal.", reply_to=first.id)
+            last = w.ask("On Windows, that is.")
+            w.discord.fail("after", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(structs.replace(reply(last), settles=(first.id, last.id)))
+            assert await w.resume() == 1
+            entry = await w.ledger.get(last.id)
+            assert entry is not None
+            assert entry.reason == "team_answered"
+            assert w.said() == []
+
+    async def test_the_team_answers_in_the_thread_that_hangs_on_an_earlier_line(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, last = w.ask(), w.ask("On Windows, that is.")
+            thread = w.discord.open_thread(w.discord.general, first.id, "by hand")
+            w.discord.say("maya", "In the portal.", channel_id=thread)
             both = structs.replace(reply(last), settles=(first.id, last.id))
             assert (await w.post(both)).reason == "team_answered"
 

@@ -27,7 +27,16 @@ from intern.errors import ConfigError
 from tests.samples import GUILD, answer_request, message
 
 TEAM = RoleId("42")
-WORDING = Wording(unknown="unknown", handoff="handed off", cannot_look="cannot look", greeting="hi")
+WORDING = Wording(
+    unknown="unknown",
+    handoff="handed off",
+    cannot_look="cannot look",
+    greeting="hi",
+    limit="enough",
+    busy="full",
+    late="away",
+    no_thread="no thread",
+)
 CALLED = structs.replace(answer_request(message("How?", n=1), message("Why?", n=2)), addressed=True, called=True)
 IN_OUR_THREAD = structs.replace(CALLED, called=False)
 UNADDRESSED = structs.replace(CALLED, called=False, addressed=False)

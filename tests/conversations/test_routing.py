@@ -156,3 +156,13 @@ def test_who_mentions_the_bot_or_replies_to_it_addresses_it(lines: list[str], *,
 def test_who_writes_in_the_bots_thread_addresses_it() -> None:
     assert addressed(batch(USER, PLAIN), place("thread"), facts(answered=True))
     assert not addressed(batch(USER, PLAIN), place("thread"), facts())
+
+
+@pytest.mark.parametrize(
+    ("answered", "goes_to"), [(USER, "capture"), (BOT, "capture"), (TEAMMATE, "nobody"), (TEAM, "nobody")]
+)
+def test_who_replies_to_their_own_words_goes_on_with_what_those_answered(answered: Author, goes_to: Route) -> None:
+    said = batch(TEAM, "TEAM")
+    known = structs.replace(facts(), answered={MessageId("to-TEAM"): answered})
+    assert route(said, place(), known) == goes_to
+    assert worth_gathering(said, place(), answered_in_thread=False)

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from intern.actors.interactions import Registry, Responses, interactions
 from intern.conversations.commands import NOT_PUBLIC, Commands
 from intern.conversations.options import ConversationOptions
-from intern.conversations.replying import Wording
+from intern.conversations.replying import load_wording
 from intern.discord.commands import COMMANDS, HikariCommands, interaction_of, same_commands
 from intern.discord.gateway import HikariDiscord
 from intern.discord.options import DiscordOptions
@@ -44,6 +44,7 @@ from intern.domain import (
     WhyCommand,
 )
 from intern.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError
+from intern.knowledge.feedback import Votes
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction as Used
@@ -457,16 +458,12 @@ class Slow:
 
     def __init__(self) -> None:
         self.gate = Event()
-        self.votes: list[bool] = []
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
         await self.gate.wait()
         return AIResult(
             should_reply=True, reply_text=f"@everyone: {conversation.messages[-1].text} https://evil.example"
         )
-
-    async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
-        self.votes.append(up)
 
     async def of(self, message_id: MessageId) -> None:
         return None
@@ -478,8 +475,21 @@ class Slow:
         pass
 
 
+class Ballot:
+    """Keeps votes."""
+
+    def __init__(self) -> None:
+        self.votes: list[bool] = []
+
+    async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
+        self.votes.append(up)
+
+    async def of(self, question_id: MessageId) -> Votes:
+        return Votes(up=self.votes.count(True), down=self.votes.count(False))
+
+
 async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> None:
-    slow = Slow()
+    slow, ballot = Slow(), Ballot()
     heard, events = create_memory_object_stream[GatewayEvent](100)
     used, inbox = create_memory_object_stream[Interaction](10)
     captures, captured = create_memory_object_stream[CaptureRequest](10)
@@ -498,11 +508,11 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
                 history=connection.rest,
                 audience=connection.audience,
                 speaker=connection.rest,
-                feedback=slow,
+                feedback=ballot,
                 traces=slow,
                 options=ConversationOptions(),
                 guild_ids=guilds,
-                wording=Wording(unknown="u", handoff="h", cannot_look="c", greeting="g"),
+                wording=load_wording(),
             )
             tg.start_soon(connection.listen, heard.send_nowait)
             tg.start_soon(sort)
@@ -527,7 +537,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             assert (post.channel_id, post.mention_everyone) == (discord.help.id, False)
             voted = await double.press(discord, discord.bob, post, f"intern:down:{asked.id}")
             await discord.until(lambda: double.shown(voted))
-            assert slow.votes == [False]
+            assert ballot.votes == [False]
 
             question = await discord.say(discord.alice, "how else?")
             answer = await discord.say(discord.tess, "like this", reply_to=question)

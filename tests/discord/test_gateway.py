@@ -15,6 +15,7 @@ from intern.conversations.commands import Audience
 from intern.discord.gateway import HikariDiscord
 from intern.discord.options import DiscordOptions
 from intern.domain import (
+    Approval,
     ButtonPressed,
     Channel,
     ChannelId,
@@ -29,6 +30,7 @@ from intern.domain import (
     RoleId,
     Secret,
     SessionStarted,
+    UserId,
 )
 from intern.errors import ConfigError
 from tests.double.discord import DiscordDouble
@@ -55,6 +57,7 @@ class Ears:
         self.events: list[MessageEvent] = []
         self.sessions: list[SessionStarted] = []
         self.interactions: list[Interaction] = []
+        self.approvals: list[Approval] = []
         self._heard = asyncio.Event()
 
     def __call__(self, event: GatewayEvent) -> None:
@@ -63,6 +66,8 @@ class Ears:
                 self.sessions.append(event)
             case MessageCreated() | MessageEdited() | MessagesDeleted():
                 self.events.append(event)
+            case Approval():
+                self.approvals.append(event)
             case _:
                 self.interactions.append(event)
         self._heard.set()
@@ -143,9 +148,12 @@ def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
 
 @asynccontextmanager
 async def listening(
-    discord: DiscordDouble, deliver: Callable[[GatewayEvent], None], **over: Any
+    discord: DiscordDouble, deliver: Callable[[GatewayEvent], None], *, reactions: bool = False, **over: Any
 ) -> AsyncGenerator[HikariDiscord]:
-    async with HikariDiscord(options(discord, **over), first_pause=0.05) as bot, create_task_group() as tg:
+    async with (
+        HikariDiscord(options(discord, **over), reactions=reactions, first_pause=0.05) as bot,
+        create_task_group() as tg,
+    ):
         tg.start_soon(bot.listen, deliver)
         await bot.wait_ready()
         yield bot
@@ -191,6 +199,30 @@ async def test_what_happens_is_told_in_order() -> None:
     assert [event.message.text for event in twenty if isinstance(event, MessageCreated)] == list(map(str, range(20)))
     assert isinstance(bulk, MessagesDeleted)
     assert set(bulk.message_ids) == {message.id for message in more}
+
+
+async def test_a_check_mark_of_the_team_s_is_told_where_reactions_are_asked_for() -> None:
+    for asked_for in (True, False):
+        ears = Ears()
+        with fail_after(5):
+            async with DiscordDouble() as discord, listening(discord, ears, reactions=asked_for):
+                message = await discord.say(discord.alice, "how?")
+                for who, emoji in (
+                    (discord.alice, "✅"),
+                    (discord.bot, "✅"),
+                    (discord.tess, "👍"),
+                    (discord.tess, "✅"),
+                ):
+                    await discord.react(who, message, emoji)
+                await discord.say(discord.alice, "the end")
+                await ears.heard(2)
+                told = Approval(
+                    guild_id=GuildId(discord.guild.id),
+                    channel_id=ChannelId(discord.help.id),
+                    message_id=MessageId(message.id),
+                    by=UserId(discord.tess.id),
+                )
+        assert ears.approvals == ([told] if asked_for else [])
 
 
 async def test_the_bots_own_messages_are_known_as_such() -> None:
@@ -509,8 +541,7 @@ async def test_a_channel_that_turns_private_stops_at_once() -> None:
         async with DiscordDouble() as discord:
             staff = discord.world.new_channel("staff", hidden=True)
             listed = discord.world.new_channel("listed", hidden=True)
-            over = {"listed_channel_ids": (ChannelId(listed.id),)}
-            async with listening(discord, ears, **over) as bot:
+            async with listening(discord, ears, listed_channel_ids=(ChannelId(listed.id),)) as bot:
                 await ears.begun(1)
                 help_ = place(discord.help)
                 assert bot.audience.admits(help_)

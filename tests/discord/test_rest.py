@@ -30,7 +30,9 @@ from intern.domain import (
 from intern.errors import (
     ConfigError,
     DiscordError,
+    DiscordNotFoundError,
     DiscordRefusedError,
+    DiscordUnauthorizedError,
     DiscordUnavailableError,
     DiscordUnknownOutcomeError,
 )
@@ -284,8 +286,12 @@ async def test_not_being_able_to_look_is_not_finding_nothing() -> None:
         discord.fail_next("GET", GET_ONE, status=500)
         with pytest.raises(DiscordUnavailableError, match="500"):
             await rest.message(channel_id(discord.help), message_id(question))
-        with pytest.raises(DiscordRefusedError, match="10003"):
+        with pytest.raises(DiscordNotFoundError, match="10003"):
             await rest.before(ChannelId("5"), None, 10)
+        discord.fail_next("GET", POST, status=403, code=50001)
+        with pytest.raises(DiscordRefusedError) as refused:
+            await rest.before(channel_id(discord.help), None, 10)
+        assert not isinstance(refused.value, DiscordNotFoundError)
 
 
 async def test_junk_instead_of_a_page_is_unavailable() -> None:
@@ -573,13 +579,16 @@ async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:
 # Secrets
 
 
-async def test_a_token_that_discord_refuses_is_a_refusal_that_does_not_repeat_it() -> None:
+async def test_a_token_that_discord_refuses_is_for_somebody_to_see_to_and_is_not_repeated() -> None:
     async with connected() as (discord, _):
         wrong = discord.token[:-5] + "wrong"
         async with HikariRest(options(discord, token=Secret(wrong))) as rest:
-            with pytest.raises(DiscordRefusedError, match=r"discord\.token") as refused:
+            with pytest.raises(DiscordUnauthorizedError, match=r"discord\.token") as refused:
                 await rest.channel(channel_id(discord.help))
             assert wrong not in str(refused.value)
+            # What nobody could look at is neither deleted nor empty.
+            with pytest.raises(DiscordUnavailableError):
+                await rest.message(channel_id(discord.help), MessageId("6"))
 
 
 @pytest.mark.parametrize("token", ["", "s3cret", "s3cret.s3cret.s3cret", "Bot MTIz.x.y", "№.x.y"])

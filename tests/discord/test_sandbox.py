@@ -18,6 +18,7 @@ from intern.conversations.context import History
 from intern.conversations.posting import Outlet
 from intern.discord.sandbox import NONCE_LIFETIME, Sandbox
 from intern.domain import (
+    Approval,
     Button,
     ButtonPressed,
     ChannelId,
@@ -110,6 +111,29 @@ async def test_whoever_listens_hears_all_that_happens_from_then_on() -> None:
     sandbox.say("alice", "after")
     assert len(heard) == 4
     assert [message.text for message in sandbox.messages(sandbox.general)] == ["after"]
+
+
+async def test_a_team_member_s_check_mark_is_told_as_an_approval_and_no_other_reaction_is() -> None:
+    sandbox = Sandbox(HandClock(), team=["maya"])
+    said = sandbox.say("alice", "how?")
+    private = sandbox.say("alice", "how?", channel_id=sandbox.add_direct())
+    async with listening(sandbox) as ears:
+        for who, message, emoji in (
+            ("alice", said, "✅"),
+            (sandbox.bot, said, "✅"),
+            ("maya", said, "👍"),
+            ("maya", private, "✅"),
+        ):
+            sandbox.react(who, message, emoji)
+        sandbox.react("maya", said)
+        assert ears.happened == [
+            Approval(
+                guild_id=sandbox.guild_id,
+                channel_id=sandbox.general,
+                message_id=said.id,
+                by=sandbox.author("maya").id,
+            )
+        ]
 
 
 async def test_history_is_read_in_pages_oldest_first() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from intern.discord.audience import READ, VIEW_CHANNEL
-from intern.discord.sessions import SessionStarts, session_of
+from intern.discord.audience import CONNECT, READ, VIEW_CHANNEL
+from intern.discord.sessions import SessionStarts, own_roles, session_of
 from intern.domain import GuildId, UserId
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ def raw(channel_id: str, kind: int = 0, *, denied_to: str = "", **over: Any) -> 
 def guild(*channels: Json, threads: tuple[Json, ...] = (), **over: Any) -> Json:
     fields: Json = {
         "id": GUILD,
-        "roles": [{"id": GUILD, "permissions": str(READ)}, {"id": BOT_ROLE, "permissions": "0"}],
+        "roles": [{"id": GUILD, "permissions": str(READ | CONNECT)}, {"id": BOT_ROLE, "permissions": "0"}],
         "members": [{"user": {"id": BOT}, "roles": [BOT_ROLE]}],
         "channels": list(channels),
         "threads": list(threads),
@@ -62,6 +62,22 @@ def test_a_session_begins_with_channels_forums_and_active_threads() -> None:
         ("20", "thread", "905"),
         ("21", "post", "906"),
     ]
+
+
+def test_a_voice_channel_that_one_may_see_but_not_enter_has_a_closed_chat() -> None:
+    payload = guild(raw("13", 2), raw("14"), roles=[{"id": GUILD, "permissions": str(READ)}])
+    assert [channel_id for channel_id, _, _ in seen(payload)] == ["14"]
+
+
+def test_the_role_that_discord_made_for_the_bot_is_its_own() -> None:
+    roles = [
+        {"id": GUILD, "permissions": str(READ)},
+        {"id": "8", "permissions": "0", "tags": {"bot_id": BOT}},
+        {"id": "9", "permissions": "0", "tags": {"bot_id": "77"}},
+        {"id": "10", "permissions": "0", "tags": None},
+        "nonsense",
+    ]
+    assert own_roles(guild(roles=roles), BOT) == {"8"}
 
 
 def test_what_the_bot_cannot_read_is_not_among_them() -> None:

@@ -20,6 +20,7 @@ from intern.discord.wire import (
     message_of,
 )
 from intern.domain import (
+    Approval,
     Channel,
     ChannelId,
     ChatMessage,
@@ -248,10 +249,112 @@ def test_a_mention_stands_in_the_text_and_counts_for_discord(text: str, mentions
     assert created(content=text, mentions=mentions).mentions_bot is expected
 
 
+@pytest.mark.parametrize(
+    ("text", "roles", "expected"),
+    [("<@&77> how?", ["77"], True), ("`<@&77>` in code", [], False), ("<@&78> how?", ["78"], False)],
+)
+def test_the_role_that_discord_made_for_the_bot_is_a_name_of_it(text: str, roles: list[str], *, expected: bool) -> None:
+    raw = msgspec.convert(payload(content=text, mention_roles=roles), RawMessage)
+    message = message_of(raw, msgspec.structs.replace(US, bot_roles=frozenset({RoleId("77")})))
+    assert message is not None
+    assert message.mentions_bot is expected
+
+
+def test_what_people_say_without_typing_it_is_said() -> None:
+    picture = {"id": "1", "filename": "a.png", "url": "https://cdn.discordapp.com/a.png", "size": 1}
+    forwarded = {"message": {"content": "It says error 7.", "attachments": [picture]}}
+    message = created(
+        content="",
+        message_snapshots=[forwarded, "nonsense"],
+        sticker_items=[{"id": "1", "name": "help\nme"}, 3],
+        poll={"question": {"text": "Which port?"}},
+    )
+    assert message.text == "It says error 7.\n[sticker: help me]\n[poll: Which port?]"
+    assert [file.filename for file in message.attachments] == ["a.png"]
+
+
 def test_a_message_tells_of_its_thread() -> None:
     assert created(thread={"id": "77", "name": "x"}).thread_id == "77"
     assert created(flags=1 << 5).thread_id == "1400000000000000000"
     assert created().thread_id is None
+
+
+def reaction(**over: Any) -> Json:
+    told: Json = {
+        "user_id": TESS,
+        "channel_id": HELP,
+        "message_id": "1400000000000000000",
+        "guild_id": GUILD,
+        "emoji": {"id": None, "name": "✅"},
+        "member": {"roles": [TEAM_ROLE], "user": {"id": TESS}},
+        "burst": False,
+        "type": 0,
+    }
+    return {key: value for key, value in (told | over).items() if value is not ...}
+
+
+def approved(memory: Memory | None = None, **over: Any) -> Any:
+    return event_of("MESSAGE_REACTION_ADD", reaction(**over), US, memory)
+
+
+APPROVAL = Approval(guild_id=GUILD, channel_id=HELP, message_id=MessageId("1400000000000000000"), by=TESS)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {},
+        {"burst": True, "type": 1, "more": [1]},
+        {"emoji": {"name": "✅\ufe0f"}},
+        {"member": {"roles": [TEAM_ROLE], "nick": None, "user": None}},
+    ],
+)
+def test_a_team_member_s_check_mark_is_an_approval(over: Json) -> None:
+    assert approved(**over) == APPROVAL
+
+
+def test_the_team_is_known_by_id_and_by_what_was_told_of_its_roles_before() -> None:
+    named = approved(user_id="302", member=...)
+    assert isinstance(named, Approval)
+    assert named.by == "302"
+    memory = Memory()
+    assert approved(memory, member=...) is None
+    memory.note_roles(GUILD, TESS, [TEAM_ROLE])
+    assert approved(memory, member=...) == APPROVAL
+    assert approved(memory, member={"roles": []}) is None
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"emoji": {"id": None, "name": "👍"}},
+        {"emoji": {"id": "77", "name": "✅"}},
+        {"emoji": {"id": None, "name": None}},
+        {"emoji": {"name": "✅✅"}},
+        {"emoji": {"name": "✔️"}},
+        {"guild_id": ...},
+        {"user_id": ALICE, "member": {"roles": ["901"], "user": {"id": ALICE}}},
+        {"user_id": ALICE, "member": ...},
+        {"user_id": BOT},
+        {"user_id": "302", "member": {"roles": [], "user": {"id": "302", "bot": True}}},
+        {"user_id": "302", "member": {"user": {"id": "302", "system": True}}},
+    ],
+)
+def test_no_other_reaction_is_one(over: Json) -> None:
+    assert approved(**over) is None
+
+
+@pytest.mark.parametrize(
+    "over",
+    [{"emoji": "✅"}, {"emoji": ...}, {"message_id": "x"}, {"channel_id": None}, {"user_id": ...}, {"member": 5}],
+)
+def test_a_reaction_that_cannot_be_read_is_an_error_of_the_payload(over: Json) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        approved(**over)
+
+
+def test_a_reaction_that_says_nothing_to_us_may_have_any_member() -> None:
+    assert approved(emoji={"name": "👀"}, member=5) is None
 
 
 EDITED = "2026-02-01T03:12:00+00:00"

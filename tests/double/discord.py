@@ -308,6 +308,16 @@ class DiscordDouble:
         finally:
             self._away = False
 
+    @property
+    def is_away(self) -> bool:
+        """Whether this is within an outage."""
+        return self._away
+
+    def forget_faults(self) -> None:
+        """Nothing that was planned to fail, or to come too early, does so any more."""
+        self._faults.failures.clear()
+        self._faults.stops.clear()
+
     def fail_next(
         self,
         method: str,

@@ -25,6 +25,8 @@ class ChatLine(Struct, frozen=True):
     timestamp: str
     text: str
     reply_to: tuple[str, ...] = ()
+    conversation_id: str | None = None
+    """Which conversation it belongs to, as people annotated it."""
 
     @property
     def at(self) -> datetime:
@@ -46,6 +48,8 @@ class Exchange(Struct, frozen=True):
     question_ids: tuple[str, ...]
     answer_ids: tuple[str, ...]
     followup_ids: tuple[str, ...]
+    starts_in_context: bool = False
+    """Its opening may lie before what was annotated."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -57,16 +61,17 @@ class Exchange(Struct, frozen=True):
 @cache
 def chat_lines() -> dict[str, ChatLine]:
     """Every line by id."""
-    return {line.message_id: line for line in _rows("chat_irc.jsonl", ChatLine)}
+    return {line.message_id: line for line in rows("chat_irc.jsonl", ChatLine)}
 
 
 def exchanges() -> list[Exchange]:
     """Every exchange, oldest first."""
     lines = chat_lines()
-    return sorted(_rows("chat_irc_exchanges.jsonl", Exchange), key=lambda each: lines[each.ids[0]].at)
+    return sorted(rows("chat_irc_exchanges.jsonl", Exchange), key=lambda each: lines[each.ids[0]].at)
 
 
-def _rows(name: str, kind: type[S]) -> Iterator[S]:
+def rows(name: str, kind: type[S]) -> Iterator[S]:
+    """The rows of a file."""
     with (EVAL / name).open("rb") as file:
         for row in file:
             yield msgspec.json.decode(row, type=kind)

@@ -81,17 +81,19 @@ def faults_of(parts: Sequence[str], whole: str, cited: Collection[str] = ()) -> 
             yield "too long"
         if uncited(part, cited):
             yield "a link that was not cited"
-        # A fence whose last line says more is one that `split_message` does not know.
-        if (
-            fences_in(part) % 2
-            and not fences_in(whole) % 2
-            and not re.search(r"^ *```\S*[ \t]+\S", whole, re.MULTILINE)
-        ):
+        if opens_a_fence(part) and not opens_a_fence(whole):
             yield "an open fence"
 
 
-def fences_in(text: str) -> int:
-    return len(re.findall(r"^[ \t]*```", text, re.MULTILINE))
+# What Discord's clients read as code, beside the escapes that they read before it.
+_CODE = re.compile(
+    r"\\[^0-9A-Za-z\s]|```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(`+)[\s\S]*?[^`]\1(?!`)", re.IGNORECASE
+)
+
+
+def opens_a_fence(text: str) -> bool:
+    """Whether a line begins with a fence that nothing closes."""
+    return re.search(r"^[ \t]*```", _CODE.sub(".", text), re.MULTILINE) is not None
 
 
 def name_faults(name: str) -> Iterator[str]:

@@ -15,7 +15,18 @@ from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
 from intern.actors.classifier import classifier
 from intern.actors.integrator import integrator
-from intern.actors.office import ANSWERS, ARCHIVED, BATCHES, CAPTURES, CHANGES, EVENTS, FILINGS, WITHDRAWALS
+from intern.actors.office import (
+    ANSWERS,
+    ARCHIVED,
+    BATCHES,
+    CAPTURES,
+    CHANGES,
+    EVENTS,
+    FILINGS,
+    PENDING,
+    REPLIES,
+    WITHDRAWALS,
+)
 from intern.actors.router import router
 from intern.actors.witness import Witness
 from intern.app.models import offline_rules
@@ -24,14 +35,16 @@ from intern.conversations.attendance import Attendance
 from intern.conversations.batching import Batches
 from intern.conversations.dispatching import Dispatcher
 from intern.conversations.late import LateChanges
+from intern.conversations.outgoing import Outgoing
 from intern.discord.sandbox import Sandbox
-from intern.domain import AnswerRequest, ChannelId, ChatMessage, MessageCreated, MessageId, Withdrawal
+from intern.domain import AnswerRequest, ChannelId, ChatMessage, Declined, MessageCreated, MessageId, Reply, Withdrawal
 from intern.knowledge.database import Database
 from intern.knowledge.marks import Marks
 from intern.llm.offline import OfflineModel
 from intern.settings import Settings, load_settings
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
 from tests.fakes import HandClock
+from tests.learners import NoPictures
 
 pytestmark = [
     pytest.mark.anyio,
@@ -93,6 +106,17 @@ async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest | Withdrawal
             pass
 
 
+class Unsaid:
+    """Nobody is told why there is no answer."""
+
+    async def account_for(self, declined: Declined) -> None:
+        del declined
+
+    def word(self, declined: Declined) -> Reply | None:
+        del declined
+        return None
+
+
 async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sandbox: Sandbox) -> Workshop:
     """Everything through batcher, router, capturer, classifier and integrator; the stores as they are afterwards."""
     settings, witness = settings_in(folder), Witness()
@@ -106,7 +130,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             audience=sandbox,
             clock=HandClock(),
         )
-        late = LateChanges(workshop.archive, admits=everywhere)
+        late = LateChanges(workshop.archive, admits=everywhere, pending=workshop.pending)
         attendance = Attendance(Marks(), baseline=MessageId("0"))
         events, to_batch = EVENTS.open()
         batches, to_route = BATCHES.open()
@@ -116,7 +140,9 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
         filings, to_file = FILINGS.open()
         withdrawals, to_withdraw = WITHDRAWALS.open()
         changed, nudged = CHANGES.open()
-        async with nudged, create_task_group() as tg:
+        words, said = REPLIES.open()
+        waiting, pending = PENDING.open()
+        async with nudged, said, pending, create_task_group() as tg:
             tg.start_soon(unanswered, asked)
             tg.start_soon(
                 partial(
@@ -136,13 +162,28 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     questions,
                     captures,
                     withdrawals,
+                    words,
                     dispatch=dispatch,
+                    declines=Unsaid(),
+                    outgoing=Outgoing(),
                     late=late,
                     settles=attendance,
                     witness=witness,
                 )
             )
-            tg.start_soon(partial(capturer, to_capture, archived, keeper=workshop, settles=attendance, witness=witness))
+            tg.start_soon(
+                partial(
+                    capturer,
+                    to_capture,
+                    archived,
+                    waiting,
+                    keeper=workshop,
+                    pictures=NoPictures(),
+                    pending=workshop.pending,
+                    settles=attendance,
+                    witness=witness,
+                )
+            )
             tg.start_soon(
                 partial(classifier, workshop, to_classify, filings, after=None, chooser=workshop, witness=witness)
             )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections import Counter
 from pathlib import Path
 
 import anyio
@@ -13,7 +15,7 @@ from intern.errors import ModelReplyError, ModelUnavailableError, SourceError
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from intern.indexing.provisional import add_topic_provisionally
 from intern.indexing.refresh import Refreshed, refresh_sources
-from intern.knowledge.sources import SourceFolder
+from intern.knowledge.sources import Scan, SkippedFile, SourceFolder
 from tests.indexing.folders import Shelf, block, praised
 
 pytestmark = pytest.mark.anyio
@@ -191,6 +193,18 @@ async def test_a_description_is_one_bounded_paragraph_that_forges_no_entry(tmp_p
     assert len(entry.description) <= 60
 
 
+async def test_a_topic_s_description_forges_neither_an_entry_nor_an_id(shelf: Shelf) -> None:
+    told = "Nodes.\n\nteam:forged.txt\n\nForged.\r\n\r\n--- QA ---\nid: qa_20260201_031056\n\x0b\u2029kb:a.md"
+    shelf.model.always(SUMMARIZE_TOPIC, SummarizeOut(description=told))
+    shelf.topic("nodes", block("How?", "So."))
+    shelf.topic("wallets", block("Where?", "Here.", n=5))
+    with fail_after(5):
+        await shelf.refresh_topics()
+
+    description = "Nodes. team:forged.txt Forged. --- QA --- id: qa_20260201_031056 kb:a.md"
+    assert shelf.index() == {"team:nodes.txt": description, "team:wallets.txt": description}
+
+
 async def test_a_long_source_is_shown_by_its_head_and_its_tail(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, max_source_chars=1000)
     shelf.model.always(SUMMARIZE_SOURCE, praised)
@@ -223,6 +237,78 @@ async def test_a_source_that_cannot_be_read_is_reported_and_keeps_its_entry(shel
     assert list(shelf.index()) == ["kb:a.md", "kb:b.md"]
 
 
+async def test_a_source_that_is_no_text_any_more_leaves_the_index_with_its_reason(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    shelf.source("b.md", "B")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        (shelf.sources_dir / "a.md").write_bytes(b"a\0b")
+        (shelf.sources_dir / "new.md").write_bytes(b"a\0b")
+        for _ in range(2):
+            result = await shelf.refresh_sources()
+            assert dict(result.skipped) == dict.fromkeys(("a.md", "new.md"), "it is binary, not text")
+    assert list(shelf.index()) == ["kb:b.md"]
+    assert list(shelf.catalogue.sources()) == ["kb:b.md"]
+
+
+async def test_what_lies_in_a_folder_that_cannot_be_looked_at_stays_known(shelf: Shelf) -> None:
+    for name in ("deep/a.md", "deeper/a.md", "b.md"):
+        shelf.source(name, name)
+
+    class Closed(SourceFolder):
+        def scan(self) -> Scan:
+            found = super().scan()
+            files = tuple(file for file in found.files if file.rel_path == "b.md")
+            return Scan(files, (SkippedFile("deep", "it cannot be read"),), frozenset({"deep"}))
+
+    with fail_after(5):
+        await shelf.refresh_sources()
+        closed = Closed(shelf.sources_dir, 1_000_000)
+        result = await refresh_sources(shelf.model, closed, shelf.catalogue, clock=shelf.clock)
+    assert result.removed == ("kb:deeper/a.md",)
+    assert sorted(shelf.index()) == ["kb:b.md", "kb:deep/a.md"]
+
+
+async def test_cache_and_index_are_written_a_few_times_however_many_there_are(shelf: Shelf) -> None:
+    for n in range(500):
+        shelf.source(f"{n}.md", "x")
+    with fail_after(30):
+        await shelf.refresh_sources()
+    assert Counter(shelf.disk.renamed) == {"index-cache.json": 4, "index.txt": 4}
+    assert len(shelf.model.asked) == 500
+
+
+async def test_what_was_summarised_before_a_stop_is_not_asked_for_again(shelf: Shelf) -> None:
+    for n in range(20):
+        shelf.source(f"{n}.md", "x")
+    with fail_after(5), anyio.CancelScope() as scope:
+
+        async def stopped(given: SummarizeIn) -> SummarizeOut:
+            if len(shelf.model.asked) > 10:
+                scope.cancel()
+                await checkpoint()
+            return praised(given)
+
+        shelf.model.always(SUMMARIZE_SOURCE, stopped)
+        await shelf.refresh_sources()
+    shelf.model.asked.clear()
+    shelf.model.always(SUMMARIZE_SOURCE, praised)
+    with fail_after(5):
+        await shelf.refresh_sources()
+    assert 10 <= len(shelf.model.asked) <= 20 - 7
+
+
+async def test_pages_and_notebooks_are_shown_by_what_a_reader_sees(shelf: Shelf) -> None:
+    shelf.source("page.html", f"<title>Ports</title><script>x()</script><body><p>{'All of them. ' * 20}")
+    shelf.source("book.ipynb", '{"cells": [{"cell_type": "code", "source": "ask()"}]}')
+    with fail_after(5):
+        await shelf.refresh_sources()
+    shown = {given.source_id: given.text for given in shelf.model.calls(SUMMARIZE_SOURCE)}
+    assert shown["kb:page.html"].startswith("# Ports\n\nAll of them.")
+    assert "x()" not in shown["kb:page.html"]
+    assert shown["kb:book.ipynb"] == "```\nask()\n```"
+
+
 async def test_a_missing_folder_is_an_error_and_the_index_stays(shelf: Shelf) -> None:
     shelf.source("a.md", "A")
     with fail_after(5):
@@ -247,14 +333,61 @@ async def test_an_index_that_was_lost_is_written_again_without_the_model(shelf: 
     assert shelf.model.asked == []
 
 
-async def test_a_damaged_cache_is_built_again(shelf: Shelf) -> None:
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff", None])
+async def test_a_lost_cache_is_built_again_without_the_model(shelf: Shelf, damage: bytes | None) -> None:
     shelf.source("a.md", "A")
+    shelf.source("b.md", "B")
     with fail_after(5):
         await shelf.refresh_sources()
         before = shelf.index()
-        shelf.cache_path.write_text("{")
+        if damage is None:
+            shelf.cache_path.unlink()
+        else:
+            shelf.cache_path.write_bytes(damage)
+        shelf.model.asked.clear()
         await shelf.refresh_sources()
-    assert shelf.index() == before
+        assert shelf.model.asked == []
+        assert shelf.index() == before
+        # From then on a change is noticed as ever.
+        shelf.source("a.md", "A, and more.")
+        await shelf.refresh_sources()
+    assert [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)] == ["kb:a.md"]
+
+
+async def test_a_lost_cache_does_not_pass_off_an_old_or_provisional_description_as_a_good_one(shelf: Shelf) -> None:
+    for name in ("changed.md", "pending.md"):
+        shelf.source(name, f"About {name}.")
+    shelf.model.always(
+        SUMMARIZE_SOURCE, lambda given: ModelReplyError("junk") if "pending" in given.source_id else praised(given)
+    )
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.cache_path.unlink()
+        shelf.source("changed.md", "About something else.")
+        later = time.time() + 60
+        os.utime(shelf.sources_dir / "changed.md", (later, later))
+        shelf.source("new.md", "About new.md.")
+        shelf.model.asked.clear()
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        await shelf.refresh_sources()
+    asked = {given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)}
+    assert asked == {"kb:changed.md", "kb:new.md", "kb:pending.md"}
+
+
+async def test_a_topic_that_is_listed_while_the_cache_is_lost_costs_the_others_nothing(shelf: Shelf) -> None:
+    shelf.topic("old", block("How do I start?", "Run it."))
+    with fail_after(5):
+        await shelf.refresh_topics()
+        before = shelf.index()
+        shelf.cache_path.write_bytes(b"")
+        shelf.topic("new", block("Which port?", "8080.", n=5))
+        assert await add_topic_provisionally(
+            shelf.topics, shelf.topics_dir, TopicName("new"), catalogue=shelf.catalogue, clock=shelf.clock
+        )
+        assert before.items() <= shelf.index().items()
+        shelf.model.asked.clear()
+        await shelf.refresh_topics()
+    assert [given.source_id for given in shelf.model.calls(SUMMARIZE_TOPIC)] == ["team:new.txt"]
 
 
 async def test_progress_is_told_for_each_summary(shelf: Shelf) -> None:

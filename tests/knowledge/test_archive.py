@@ -95,6 +95,17 @@ def test_all_that_was_appended_is_read_back_in_order_live_and_after_a_restart(
                 assert list(opened.after(pair.qa_id)) == written[n + 1 :]
 
 
+def test_where_time_ends_the_archive_says_so(tmp_path: Path) -> None:
+    archive = Archive(tmp_path, clock=HandClock(NOW))
+    archive.rise_above(QAId("qa_99991231_235959.999998"))
+    last = archive.append(capture())
+    for opened in (archive, Archive(tmp_path, clock=HandClock(NOW))):
+        assert opened.newest() == last.timestamp == datetime.max.replace(tzinfo=UTC)
+        with pytest.raises(KnowledgeError, match=r"qa_99991231_235959\.999999 is the last id"):
+            opened.append(capture())
+        assert list(opened.after(None)) == [last]
+
+
 def test_a_clock_that_stands_still_or_goes_back_gives_one_microsecond_more(tmp_path: Path) -> None:
     clock = HandClock(NOW)
     archive = Archive(tmp_path, clock=clock)
@@ -318,3 +329,25 @@ def test_a_long_archive_is_read_in_a_stream(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 20 * big
+
+
+def test_a_long_archive_costs_memory_for_places_and_not_for_pairs(tmp_path: Path) -> None:
+    pairs = 3_000  # of 100,000, benchmarks/archive.py tells
+    with (tmp_path / "2026-W05.txt").open("wb") as file:
+        for n in range(pairs):
+            at = NOW + timedelta(milliseconds=n)
+            # Of ten conversations, and without ids of messages: what is measured is what a pair costs.
+            one = capture("x" * 1_000, conversation=f"thread_{n % 10}", messages=())
+            file.write(format_raw(CapturedPair(**asdict(one), qa_id=qa_id_of(at), timestamp=at)).encode())
+
+    tracemalloc.start()
+    try:
+        archive = Archive(tmp_path)
+        held, _ = tracemalloc.get_traced_memory()
+        assert sum(1 for _ in archive.after(None)) == pairs
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(archive) == pairs
+    assert held < 500_000  # four numbers of eight bytes each; the pairs themselves are 4 MB
+    assert peak < held + 100_000

@@ -20,6 +20,7 @@ from intern.domain import (
     Speaker,
     TopicBlock,
     Turn,
+    UserId,
 )
 from intern.knowledge.blocks import (
     BlockWarning,
@@ -80,6 +81,7 @@ KNOWN = {
     "timestamp",
     "conversation_id",
     "message_ids",
+    "author_ids",
     "answered_at",
     "guild_id",
     "channel_id",
@@ -105,12 +107,15 @@ headers = st.lists(
 @st.composite
 def pairs(draw: st.DrawFn) -> CapturedPair:
     timestamp = draw(moments)
+    messages = tuple(map(MessageId, draw(st.lists(ids, max_size=4))))
+    authors = draw(st.lists(ids | st.just(""), min_size=len(messages), max_size=len(messages)))
     return CapturedPair(
         qa_id=qa_id_of(timestamp),
         timestamp=timestamp,
         conversation_id=ConversationId(draw(ids)),
         turns=draw(turns),
-        message_ids=tuple(map(MessageId, draw(st.lists(ids, max_size=4)))),
+        message_ids=messages,
+        author_ids=tuple(map(UserId, authors)) if any(authors) else (),
         answered_at=draw(moments),
         guild_id=draw(st.none() | ids.map(GuildId)),
         channel_id=draw(st.none() | ids.map(ChannelId)),
@@ -320,6 +325,14 @@ def topic(*texts: str) -> TopicBlock:
         replace(pair(), message_ids=(MessageId("1, 2"),)),
         replace(pair(), message_ids=(MessageId("1\nUser: x"),)),
         replace(pair(), message_ids=(MessageId(""),)),
+        replace(pair(), message_ids=(MessageId("11"), MessageId("12\u2028"))),
+        replace(pair(), message_ids=(MessageId("11\u2028"), MessageId("12"))),
+        replace(pair(), conversation_id=ConversationId("")),
+        replace(pair(), guild_id=GuildId("")),
+        replace(pair(), channel_id=ChannelId("")),
+        replace(pair(), replaces=QAId("junk")),
+        replace(pair(), replaces=QAId("")),
+        replace(pair(), qa_id=QAId("qa_20200101_000000")),
         replace(pair(), conversation_id=ConversationId("thread_1\n--- QA ---")),
         replace(pair(), guild_id=GuildId(" 1")),
         replace(pair(), turns=()),
@@ -376,3 +389,27 @@ def test_what_is_no_id_is_refused(wrong: str) -> None:
 def test_half_surrogates_become_a_sign_that_utf8_can_carry() -> None:
     assert whole("\ud83d\ude00 \ud83d!") == "😀 \ufffd!"
     assert whole("plain 😀") == "plain 😀"
+
+
+def authored(line: str, messages: str = "11, 12, 13") -> list[tuple[UserId, ...]]:
+    plain = format_raw(pair()).replace("message_ids: 11, 12\n", f"message_ids: {messages}\n{line}")
+    found, warnings = scanned(plain.encode())
+    assert warnings == []
+    return [each.author_ids for each in found]
+
+
+def test_authors_stand_beside_their_messages_and_a_line_that_does_not_fit_says_nothing() -> None:
+    block = format_raw(replace(pair(), author_ids=(UserId("7"), UserId(""))))
+    assert "message_ids: 11, 12\nauthor_ids: 7, -\nanswered_at: " in block
+    assert authored("author_ids: 7, -, 8\n") == [("7", "", "8")]
+    assert authored("author_ids: 7 ,, 8 \n") == [("7", "", "8")]
+    for unfit in ("author_ids: 7, 8\n", "author_ids:\n", "author_ids: -, -, -\n", ""):
+        assert authored(unfit) == [()]
+
+
+@pytest.mark.parametrize(
+    "authors", [("7",), ("7", "8", "9"), ("7", "a, b"), ("7", "-"), ("7", " 8"), ("7", "8\nid: x")]
+)
+def test_authors_that_could_break_the_format_are_refused(authors: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"authors|cannot stand"):
+        format_raw(replace(pair(), author_ids=tuple(map(UserId, authors))))

@@ -6,15 +6,34 @@ import errno
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from structlog.testing import capture_logs
 
-from intern.domain import Decision, Filed, MessageId, Parked, QAId, Removed, Replaced, Skipped, TopicName, Withdrawn
+from intern.domain import (
+    Approved,
+    AwaitingReview,
+    Decision,
+    Filed,
+    Forgotten,
+    MessageId,
+    Moved,
+    Parked,
+    QAId,
+    Rejected,
+    Removed,
+    Replaced,
+    Skipped,
+    TopicName,
+    UserId,
+    Withdrawn,
+    snowflake_at,
+)
 from intern.errors import KnowledgeError
+from intern.knowledge.blocks import qa_id_of, time_of
 from intern.knowledge.decisions import DecisionLog, read_state, recover_state, write_state
 from intern.knowledge.files import FileLayer
 
@@ -32,7 +51,17 @@ decisions = st.one_of(
     st.builds(Parked, qa_id=st.sampled_from([FIRST, SECOND, THIRD]), at=st.just(NOW), reason=st.text()),
     st.builds(Replaced, qa_id=st.sampled_from([FIRST, SECOND]), by=st.just(THIRD), at=st.just(NOW)),
     st.builds(Removed, qa_id=st.sampled_from([FIRST, SECOND]), at=st.just(NOW)),
+    st.builds(Moved, qa_id=st.sampled_from([FIRST, SECOND]), topic=st.just(TopicName("cpu")), at=st.just(NOW)),
+    st.builds(AwaitingReview, qa_id=st.sampled_from([FIRST, SECOND, THIRD]), at=st.just(NOW)),
+    st.builds(Approved, qa_id=st.sampled_from([FIRST, SECOND, THIRD]), by=st.just("9"), at=st.just(NOW)),
+    st.builds(Rejected, qa_id=st.sampled_from([FIRST, SECOND, THIRD]), by=st.just("9"), at=st.just(NOW)),
     st.builds(Withdrawn, message_ids=st.lists(st.sampled_from("123").map(MessageId)).map(tuple), at=st.just(NOW)),
+    st.builds(
+        Forgotten,
+        message_ids=st.lists(st.sampled_from("123").map(MessageId)).map(tuple),
+        user_id=st.sampled_from([None, UserId("9")]),
+        at=st.just(NOW),
+    ),
 )
 
 
@@ -46,17 +75,23 @@ def test_all_that_was_decided_is_known_live_and_after_a_restart(
     for decision in taken:
         log.append(decision)
 
-    about_pairs = [decision for decision in taken if not isinstance(decision, Withdrawn)]
-    gone = [each for decision in taken if isinstance(decision, Withdrawn) for each in decision.message_ids]
+    about_pairs = [decision for decision in taken if not isinstance(decision, Withdrawn | Forgotten)]
+    gone = [each for decision in taken if isinstance(decision, Withdrawn | Forgotten) for each in decision.message_ids]
+    last_of = {decision.qa_id: decision for decision in about_pairs}
+    said_of = {decision.qa_id: decision for decision in about_pairs if isinstance(decision, Approved | Rejected)}
+    forgotten = any(isinstance(decision, Forgotten) and decision.user_id for decision in taken)
     for opened in (log, DecisionLog(path)):
         assert list(opened.all()) == taken
         assert list(opened.withdrawn()) == gone
         assert list(opened.withdrawn(2)) == gone[2:]
         assert {each for each in map(MessageId, "123") if opened.is_withdrawn(each)} == set(gone)
         for qa_id in (FIRST, SECOND, THIRD):
-            last = next((decision for decision in reversed(about_pairs) if decision.qa_id == qa_id), None)
-            assert opened.of(qa_id) == last
-            assert opened.decided(qa_id) == (last is not None)
+            assert opened.of(qa_id) == last_of.get(qa_id)
+            assert opened.decided(qa_id) == (qa_id in last_of)
+            assert opened.review_of(qa_id) == said_of.get(qa_id)
+        for kind, told in ((Approved, opened.due()), (Parked, opened.parked()), (AwaitingReview, opened.awaiting())):
+            assert list(told) == [last for _, last in sorted(last_of.items()) if isinstance(last, kind)]
+        assert opened.is_forgotten(UserId("9"), MessageId(snowflake_at(NOW))) == forgotten
         assert opened.cursor() == max((decision.qa_id for decision in about_pairs), default=None)
 
 
@@ -96,6 +131,30 @@ def test_a_message_is_met_however_its_id_is_written(tmp_path: Path) -> None:
     assert not log.is_withdrawn(MessageId("13"))
 
 
+def test_what_a_member_wrote_before_the_wish_to_be_forgotten_is_and_what_comes_later_is_not(tmp_path: Path) -> None:
+    log, member, other = DecisionLog(tmp_path / "decisions.jsonl"), UserId("9"), UserId("10")
+    before, at, later = (MessageId(snowflake_at(NOW + timedelta(seconds=n))) for n in (-1, 0, 1))
+    log.append(Forgotten(message_ids=(MessageId("11"),), user_id=member, at=NOW))
+    log.append(Forgotten(message_ids=(), user_id=member, at=NOW - timedelta(days=1)))
+
+    for opened in (log, DecisionLog(tmp_path / "decisions.jsonl")):
+        assert [opened.is_forgotten(member, each) for each in (before, at, later)] == [True, True, False]
+        assert opened.is_forgotten(member, MessageId(f"msg_{before}"))
+        assert not opened.is_forgotten(other, before)
+        # An id that tells no time may be of any time.
+        assert opened.is_forgotten(member, MessageId("from-elsewhere"))
+        assert opened.is_withdrawn(MessageId("msg_11"))
+        assert not opened.is_withdrawn(before)
+
+
+def test_deciding_anew_about_an_older_pair_leaves_the_cursor_where_it_is(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    log.extend([Parked(qa_id=FIRST, at=NOW), filed(THIRD)])
+    for decision in (Approved(qa_id=FIRST, at=NOW), Moved(qa_id=FIRST, topic=TopicName("cpu"), at=NOW)):
+        log.append(decision)
+        assert log.cursor() == DecisionLog(tmp_path / "decisions.jsonl").cursor() == THIRD
+
+
 def test_threads_that_decide_at_once_tear_no_line(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path / "decisions.jsonl")
 
@@ -123,7 +182,7 @@ def test_a_torn_or_damaged_line_costs_that_line(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     DecisionLog(path).append(filed(FIRST))
     good = path.read_bytes()
-    later = b'{"action":"forgotten","at":"2026-02-01T03:10:56Z","qa_id":"qa_20260201_031057"}\n'
+    later = b'{"action":"dreamt_of","at":"2026-02-01T03:10:56Z","qa_id":"qa_20260201_031057"}\n'
     strange = good.replace(b'"qa_id":"qa_2026', b'"qa_id":"qq_2026')
     path.write_bytes(b"\0\0\n\n" + good + b"\xff\xfe{\n" + later + strange + good[:-20])
 
@@ -187,6 +246,55 @@ def test_a_missing_or_damaged_state_is_rebuilt_from_the_decisions(tmp_path: Path
         assert recover_state(path, log) == SECOND
     assert [entry["event"] for entry in logs] == ([] if content is None else ["state_damaged"])
     assert read_state(path) == SECOND
+
+
+times = st.integers(0, 10**15).map(lambda micros: NOW + timedelta(microseconds=micros))
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    taken=st.lists(st.tuples(times, st.booleans())), stated=st.none() | times, damage=st.binary(max_size=3) | st.none()
+)
+def test_the_cursor_is_the_newest_time_of_all_that_is_known_and_never_goes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    taken: list[tuple[datetime, bool]],
+    stated: datetime | None,
+    damage: bytes | None,
+) -> None:
+    folder = tmp_path_factory.mktemp("team")
+    path, log = folder / "state.json", DecisionLog(folder / "decisions.jsonl")
+    seen: list[datetime] = []
+    for time, bare in taken:
+        # Other programs leave the fraction out where it is zero.
+        qa_id = QAId(qa_id_of(time).removesuffix(".000000")) if bare else qa_id_of(time)
+        log.append(Skipped(qa_id=qa_id, at=NOW))
+        seen.append(time)
+        assert time_of(log.cursor() or FIRST) == max(seen)
+    if stated is not None:
+        write_state(path, qa_id_of(stated))
+    if damage is not None:
+        path.write_bytes(damage)
+    known = [*seen, *([stated] if stated is not None and damage is None else [])]
+    for _ in range(2):
+        cursor = recover_state(path, DecisionLog(folder / "decisions.jsonl"))
+        assert (None if cursor is None else time_of(cursor)) == max(known, default=None)
+        assert cursor is None or read_state(path) == cursor
+
+
+def test_a_state_that_is_later_than_anything_can_be_is_rebuilt_from_the_decisions(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    for decided in (None, FIRST, THIRD):
+        if decided:
+            log.append(filed(decided))
+        write_state(path, THIRD)
+        with capture_logs() as logs:
+            assert recover_state(path, log, latest=time_of(SECOND)) == read_state(path) == decided
+        # A decision that was taken is none the less valid for a clock that went back.
+        assert [entry["event"] for entry in logs] == ([] if decided == THIRD else ["state_damaged"])
+    write_state(path, SECOND)
+    log = DecisionLog(tmp_path / "none.jsonl")
+    assert recover_state(path, log, latest=time_of(SECOND)) == read_state(path) == SECOND
 
 
 def test_of_state_and_decisions_the_newer_one_counts(tmp_path: Path) -> None:

@@ -102,6 +102,23 @@ async def test_a_job_that_ends_its_process_three_times_fails(jobs: Jobs) -> None
     assert "3 times" in outcome.error
 
 
+@pytest.mark.parametrize("kind", ["capture", "import"])
+async def test_messages_are_not_kept_once_their_job_has_ended(jobs: Jobs, db: Database, kind: str) -> None:
+    with anyio.fail_after(5):
+        done, failed = await jobs.submit(kind, b"a secret", "1"), await jobs.submit(kind, b"a secret", "2")
+        await jobs.claim()
+        await jobs.finish(done, result=b"archived")
+        for _ in range(3):
+            assert await payloads(db) == [b"", b"a secret"]
+            assert await claimed_id(jobs) == failed
+            await jobs.reclaim()
+        assert await payloads(db) == [b"", b""]
+
+
+async def payloads(db: Database) -> list[object]:
+    return [payload for (payload,) in await db.read(lambda tx: tx.rows("select payload from jobs order by id"))]
+
+
 async def test_only_the_latest_outcomes_are_kept(jobs: Jobs, db: Database) -> None:
     with anyio.fail_after(10):
         waiting = await jobs.submit("index", b"", "waits for ever")

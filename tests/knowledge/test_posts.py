@@ -51,6 +51,39 @@ async def test_all_parts_are_on_disk_before_the_first_post(tmp_path: Path, clock
             Part(n=1, text="two\0\n``` ü", nonce=nonce_of(QUESTION, 1)),
         ),
         changed_at=clock.now(),
+        covers=(QUESTION,),
+    )
+
+
+async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(
+    ledger: PostLedger, clock: HandClock
+) -> None:
+    earlier = MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        await ledger.begin(
+            QUESTION,
+            CHANNEL,
+            "new_thread",
+            ["one", "two"],
+            covers=[earlier, QUESTION],
+            called=True,
+            buttons=[Button(custom_id="up", label="up")],
+            mention_role=RoleId("5"),
+        )
+        clock.turn(minutes=7)
+        word = await ledger.replaced(QUESTION, ["Not here."], reason="no_thread", in_place=True)
+        assert await ledger.get(earlier) == word
+    assert word == Post(
+        question_id=QUESTION,
+        channel_id=CHANNEL,
+        target="in_place",
+        parts=(Part(n=0, text="Not here.", nonce=nonce_of(QUESTION, 0)),),
+        changed_at=clock.now(),
+        thread_id=CHANNEL,
+        reason="no_thread",
+        covers=(earlier, QUESTION),
+        called=True,
+        notice=True,
     )
 
 

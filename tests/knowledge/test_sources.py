@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from intern.errors import SourceError
-from intern.knowledge.sources import SkippedFile, SourceFile, SourceFolder
+from intern.knowledge import pdf
+from intern.knowledge.sources import NotASourceError, SkippedFile, SourceFile, SourceFolder
 
 
 def make(folder: Path, **contents: bytes) -> None:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
+
+
+def looked_into(folder: SourceFolder) -> dict[str, str]:
+    """Why each file is passed over, once all were read."""
+    for file in folder.scan().files:
+        try:
+            folder.read(file.rel_path)
+        except NotASourceError:
+            continue
+    return dict(folder.scan().skipped)
 
 
 def test_documents_are_listed_by_path_with_size_and_time(tmp_path: Path) -> None:
@@ -45,6 +60,14 @@ def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> N
             "latin.md": b"\xe9t\xe9",
             "picture.png": b"x",
             "README": b"x",
+            "settings.toml": b"port = 1",
+            "page.html": b"<p>text",
+            "empty.html": b"<script>x()</script>",
+            "book.ipynb": json.dumps({"cells": [{"cell_type": "markdown", "source": "text"}]}).encode(),
+            "broken.ipynb": b"{}",
+            "fake.pdf": b"text",
+            "code.py": b"x = 1",
+            "id_ed25519": b"-----BEGIN OPENSSH PRIVATE KEY-----",
             ".hidden.md": b"x",
             "a.md~": b"x",
             ".a.md.swp": b"x",
@@ -61,14 +84,20 @@ def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "pipe.md")
     folder = SourceFolder(tmp_path, 100)
 
+    reasons = looked_into(folder)
     scan = folder.scan()
-    assert [file.rel_path for file in scan.files] == ["full.md"]
-    assert dict(scan.skipped) == {
-        "big.md": "its 101 bytes are more than the 100 allowed",
+    fit = ["README", "book.ipynb", "full.md", "page.html", "settings.toml"]
+    assert [file.rel_path for file in scan.files] == fit
+    assert reasons == {
+        "big.md": "its 101 bytes are more than the 100 allowed (kb.max_source_bytes)",
         "binary.md": "it is binary, not text",
         "latin.md": "it is not UTF-8 text",
-        "picture.png": "only .md, .rst, .txt files are read",
-        "README": "only .md, .rst, .txt files are read",
+        "picture.png": ".png files are no documents",
+        "code.py": ".py files are no documents",
+        "id_ed25519": "it is a private key",
+        "empty.html": "it is a page without text",
+        "broken.ipynb": "it is no notebook of format 4",
+        "fake.pdf": "it is no PDF, whatever its name says",
         ".hidden.md": "it is hidden",
         ".a.md.swp": "it is hidden",
         ".git": "it is hidden",
@@ -82,7 +111,7 @@ def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> N
         "pipe.md": "it is no regular file",
     }
     assert scan.unreadable == frozenset()
-    for name in (".git/notes.md", *(entry.name for entry in tmp_path.iterdir() if entry.name != "full.md")):
+    for name in (".git/notes.md", *(entry.name for entry in tmp_path.iterdir() if entry.name not in fit)):
         with pytest.raises(SourceError, match="is no source"):
             folder.read(name)
 
@@ -130,7 +159,8 @@ def test_a_folder_that_is_not_there_is_an_error_and_not_empty(tmp_path: Path) ->
         folder = SourceFolder(tmp_path / name, 100)
         with pytest.raises(SourceError, match=rf"sources folder .*{name} cannot be read .*kb\.sources_dir"):
             folder.scan()
-    assert SourceFolder(tmp_path, 100).scan().files == ()
+    (tmp_path / "empty").mkdir()
+    assert SourceFolder(tmp_path / "empty", 100).scan().files == ()
 
 
 def test_a_document_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -140,7 +170,7 @@ def test_a_document_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> No
 
 def test_a_file_that_cannot_be_opened_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
     class Closed(SourceFolder):
-        def _text(self, root: Path, rel_path: str) -> str:
+        def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
             raise PermissionError(13, "Permission denied")
 
     make(tmp_path, **{"a.md": b"x"})
@@ -167,19 +197,117 @@ def test_what_cannot_be_looked_at_is_told_from_what_is_not_there(tmp_path: Path)
     assert dict(scan.skipped) == dict.fromkeys(("b.md", "closed"), "it cannot be read (Permission denied)")
 
 
-def test_an_unchanged_file_is_not_opened_again(tmp_path: Path) -> None:
+def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_path: Path) -> None:
     opened: list[str] = []
 
     class Watched(SourceFolder):
-        def _text(self, root: Path, rel_path: str) -> str:
+        def _data(self, root: Path, rel_path: str) -> bytes:
             opened.append(rel_path)
-            return super()._text(root, rel_path)
+            return super()._data(root, rel_path)
 
-    make(tmp_path, **{"a.md": b"x", "b.md": b"a\0b"})
+    make(tmp_path, **{"a.md": b"x", "b.md": b"a\0b", "c.html": b"<p>x"})
     folder = Watched(tmp_path, 100)
     assert folder.scan() == folder.scan()
-    assert sorted(opened) == ["a.md", "b.md"]
+    assert opened == []
+
+    assert looked_into(folder) == looked_into(folder) == {"b.md": "it is binary, not text"}
+    # Text is quickly read; what has to be extracted is kept for the next question.
+    assert sorted(opened) == ["a.md", "a.md", "b.md", "c.html"]
 
     make(tmp_path, **{"b.md": b"text now"})
-    assert [file.rel_path for file in folder.scan().files] == ["a.md", "b.md"]
-    assert len(opened) == 3
+    assert [file.rel_path for file in folder.scan().files] == ["a.md", "b.md", "c.html"]
+
+
+class Late(SourceFolder):
+    """Something happens between looking at a file and opening it."""
+
+    def __init__(self, folder: Path, happens: Callable[[], object]) -> None:
+        super().__init__(folder, 100)
+        self._happens = happens
+
+    def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
+        file = super()._looked_at(root, rel_path)
+        self._happens()
+        return file
+
+
+def test_a_file_that_grew_or_became_a_link_since_it_was_looked_at_is_not_read(tmp_path: Path) -> None:
+    root = tmp_path / "sources"
+    root.mkdir()
+    make(tmp_path, **{"secret.md": b"secret"})
+
+    def grow() -> None:
+        make(root, **{"a.md": b"x" * 101})
+
+    def link() -> None:
+        (root / "a.md").unlink()
+        (root / "a.md").symlink_to(tmp_path / "secret.md")
+
+    for happens, reason in ((grow, "more than the 100 allowed"), (link, "outside")):
+        make(root, **{"a.md": b"x"})
+        with pytest.raises(NotASourceError, match=reason):
+            Late(root, happens).read("a.md")
+
+
+def test_without_the_extra_a_pdf_is_passed_over_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
+    monkeypatch.setattr(pdf, "find_spec", dict[str, None]().get)
+    reason = looked_into(SourceFolder(tmp_path, 100))["a.pdf"]
+    assert reason == "it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')"
+
+
+def written_pdf(text: str, title: str, password: str = "") -> bytes:
+    from pypdf import PdfWriter  # noqa: PLC0415 an extra
+    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject  # noqa: PLC0415
+
+    writer = PdfWriter()
+    page = writer.add_blank_page(300, 300)
+    stream = DecodedStreamObject()
+    stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode())
+    page[NameObject("/Contents")] = writer._add_object(stream)
+    kind = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
+    font = DictionaryObject({NameObject(key): NameObject(value) for key, value in kind.items()})
+    fonts = DictionaryObject({NameObject("/F1"): writer._add_object(font)})
+    page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+    writer.add_metadata({"/Title": title})
+    if password:
+        writer.encrypt(password, algorithm="RC4-128")
+    out = BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def test_the_text_of_a_pdf_stands_below_its_title(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    make(
+        tmp_path,
+        **{
+            "a.pdf": written_pdf("The relay listens on port 7480.", "Relay"),
+            "closed.pdf": written_pdf("Secret.", "Relay", password="long"),
+            "scan.pdf": written_pdf("", ""),
+            "broken.pdf": b"%PDF-1.7\nnothing",
+        },
+    )
+    folder = SourceFolder(tmp_path, 100_000)
+    assert folder.read("a.pdf") == "# Relay\n\nThe relay listens on port 7480."
+    assert looked_into(folder) == {
+        "closed.pdf": "it is a PDF that wants a password",
+        "scan.pdf": "it is a PDF without text, perhaps of scanned pages",
+        "broken.pdf": "it is a PDF that is damaged",
+    }
+
+
+def test_a_pdf_that_takes_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pypdf")
+    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
+    given: list[object] = []
+
+    def too_slow(command: list[str], **options: object) -> None:
+        given.append(options["env"])
+        raise subprocess.TimeoutExpired(command, 20)
+
+    monkeypatch.setattr(subprocess, "run", too_slow)
+    assert "within 20 seconds" in looked_into(SourceFolder(tmp_path, 100))["a.pdf"]
+    assert given == [{}]  # no secret of the environment is near what parses it

@@ -68,14 +68,14 @@ class KillingLayer(FileLayer):
 class Team:
     """A data folder with everything that filing needs, on a clock turned by hand."""
 
-    def __init__(self, folder: Path, *, max_removals: int = 3) -> None:
+    def __init__(self, folder: Path, *, max_removals: int = 3, review: bool = False) -> None:
         self.topics_dir = folder / "topics"
         self.state_path = folder / "state.json"
         self.decisions_path = folder / "decisions.jsonl"
         self.clock = HandClock()
         self.model = ScriptedModel()
         self.archive = Archive(folder / "raw", clock=self.clock)
-        self.options = LearningOptions(max_removals=max_removals)
+        self.options = LearningOptions(max_removals=max_removals, review=review)
         self.open()
 
     def open(self, files: FileLayer | None = None) -> None:

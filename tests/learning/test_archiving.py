@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from anyio import fail_after
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn
+from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn, UserId
 from intern.errors import ConfigError
 from intern.knowledge.archive import Archive
 from intern.learning.archiving import Archivist
@@ -31,10 +32,19 @@ def team(text: str) -> Turn:
 class Desk:
     """An archivist, its archive, and what was withdrawn."""
 
-    def __init__(self, folder: Path, *, mask: bool = True) -> None:
+    def __init__(self, folder: Path, *, mask: bool = True, mask_emails: bool = False) -> None:
         self.archive = Archive(folder, clock=HandClock())
         self.withdrawn: set[str] = set()
-        self._archivist = Archivist(self.archive, mask=mask, is_withdrawn=lambda each: each in self.withdrawn)
+        self.forgotten: set[str] = set()
+        self.masked = Counter[str]()
+        self._archivist = Archivist(
+            self.archive,
+            mask=mask,
+            mask_emails=mask_emails,
+            is_withdrawn=lambda each: each in self.withdrawn,
+            is_forgotten=lambda user, message: user in self.forgotten and int(message) < 100,
+            masked=self.masked.update,
+        )
 
     async def keep(
         self, conversation: str = "thread_1", *, answered_at: datetime = NOON, **said: Turn
@@ -179,6 +189,72 @@ async def test_secrets_are_masked_on_disk_unless_the_operator_wants_them(tmp_pat
     assert TOKEN not in str(told)
 
 
+async def test_what_was_masked_is_counted_by_kind_once_for_each_message_that_is_archived(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, mask_emails=True)
+    asked, answered = user(f"Why is {TOKEN} refused?"), team("Ask ann@example.org or bob@example.org.")
+    with capture_logs() as logs:
+        await desk.keep(_1=asked, _2=answered)
+        await desk.keep(_1=asked, _2=answered)  # nothing is archived
+        await desk.keep(_1=asked, _2=answered, _3=team("See above."))  # nothing new is masked
+        await desk.keep(_2=team("Ask ann@example.org."))
+        desk.withdrawn.add("4")
+        await desk.keep(_4=user(TOKEN), _5=team("Oh."))
+    assert desk.masked == {"github_token": 1, "email": 3}
+    assert [log["kinds"] for log in logs] == [{"github_token": 1, "email": 2}, {"email": 1}]
+    assert "example.org" not in all_text_in(tmp_path) + str(logs)
+
+
+async def test_addresses_alone_are_masked_if_that_is_all_that_is_asked_for(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, mask=False, mask_emails=True)
+    await desk.keep(_1=user(TOKEN), _2=team("Ask ann@example.org."))
+    assert held(desk.archive.latest_of(ConversationId("thread_1"))) == {
+        "1": user(TOKEN),
+        "2": team("Ask [masked email]."),
+    }
+
+
+def written(*messages: tuple[str, str, Turn]) -> Capture:
+    """Messages by id, author and turn."""
+    return Capture(
+        conversation_id=ConversationId("thread_1"),
+        turns=tuple(turn for _, _, turn in messages),
+        message_ids=tuple(MessageId(each) for each, _, _ in messages),
+        author_ids=tuple(UserId(author) for _, author, _ in messages),
+        answered_at=NOON,
+    )
+
+
+async def test_a_union_knows_who_wrote_what_as_far_as_any_capture_did(desk: Desk) -> None:
+    await desk.keep(_1=user("How?"), _2=team("So."))  # by a version that did not tell
+    joined = await desk.archived(written(("3", "53", user("And?")), ("2", "52", team("So."))))
+    assert joined is not None
+    assert joined.author_ids == ("", "52", "53")
+    edited = await desk.keep(_3=user("And now?"))
+    assert edited is not None
+    assert edited.author_ids == ("", "52", "53")
+    desk.withdrawn.add("2")
+    left = await desk.keep(_4=team("Now thus."))
+    assert left is not None
+    assert (left.message_ids, left.author_ids) == (("1", "3", "4"), ("", "53", ""))
+
+
+async def test_what_a_member_wants_forgotten_is_left_out_until_they_write_again(desk: Desk) -> None:
+    first = written(("1", "51", user("How?")), ("2", "52", team("So.")), ("3", "53", user("Thanks!")))
+    await desk.archived(first)
+    desk.forgotten.add("53")
+    assert await desk.archived(first) is None
+    again = written(("4", "53", user("Once more!")), ("5", "52", team("Sure.")), ("100", "53", user("Later.")))
+    assert held(await desk.archived(again)) == {
+        "1": user("How?"),
+        "2": team("So."),
+        "5": team("Sure."),
+        "100": user("Later."),
+    }
+    desk.forgotten.add("51")
+    desk.withdrawn.add("100")
+    assert await desk.archived(first) is None
+
+
 async def test_a_union_is_in_the_order_of_its_messages_whatever_order_they_came_in(desk: Desk) -> None:
     await desk.keep(_10=user("How?"), _30=team("So."), answered_at=NOON + timedelta(days=1))
     # As text, 9 would come last.
@@ -218,6 +294,8 @@ BROKEN = [
     replace(GOOD, message_ids=(MessageId("1"), MessageId("2\nid: forged"))),
     replace(GOOD, message_ids=(MessageId("1"),)),
     replace(GOOD, answered_at=NOON.replace(tzinfo=None)),
+    replace(GOOD, author_ids=(UserId("7"),)),
+    replace(GOOD, author_ids=(UserId("7, 8"), UserId("9"))),
 ]
 
 

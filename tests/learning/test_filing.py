@@ -26,7 +26,8 @@ from intern.domain import (
 from intern.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
 from intern.knowledge.decisions import read_state
 from intern.knowledge.topics import TopicLibrary
-from intern.learning.filing import Filer, GivenUp, Tally, catch_up, choice_for
+from intern.learning.attempting import GivenUp
+from intern.learning.filing import Filer, Tally, catch_up, choice_for
 from intern.learning.material import age_of
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
 from tests.learning.pairs import KilledError, KillingLayer, Team, capture
@@ -166,7 +167,7 @@ async def test_an_integrator_s_senseless_reply_parks_the_pair_and_changes_no_top
         decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, Parked)
-    assert decision.reason == str(error)
+    assert decision.reason == "the model's reply did not fit integrate; the log says how"
     assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
 
 
@@ -394,7 +395,7 @@ async def test_prompts_stay_bounded_while_a_topic_grows(team: Team) -> None:
 
     [given] = team.model.calls(INTEGRATE)
     assert isinstance(given, IntegrateIn)
-    assert len(given.blocks) <= team.options.max_topic_chars
+    assert len(given.blocks) <= team.options.max_blocks_chars
     assert len(given.pair) <= team.options.max_pair_chars
     assert like.qa_id in given.blocks
 
@@ -431,7 +432,7 @@ async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: 
     assert heard == [pair.qa_id for pair in pairs[1:]]
     parked = team.decisions.of(pairs[3].qa_id)
     assert isinstance(parked, Parked)
-    assert parked.reason == "junk"
+    assert parked.reason == "the model's reply did not fit classify; the log says how"
 
 
 async def test_catching_up_stops_where_the_model_is_away_and_goes_on_from_there(team: Team) -> None:

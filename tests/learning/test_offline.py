@@ -8,7 +8,16 @@ from intern.domain import CapturedPair, IndexEntry, SourceId
 from intern.knowledge.blocks import qa_id_of
 from intern.learning.material import block_material, block_of, blocks_material, index_material
 from intern.learning.offline import RULES, classify, integrate
-from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
+from intern.learning.prompts import (
+    CLASSIFY,
+    INTEGRATE,
+    SPLIT_TOPIC,
+    SUMMARIZE_IMAGES,
+    ClassifyIn,
+    ClassifyOut,
+    IntegrateIn,
+    IntegrateOut,
+)
 from intern.text.slugs import topic_name
 from tests.learning.pairs import NOON, capture
 
@@ -99,4 +108,4 @@ def test_other_questions_and_vague_questions_remove_nothing() -> None:
 
 
 def test_there_is_a_rule_for_each_prompt() -> None:
-    assert set(RULES) == {CLASSIFY.name, INTEGRATE.name}
+    assert set(RULES) == {CLASSIFY.name, INTEGRATE.name, SPLIT_TOPIC.name, SUMMARIZE_IMAGES.name}

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anyio import fail_after
 
-from intern.domain import CapturedPair, Filed, Parked, Removed, Replaced, TopicBlock, TopicName
+from intern.domain import Approved, AwaitingReview, CapturedPair, Filed, Image, Parked, QAId, Rejected, Replaced
 from intern.errors import (
     KnowledgeError,
     ModelAccessError,
@@ -17,40 +18,17 @@ from intern.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
-from intern.knowledge.decisions import DecisionLog, read_state
-from intern.knowledge.files import FileLayer
-from intern.knowledge.topics import TopicLibrary
-from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateOut
-from intern.learning.regenerating import COMPLETE, DRAFTED, Regenerated, finish_swap, regenerate
-from intern.llm.prompt import Prompt
-from tests.learning.pairs import KilledError, KillingLayer, Team
+from intern.knowledge.decisions import read_state
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
+from intern.learning.regenerating import Progress
+from intern.learning.swapping import COMPLETE, finish_swap
+from intern.llm.prompt import InT, OutT, Prompt
+from intern.llm.usage import Usage
+from tests.fakes import ScriptedModel
+from tests.learning.anew import KEEP, again, by_first_word, held
+from tests.learning.pairs import Team
 
 pytestmark = pytest.mark.anyio
-
-KEEP = IntegrateOut(skip=False, remove_ids=())
-
-
-def by_first_word(given: ClassifyIn) -> ClassifyOut:
-    """The topic is what the question begins with."""
-    return ClassifyOut(skip=False, topic_name=given.pair.split("User: ")[1].split()[0])
-
-
-def describe(blocks: Sequence[TopicBlock]) -> str:
-    return f"{len(blocks)} blocks"
-
-
-async def again(team: Team, **options: Any) -> Regenerated:
-    return await regenerate(
-        team.model,
-        team.archive,
-        team.decisions,
-        topics_dir=team.topics_dir,
-        state_path=team.state_path,
-        describe=describe,
-        clock=team.clock,
-        options=team.options,
-        **options,
-    )
 
 
 @pytest.fixture
@@ -61,21 +39,16 @@ def team(tmp_path: Path) -> Team:
     return team
 
 
-def held(folder: Path) -> dict[str, list[str]]:
-    library = TopicLibrary(folder)
-    return {name: [block.turns[-1].text for block in library.read(name)] for name in library.names()}
-
-
 async def test_every_conversation_is_filed_once_by_its_most_complete_capture_oldest_answer_first(team: Team) -> None:
     late = team.archived("gpu late", "2", after=5)
     team.archived("gpu early", "1", after=1)
     first = team.archived("disk a", "3", conversation="thread_1", messages=2)
     fullest = team.archived("disk a", "3 and 4", conversation="thread_1", messages=4)
     same_size = team.archived("disk a", "3 and 5", conversation="thread_1", messages=4)
-    told: list[tuple[int, int]] = []
+    told: list[tuple[int, int, int]] = []
 
-    def tell(done: int, total: int) -> None:
-        told.append((done, total))
+    def tell(so_far: Progress) -> None:
+        told.append((so_far.classified, so_far.decided, so_far.total))
 
     with fail_after(5):
         result = await again(team, progress=tell)
@@ -85,9 +58,7 @@ async def test_every_conversation_is_filed_once_by_its_most_complete_capture_old
     assert (result.tally.filed, result.tally.replaced) == (3, 2)
     assert [type(team.decisions.of(pair.qa_id)) for pair in (first, fullest, same_size)] == [Replaced, Replaced, Filed]
     assert read_state(team.state_path) == same_size.qa_id
-    assert told == [(1, 3), (2, 3), (3, 3)]
-    # The classifier saw the library as it grew: the gpu topic was there when the later gpu question came.
-    assert "team:gpu.txt" in team.model.calls(CLASSIFY)[-1].index
+    assert told == [(1, 0, 3), (2, 0, 3), (3, 0, 3), (3, 1, 3), (3, 2, 3), (3, 3, 3)]
     assert isinstance(team.decisions.of(late.qa_id), Filed)
 
 
@@ -168,16 +139,14 @@ async def test_an_empty_archive_does_not_empty_a_library_that_stands(team: Team,
 
 
 @pytest.mark.parametrize("prompt", [CLASSIFY, INTEGRATE])
-@pytest.mark.parametrize(
-    "error", [ModelRefusedError("400"), ModelAccessError("401: check llm.api_key"), ModelBudgetError("spent")]
-)
-async def test_a_refusal_ends_it_and_the_old_library_stands(
+@pytest.mark.parametrize("error", [ModelAccessError("401: check llm.api_key"), ModelBudgetError("spent")])
+async def test_a_model_that_lets_nobody_in_ends_it_and_the_old_library_stands(
     team: Team, prompt: Prompt[Any, Any], error: ModelError
 ) -> None:
     team.placed("old", team.archived("gpu one", "1"))
     team.placed("old", team.archived("gpu two", "2", after=1))
     team.model.always(prompt, error)
-    with fail_after(5), pytest.raises(type(error), match=str(error)):
+    with fail_after(5), pytest.raises(type(error), match=f"{error}; . of 2 conversations are done and kept"):
         await again(team)
 
     assert len(team.model.calls(prompt)) == 1
@@ -185,139 +154,136 @@ async def test_a_refusal_ends_it_and_the_old_library_stands(
     assert list(team.decisions.all()) == []
 
 
-async def test_where_no_reply_makes_sense_the_old_library_stands(team: Team) -> None:
+@pytest.mark.parametrize("error", [ModelReplyError("junk"), ModelRefusedError("junk")])
+async def test_where_every_pair_fails_the_old_library_stands_and_the_next_begins_anew(
+    team: Team, error: ModelError
+) -> None:
     team.placed("old", team.archived("gpu", "1"))
-    team.model.always(CLASSIFY, ModelReplyError("junk"))
-    with fail_after(5), pytest.raises(KnowledgeError, match=r"no pair could be filed.*junk"):
+    team.model.always(CLASSIFY, error)
+    with fail_after(5), pytest.raises(KnowledgeError, match=r"1 of 1 conversations failed, the last one so: the model"):
         await again(team)
 
     assert held(team.topics_dir) == {"old": ["1"]}
     assert list(team.decisions.all()) == []
+    team.model.always(CLASSIFY, by_first_word)
+    with fail_after(5):
+        await again(team)
+    assert held(team.topics_dir) == {"gpu": ["1"]}
 
 
-async def test_killed_at_any_step_one_whole_library_stands_and_a_start_completes_the_swap(tmp_path: Path) -> None:
-    old, new = {"old": ["1", "2"]}, {"gpu": ["1"], "disk": ["2", "3"]}
-    seen: list[dict[str, list[str]]] = []
-    for steps in range(200):
-        team = Team(tmp_path / str(steps))
-        team.model.always(CLASSIFY, by_first_word)
-        team.model.always(INTEGRATE, KEEP)
-        team.placed("old", team.archived("gpu", "1"))
-        team.placed("old", team.archived("disk", "2", after=1))
-        # Not filed before; what counts as filed and stands in no topic, nobody would ever look for again.
-        fresh = team.archived("disk", "3", after=2)
-        layer = KillingLayer(steps)
-        team.decisions = DecisionLog(team.decisions_path, layer)
-        with fail_after(5):
-            try:
-                await again(team, files=layer)
-                break
-            except KilledError:
-                _start_killed_again_and_again(team)
-                seen.append(held(team.topics_dir))
-                assert seen[-1] in (old, new)
-                assert not team.topics_dir.with_name("topics.next").exists()
-                decided = DecisionLog(team.decisions_path)
-                assert isinstance(decided.of(fresh.qa_id), Filed) == (seen[-1] == new)
-                assert len(list(decided.all())) == (3 if seen[-1] == new else 0)
-                finish_swap(team.topics_dir, decided)
-                assert held(team.topics_dir) == seen[-1]
-                assert all(file.suffix == ".txt" for file in team.topics_dir.iterdir())
-    else:
-        pytest.fail("it never came to its end")
+async def test_a_model_that_refuses_all_is_noticed_after_one_epoch(team: Team) -> None:
+    for n in range(70):
+        team.placed("old", team.archived(f"gpu {n}", str(n), after=n))
+    team.model.always(CLASSIFY, ModelRefusedError("unknown response format"))
+    with fail_after(20), pytest.raises(KnowledgeError, match=r"32 of 32 .*the model refused classify"):
+        await again(team)
 
-    # Both ends were met, and once the new library was whole, it stayed.
-    assert old in seen
-    assert new in seen
-    assert seen == sorted(seen, key=lambda library: library == new)
+    assert len(team.model.calls(CLASSIFY)) == 32
+    assert len(held(team.topics_dir)["old"]) == 70
 
 
-def _start_killed_again_and_again(team: Team) -> None:
-    """Starts that are killed one step later each, until one comes through."""
-    for steps in range(50):
-        layer = KillingLayer(steps)
-        try:
-            finish_swap(team.topics_dir, DecisionLog(team.decisions_path, layer), layer)
-            return
-        except KilledError:
-            continue
-    pytest.fail("no start came through")
+@pytest.mark.parametrize(("bad", "stays"), [(2, False), (3, True)])
+async def test_up_to_half_may_fail(team: Team, bad: int, *, stays: bool) -> None:
+    team.placed("old", team.archived("good 0", "0"))
+    for n in range(1, 4):
+        team.archived("bad" if n <= bad else "good", str(n), after=n)
+    team.model.always(CLASSIFY, lambda given: ModelReplyError("junk") if "bad" in given.pair else by_first_word(given))
+    with fail_after(5), pytest.raises(KnowledgeError, match="3 of 4") if stays else nullcontext():
+        assert len((await again(team)).parked) == bad
+    assert ("old" in held(team.topics_dir)) == stays
 
 
-async def test_decisions_that_nobody_takes_at_a_start_wait_for_the_next(tmp_path: Path) -> None:
-    team = Team(tmp_path)
-    pair = team.archived("gpu", "1")
-    _topic(tmp_path / "topics.next", "gpu")
-    DecisionLog(tmp_path / "topics.next" / DRAFTED).append(
-        Filed(qa_id=pair.qa_id, topic=TopicName("gpu"), at=team.clock.now())
-    )
-    (tmp_path / "topics.next" / COMPLETE).touch()
-
-    assert finish_swap(team.topics_dir)
-    assert team.decisions.of(pair.qa_id) is None
-    assert not finish_swap(team.topics_dir, team.decisions)
-    assert isinstance(team.decisions.of(pair.qa_id), Filed)
-    finish_swap(team.topics_dir, team.decisions)
-    assert len(list(team.decisions.all())) == 1
-
-
-async def test_a_decision_that_was_taken_since_is_not_undone_by_a_late_one(tmp_path: Path) -> None:
-    team = Team(tmp_path)
-    pair = team.archived("gpu", "1")
-    DecisionLog(team.topics_dir / DRAFTED).append(Filed(qa_id=pair.qa_id, topic=TopicName("gpu"), at=team.clock.now()))
-    team.clock.turn(seconds=1)
-    removed = Removed(qa_id=pair.qa_id, at=team.clock.now())
-    team.decisions.append(removed)
-    finish_swap(team.topics_dir, team.decisions)
-
-    assert team.decisions.of(pair.qa_id) == removed
-    assert not (team.topics_dir / DRAFTED).exists()
-
-
-@pytest.mark.parametrize("refused", [0, 1])
-async def test_a_swap_that_failed_in_a_process_that_goes_on_never_happens_later(team: Team, refused: int) -> None:
-    class Refusing(FileLayer):
-        left = refused
-
-        def rename(self, old: Path, new: Path) -> None:
-            if old.is_dir():
-                self.left -= 1
-                if self.left == -1:
-                    raise PermissionError(13, "Permission denied")
-            super().rename(old, new)
-
+async def test_a_model_that_skips_everything_does_not_empty_a_library(team: Team) -> None:
     team.placed("old", team.archived("gpu", "1"))
-    with fail_after(5), pytest.raises(KnowledgeError, match="could not take the place"):
-        await again(team, files=Refusing())
+    team.model.always(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
+    with fail_after(5), pytest.raises(KnowledgeError, match=r"the model skipped all 1 conversations"):
+        await again(team)
 
-    assert list(team.decisions.all()) == []
-    team.placed("old", team.archived("disk", "2", after=1))
-    assert not finish_swap(team.topics_dir, team.decisions)
-    assert held(team.topics_dir) == {"old": ["1", "2"]}
+    assert held(team.topics_dir) == {"old": ["1"]}
 
 
-def _topic(folder: Path, name: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{TopicName(name)}.txt").write_text("")
+async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(team: Team) -> None:
+    approved = team.archived("gpu", "1", conversation="thread_1")
+    fuller = team.archived("gpu", "1 and 2", conversation="thread_1", messages=4, after=1)
+    rejected = team.archived("disk", "3", after=2)
+    unseen = team.archived("fan", "4", after=3)
+    at = team.clock.now()
+    held_back: list[AwaitingReview | Rejected] = [
+        AwaitingReview(qa_id=fuller.qa_id, at=at),
+        Rejected(qa_id=rejected.qa_id, by="7", at=at),
+    ]
+    team.decisions.extend([Approved(qa_id=approved.qa_id, at=at), *held_back])
+
+    def is_unseen(qa_id: QAId) -> bool:
+        return qa_id == unseen.qa_id
+
+    with fail_after(5):
+        result = await again(team, awaits_review=is_unseen)
+
+    assert held(team.topics_dir) == {"gpu": ["1"]}
+    assert (result.pairs, result.tally.filed, result.tally.replaced) == (4, 1, 0)
+    assert [team.decisions.of(each.qa_id) for each in held_back] == held_back
+    assert team.decisions.of(unseen.qa_id) is None
+    assert isinstance(team.decisions.of(approved.qa_id), Filed)
 
 
-async def test_a_start_after_an_undisturbed_end_changes_nothing(tmp_path: Path) -> None:
-    topics = tmp_path / "topics"
-    assert not finish_swap(topics)
-    _topic(topics, "a")
-    assert not finish_swap(topics)
-    assert [file.name for file in topics.iterdir()] == ["a.txt"]
+@pytest.mark.parametrize("back", [0, 1, 3600])
+async def test_its_decisions_count_though_the_clock_went_back(team: Team, back: int) -> None:
+    pairs = [team.archived(f"gpu {n}", str(n), after=n) for n in range(3)]
+    with fail_after(5):
+        await again(team)
+        newest = max(each.at for each in map(team.decisions.of, [pair.qa_id for pair in pairs]) if each is not None)
+        team.clock.turn(seconds=-back)
+
+        def another_mind(given: ClassifyIn) -> ClassifyOut:
+            if "gpu 1" in given.pair:
+                raise ModelReplyError("junk")
+            return ClassifyOut(skip=False, topic_name="other")
+
+        team.model.always(CLASSIFY, another_mind)
+        result = await again(team)
+
+    team.open()
+    decided = [team.decisions.of(pair.qa_id) for pair in pairs]
+    assert held(team.topics_dir) == {"other": ["0", "2"]}
+    assert [type(each) for each in decided] == [Filed, Parked, Filed]
+    assert {each.topic for each in decided if isinstance(each, Filed)} == {"other"}
+    assert {each.at for each in decided if each is not None} == {newest}
+    assert [each.qa_id for each in team.decisions.parked()] == list(result.parked) == [pairs[1].qa_id]
 
 
-async def test_a_swap_that_the_disk_refuses_is_a_knowledge_error(tmp_path: Path) -> None:
-    class Refusing(FileLayer):
-        def rename(self, old: Path, new: Path) -> None:
-            raise PermissionError(13, "Permission denied")
+async def test_what_is_rejected_while_the_library_is_rebuilt_is_not_in_the_new_one(team: Team) -> None:
+    pairs = [team.archived("gpu", str(n), after=n) for n in range(3)]
 
-    _topic(tmp_path / "topics", "old")
-    _topic(tmp_path / "topics.next", "new")
-    (tmp_path / "topics.next" / COMPLETE).touch()
-    with pytest.raises(KnowledgeError, match="could not take the place"):
-        finish_swap(tmp_path / "topics", None, Refusing())
-    assert (tmp_path / "topics" / "old.txt").exists()
-    assert (tmp_path / "topics.next" / "new.txt").exists()
+    def rejected_meanwhile(_: IntegrateIn) -> IntegrateOut:
+        team.clock.turn(seconds=1)
+        team.decisions.append(Rejected(qa_id=pairs[0].qa_id, at=team.clock.now()))
+        return KEEP
+
+    team.model.next(INTEGRATE, rejected_meanwhile)
+    with fail_after(5):
+        await again(team)
+
+    assert held(team.topics_dir) == {"gpu": ["1", "2"]}
+    assert isinstance(team.decisions.of(pairs[0].qa_id), Rejected)
+
+
+async def test_it_tells_what_it_cost(team: Team) -> None:
+    usage = Usage()
+
+    class Metered(ScriptedModel):
+        async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+            await usage.add(prompt.name, 100, 5)
+            return await super().ask(prompt, given)
+
+    team.model = Metered()
+    team.model.always(CLASSIFY, by_first_word)
+    team.model.always(INTEGRATE, KEEP)
+    for n in range(40):
+        team.archived("gpu", str(n), after=n)
+    told: list[Progress] = []
+    with fail_after(20):
+        result = await again(team, progress=told.append)
+
+    assert (result.calls, result.tokens) == (79, 79 * 105)
+    assert told[-1] == Progress(classified=40, decided=40, total=40, calls=79, tokens=79 * 105)

@@ -6,6 +6,7 @@ import json
 import traceback
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
@@ -28,17 +29,19 @@ from intern.errors import (
     ModelAccessError,
     ModelBudgetError,
     ModelError,
+    ModelPromptTooLongError,
     ModelRefusedError,
     ModelReplyCutError,
     ModelReplyError,
+    ModelSchemaError,
     ModelUnavailableError,
 )
 from intern.llm.endpoint import EndpointModel, EndpointUnavailableError, pause_before_retry, retry_after
-from intern.llm.options import LlmOptions
+from intern.llm.options import LlmOptions, StructuredOutput
 from intern.llm.prompt import Prompt
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage, metered
-from tests.endpoint_double import faults_of
+from tests.endpoint_double import faults_of, schema_of
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -167,7 +170,37 @@ async def test_function_calling_forces_the_one_function_and_reads_its_arguments(
 
     body = endpoint.bodies[0]
     assert body.keys() == {"model", "messages", "max_tokens", "tools", "tool_choice"}
-    assert body["tool_choice"] == {"type": "function", "function": {"name": "ask"}}
+    assert body["tool_choice"] == "required"
+
+
+@pytest.mark.parametrize("content", [' {"answer": "plain"}', '```json\n{"answer": "plain"}\n```'])
+async def test_arguments_that_come_as_plain_text_are_taken_where_nothing_was_called(
+    endpoint: Endpoint, make: Make, content: str
+) -> None:
+    endpoint.planned = [good(content)]
+
+    assert await make(structured_output="function_calling").ask(ASK, GIVEN) == AskOut("plain")
+
+
+@pytest.mark.parametrize("structured_output", ["json_schema", "function_calling", "json_object"])
+async def test_what_was_shown_is_offered_as_an_enum_where_bounds_go_with_the_schema(
+    endpoint: Endpoint, make: Make, structured_output: StructuredOutput
+) -> None:
+    offering = Prompt(
+        "ask", takes=AskIn, gives=AskOut, offers=lambda asked: {"answer": [asked.question, "half \ud83d"]}
+    )
+    for bounds in (True, False):
+        await make(structured_output=structured_output, schema_bounds=bounds).ask(offering, AskIn("because"))
+
+    offered = [schema_of(body)["properties"]["answer"].get("enum") for body in endpoint.bodies]
+    # In words alone an enum would only repeat the prompt.
+    assert offered == [None if structured_output == "json_object" else ["because", "half ?"], None]
+
+
+async def test_an_offer_binds_the_schema_and_not_the_decoding(endpoint: Endpoint, make: Make) -> None:
+    offering = Prompt("ask", takes=AskIn, gives=AskOut, offers=lambda _: {"answer": ["why not"]})
+
+    assert (await make(schema_bounds=True).ask(offering, GIVEN)).answer == "because"
 
 
 @pytest.mark.parametrize(
@@ -299,6 +332,38 @@ async def test_a_refusal_names_the_setting_to_look_at(endpoint: Endpoint, make: 
 
     with pytest.raises(ModelAccessError, match=names):
         await make().ask(ASK, GIVEN)
+
+
+async def test_a_prompt_that_is_too_long_tells_which_how_long_and_what_to_lower(endpoint: Endpoint, make: Make) -> None:
+    refusal = {"code": 400, "message": "request (9018 tokens) exceeds the available context size (4096 tokens)"}
+    counts = {"type": "exceed_context_size_error", "n_prompt_tokens": 9018, "n_ctx": 4096}
+    endpoint.planned = [httpx.Response(400, json={"error": {**refusal, **counts}})]
+    bounded = replace(ASK, bounded_by=("ai.max_source_chars",))
+
+    with pytest.raises(ModelPromptTooLongError, match=r"^ask: http://model\.test/v1 answered 400: ") as refused:
+        await make().ask(bounded, GIVEN)
+    assert str(refused.value).endswith(
+        "the prompt is too long (9018 tokens, and the model takes 4096): "
+        "lower ai.max_source_chars or llm.max_tokens, or serve more context"
+    )
+    assert len(endpoint.requests) == 1
+
+
+async def test_an_endpoint_that_counts_no_tokens_gets_an_estimate(endpoint: Endpoint, make: Make) -> None:
+    endpoint.planned = [failing(413, says="prompt is too long: 9018 tokens > 4096 maximum")]
+
+    with pytest.raises(ModelPromptTooLongError, match=r"\(about 10\d\d tokens\): lower llm\.max_tokens"):
+        await make().ask(ASK, AskIn("x" * 3600))
+
+
+async def test_a_form_that_the_endpoint_cannot_hold_a_reply_to_names_the_settings(
+    endpoint: Endpoint, make: Make
+) -> None:
+    endpoint.planned = [failing(400, says="Invalid schema for response_format 'ask': 'maxLength' is not permitted.")]
+
+    with pytest.raises(ModelSchemaError, match=r"llm\.schema_bounds = false, or another llm\.structured_output$"):
+        await make(schema_bounds=True).ask(ASK, GIVEN)
+    assert len(endpoint.requests) == 1
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -453,7 +518,7 @@ async def test_a_reply_without_a_reason_for_its_end_counts_as_complete(endpoint:
 
 async def test_a_function_that_was_not_called_is_no_reply(endpoint: Endpoint, make: Make) -> None:
     other = {"function": {"name": "other", "arguments": '{"answer": "x"}'}}
-    endpoint.planned = [good(), good(message={"tool_calls": [other]}, finish_reason="tool_calls")]
+    endpoint.planned = [good("because"), good(message={"tool_calls": [other]}, finish_reason="tool_calls")]
     model = make(structured_output="function_calling")
 
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import jsonschema
@@ -9,7 +10,13 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from intern.llm.schema import reply_schema
+from intern.answering.prompts import SELECT
+from intern.app.examples import full_example
+from intern.app.models import PROMPTS
+from intern.learning.prompts import INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
+from intern.llm.prompt import Prompt
+from intern.llm.schema import narrowed, reply_schema
+from intern.llm.templates import Templates
 from tests.endpoint_double import faults_of
 
 
@@ -113,3 +120,68 @@ def test_a_type_that_holds_itself_keeps_its_definitions() -> None:
 
     assert fits(schema, {"tree": {"children": [{"children": []}]}})
     assert not fits(schema, {"tree": {"children": [{"children": 1}]}})
+
+
+# --- What was shown, as enums ---
+
+IDS = ("kb:a", "kb:b", "kb:a")
+
+
+class Picked(Struct, frozen=True):
+    ids: Annotated[tuple[Annotated[str, Meta(max_length=9)], ...], Meta(max_length=7, description="As shown.")]
+    best: Annotated[str, Meta(max_length=9, description="One of them.")]
+    cited: tuple[Cited, ...] = ()
+    score: int = 0
+
+
+@pytest.mark.parametrize("bounds", [True, False])
+def test_fields_are_narrowed_to_what_is_offered_wherever_they_stand(*, bounds: bool) -> None:
+    whole = reply_schema(Picked, bounds=bounds)
+    before = msgspec.json.encode(whole)
+    schema = narrowed(whole, {"ids": IDS, "best": IDS, "source_id": ["kb:c"], "score": ["1"], "nowhere": IDS})
+    reply = {"ids": ["kb:b"], "best": "kb:a", "cited": [{"source_id": "kb:c", "title": None}], "score": 1}
+
+    assert faults(schema) == []
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert fits(schema, reply)
+    for wrong in ({"ids": ["kb:c"]}, {"best": "kb:c"}, {"cited": [{"source_id": "kb:a", "title": None}]}):
+        assert not fits(schema, {**reply, **wrong})
+    assert schema["properties"]["ids"].get("maxItems") == (2 if bounds else None)
+    assert schema["properties"]["ids"]["description"] == "As shown."
+    # Schemas are shared.
+    assert msgspec.json.encode(whole) == before
+
+
+@pytest.mark.parametrize("values", [[], [f"kb:{n}" for n in range(51)], ["x" * 2001, "y" * 2000]])
+def test_nothing_to_choose_or_too_much_of_it_is_no_enum(values: list[str]) -> None:
+    assert narrowed(reply_schema(Picked, bounds=True), {"ids": values}) == reply_schema(Picked, bounds=True)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
+def test_every_text_and_every_list_of_every_prompt_is_bounded(prompt: Prompt[Any, Any]) -> None:
+    assert list(_unbounded(reply_schema(prompt.gives, bounds=True), prompt.name)) == []
+
+
+def _unbounded(schema: dict[str, Any], where: str) -> Iterator[str]:
+    if schema.get("type") == "string" and not {"maxLength", "enum"} & schema.keys():
+        yield where
+    if schema.get("type") == "array" and "maxItems" not in schema:
+        yield where
+    inner: dict[str, Any] = dict(schema.get("properties", {}))
+    if "items" in schema:
+        inner["[]"] = schema["items"]
+    inner.update({f"anyOf[{n}]": choice for n, choice in enumerate(schema.get("anyOf", []))})
+    for name, part in inner.items():
+        yield from _unbounded(part, f"{where}.{name}")
+
+
+@pytest.mark.parametrize("prompt", [SELECT, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES], ids=lambda prompt: prompt.name)
+def test_ids_that_a_prompt_shows_are_what_it_offers(prompt: Prompt[Any, Any]) -> None:
+    given = full_example(prompt)
+    assert prompt.offers is not None
+    rendered = Templates().render(prompt, given)
+    offered = prompt.offers(given)
+
+    assert all(offered.values())
+    assert all(value in rendered.user for values in offered.values() for value in values)
+    assert "enum" in msgspec.json.encode(narrowed(reply_schema(prompt.gives, bounds=True), offered)).decode()

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from intern.domain import ChannelId, ChatMessage, Filed, MessageId
+from intern.conversations.commands import THANKS
+from intern.conversations.routing import Route, RoutingFacts, route, teaches
+from intern.domain import Batch, ButtonPressed, ChannelId, Filed, LearnCommand, MessageId
 from intern.knowledge.archive import Archive
 from intern.knowledge.database import Database, Row
 from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.topics import TopicLibrary
-from tests.simulation.community import HANDOFF, Community, Said
-
-# Seconds between the last look and the post: six calls at most, both ways.
-_LAST_LOOK = 6.0
+from tests.simulation.community import Community
+from tests.simulation.people import People, Said
 
 
 class Part(NamedTuple):
@@ -34,12 +34,16 @@ class Books(NamedTuple):
     archive: Archive
     topics: TopicLibrary
     decisions: DecisionLog
+    votes: set[tuple[str, str]]
+    """By question and member."""
+    accounts: set[MessageId]
+    """The messages of which it is known what became."""
     parts: list[Part]
     covered: dict[MessageId, MessageId]
     shed: int
 
 
-async def books_of(run: Community) -> Books:
+async def books_of(run: People) -> Books:
     """Opens everything as a next start would."""
     paths = run.settings.paths
     async with await Database.open(paths.database) as db:
@@ -50,11 +54,15 @@ async def books_of(run: Community) -> Books:
             )
         )
         covered = await db.read(lambda books: books.rows("select message_id, question_id from post_messages"))
+        votes = await db.read(lambda books: books.rows("select question_id, user_id from feedback"))
+        accounts = await db.read(lambda books: books.rows("select value from traces, json_each(message_ids)"))
         shed = await db.read(lambda books: books.row("select sum(number) from counts where name = 'questions_shed'"))
     return Books(
         archive=Archive(paths.raw),
         topics=TopicLibrary(paths.topics),
         decisions=DecisionLog(paths.decisions),
+        votes={(str(question), str(user)) for question, user in votes},
+        accounts={MessageId(str(message)) for (message,) in accounts},
         parts=[_part(row) for row in rows],
         covered={MessageId(str(message)): MessageId(str(question)) for message, question in covered},
         shed=int(str(shed[0])) if shed and shed[0] else 0,
@@ -73,7 +81,7 @@ def _part(row: Row) -> Part:
     )
 
 
-def violations(run: Community, books: Books) -> Iterator[str]:
+def violations(run: People, books: Books) -> Iterator[str]:
     """Each broken law, in words."""
     yield from _replies(run, books)
     yield from _pings(run, books)
@@ -82,13 +90,14 @@ def violations(run: Community, books: Books) -> Iterator[str]:
     yield from _withdrawn(run, books)
     yield from _private(run, books)
     yield from _addressed(run, books)
+    yield from _accounted(run, books)
 
 
-def _replies(run: Community, books: Books) -> Iterator[str]:
+def _replies(run: People, books: Books) -> Iterator[str]:
     """Every message of the bot's is one part of one reply; no message got two; none came after the question went."""
     owed = list(books.parts)
-    for post in run.world.posts():
-        if post.channel_id == run.direct:  # a note, which is no reply
+    for post in run.stage.posts():
+        if run.is_beside_replies(post):
             continue
         mine = [part for part in owed if part.message_id == post.id] or [
             part for part in owed if not part.message_id and (part.place, part.text) == (post.channel_id, post.text)
@@ -100,7 +109,7 @@ def _replies(run: Community, books: Books) -> Iterator[str]:
         question = run.said.get(mine[0].question_id)
         if question is None:
             yield f"the bot's message {post.id} answers a message {mine[0].question_id} that nobody wrote"
-        elif question.deleted is not None and question.deleted < _seconds(run, post) - _LAST_LOOK:
+        elif run.came_too_late(post, question):
             yield f"the bot's message {post.id} answers {question.id}, which was gone by then"
     if missing := [part for part in owed if part.message_id]:
         yield f"the ledger holds messages that are not there: {missing}"
@@ -115,37 +124,48 @@ def _replies(run: Community, books: Books) -> Iterator[str]:
             yield f"{message_id} got {times} replies: {[q for q, covers in replies.items() if message_id in covers]}"
 
 
-def _seconds(run: Community, post: ChatMessage) -> float:
-    return run.time.seconds() - (run.time.now() - post.at).total_seconds()
-
-
-def _pings(run: Community, books: Books) -> Iterator[str]:
+def _pings(run: People, books: Books) -> Iterator[str]:
     handoffs = {part.message_id for part in books.parts if part.mentions}
     unheard = {part.text for part in books.parts if part.mentions and not part.message_id}
-    for message_id, sent in run.world.sent.items():
-        text = next((post.text for post in run.world.posts() if post.id == message_id), "")
-        if sent.pings and (sent.pings != (HANDOFF,) or not (message_id in handoffs or text in unheard)):
-            yield f"the bot's message {message_id} pings {sent.pings}"
+    for post in run.stage.posts():
+        pinged = run.pinged_by(post)
+        if pinged and (list(pinged) != [run.handoff] or not (post.id in handoffs or post.text in unheard)):
+            yield f"the bot's message {post.id} pings {pinged}"
 
 
-def qualifying(run: Community) -> Iterator[Said]:
+def qualifying(run: People) -> Iterator[Said]:
     """The team's replies that must be captured: their question still stands, and everybody may read both."""
     found: set[MessageId] = set()
     for said in run.standing(lambda said: said.author.type == "team_member" and not run.is_private(said.place)):
-        targets = [run.said.get(MessageId(said.place))]
-        if said.message.reply_to:
-            targets.append(run.said.get(said.message.reply_to))
-        asked = any(
-            target and target.id != said.id and target.deleted is None and target.author.type == "community_user"
-            for target in targets
-        )
-        if asked or (said.goes_on and said.goes_on.id in found):
+        opening = run.said.get(MessageId(said.place))
+        if (
+            (opening is not said and _asks_still(opening))
+            or teaches(said.message, _facts(run, said))
+            or (said.goes_on and said.goes_on.id in found)
+        ):
             found.add(said.id)
             yield said
 
 
-def _captures(run: Community, books: Books) -> Iterator[str]:
+def _asks_still(said: Said | None) -> bool:
+    return said is not None and said.deleted is None and said.author.type == "community_user"
+
+
+def _facts(run: People, said: Said) -> RoutingFacts:
+    """What stands where a message replies to; the bot's answers are left out, for their question may be gone."""
+    replied = said.message.reply_to
+    target = run.said.get(replied) if replied else None
+    if replied is None or target is None or target.deleted is not None:
+        return RoutingFacts()
+    earlier = run.said.get(target.message.reply_to or MessageId(""))
+    answered = earlier.author if earlier and target.author.id == said.author.id and _asks_still(earlier) else None
+    return RoutingFacts(reply_authors={replied: target.author}, answered={replied: answered})
+
+
+def _captures(run: People, books: Books) -> Iterator[str]:
     for said in qualifying(run):
+        if run.is_excused(said):
+            continue
         home = books.archive.conversation_of(said.id)
         pair = books.archive.latest_of(home) if home else None
         if home is None or pair is None or said.id not in pair.message_ids:
@@ -168,7 +188,7 @@ def _captures(run: Community, books: Books) -> Iterator[str]:
             yield f"the team's {said.id} is not once in the block {pair.qa_id}"
 
 
-def _was_deleted(run: Community, message_id: MessageId) -> bool:
+def _was_deleted(run: People, message_id: MessageId) -> bool:
     said = run.said.get(message_id)
     return said is not None and said.deleted is not None
 
@@ -183,7 +203,7 @@ def _conversations(books: Books) -> Iterator[str]:
             yield f"nothing was decided on {pair.qa_id}"
 
 
-def _withdrawn(run: Community, books: Books) -> Iterator[str]:
+def _withdrawn(run: People, books: Books) -> Iterator[str]:
     texts = "\n".join(books.topics.text(name) for name in books.topics.names())
     for said in run.said.values():
         if said.deleted is not None and run.had_effect(said.changes[-1]):
@@ -192,24 +212,87 @@ def _withdrawn(run: Community, books: Books) -> Iterator[str]:
                     yield f"{said.id} is deleted, and {text!r} stands in a topic"
 
 
-def _private(run: Community, books: Books) -> Iterator[str]:
+def _private(run: People, books: Books) -> Iterator[str]:
     for said in run.said.values():
         if said.while_private and books.archive.conversations_of(said.id):
             yield f"{said.id} from a private channel is captured"
-    for post in run.world.posts():
-        places = (post.channel_id, run.parent_of(post.channel_id) or post.channel_id)
-        since = min((run.private_from[place] for place in places if place in run.private_from), default=None)
-        if since is not None and _seconds(run, post) > since + _LAST_LOOK:
+    for post in run.stage.posts():
+        if run.spoke_in_private(post):
             yield f"the bot's message {post.id} stands in a private channel"
 
 
-def _addressed(run: Community, books: Books) -> Iterator[str]:
+def _addressed(run: People, books: Books) -> Iterator[str]:
     """Whoever mentions the bot gets a reply, or the ledger says why not."""
     seen_to = {*books.covered, *(each for settles in run.looking.replied.values() for each in settles)}
     unanswered = [
         said.id
         for said in run.standing(lambda said: said.author.type == "community_user" and not run.is_private(said.place))
         if said.message.mentions_bot and len(said.texts) == 1 and said.id not in seen_to
+        if not run.is_excused(said)
     ]
     if len(unanswered) > books.shed:
         yield f"the bot was mentioned, and nothing came of it: {unanswered}"
+
+
+def _accounted(run: People, books: Books) -> Iterator[str]:
+    """Of whatever the routing table gives to the responder, it is known what became, be it silence."""
+    known = books.accounts | books.covered.keys()
+    lost = [
+        said.id
+        for said in run.standing(lambda said: not (said.changes or said.while_private or run.is_private(said.place)))
+        if _surely_asks(run, said) and said.id not in known
+        if not run.is_excused(said)
+    ]
+    if len(lost) > books.shed:
+        yield f"these ask, and nobody knows what became of it: {lost}"
+
+
+def _surely_asks(run: People, said: Said) -> bool:
+    """Whether it asks, whichever of its author's other messages there are in its batch."""
+    if said.message.mentions_bot:
+        return _route(run, said) == "answer"
+    return all(
+        _route(run, other) == "answer"
+        for other in run.said.values()
+        if (other.author.id, other.place) == (said.author.id, said.place)
+    )
+
+
+def _route(run: People, said: Said) -> Route:
+    """As the table has it for this message alone. What replies to something that is gone may have been read before."""
+    place, replied = run.place_of(said), said.message.reply_to
+    authors = {each.id: each.author for each in run.standing()} | {each.id: each.author for each in run.stage.posts()}
+    batch = Batch(channel_id=said.place, author=said.author, messages=(said.message,))
+    facts = RoutingFacts(reply_authors={replied: authors.get(replied)} if replied else {})
+    return route(batch, place, facts)
+
+
+def desk_violations(run: Community, books: Books) -> Iterator[str]:
+    """Each law on commands and buttons that was broken."""
+    for used in run.used:
+        interaction, told = used.interaction, run.responses.told.get(used.id)
+        texts = told.texts if told else []
+        in_time = used.heard.heard == used.heard.at and run.had_effect(used.heard)
+        if in_time and not texts:
+            yield f"{used.user.name} was told nothing on {used.id}"
+        if isinstance(interaction, ButtonPressed) and THANKS in texts:
+            question = interaction.button.rpartition(":")[2]
+            if (question, used.user.id) not in books.votes:
+                yield f"the vote {used.id} is not kept"
+        if isinstance(interaction, LearnCommand) and any("I learn from" in text for text in texts):
+            on = run.said[interaction.on.id]
+            if used.user.type != "team_member":
+                yield f"{used.user.name} taught: {texts}"
+            elif in_time and on.deleted is None and not books.archive.conversations_of(on.id):
+                yield f"it said that it learns from {on.id}, and did not"
+    shared = Counter(nonce for post in run.stage.posts() if (nonce := run.world.nonce_of(post.id)).startswith("s"))
+    asked = {
+        (each.interaction.button.rpartition(":")[2], each.user.id)
+        for each in run.used
+        if isinstance(each.interaction, ButtonPressed) and ":share:" in each.interaction.button
+    }
+    users = {used.id: used.user.id for used in run.used}
+    for nonce, times in shared.items():
+        ticket = nonce[1:].partition("-")[0]
+        if times > 1 or (ticket, users[ticket]) not in asked:
+            yield f"the answer to {ticket} was shared {times} times"

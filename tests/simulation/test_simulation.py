@@ -1,7 +1,8 @@
 """The whole bot among people, outages and crashes that a seed chose; afterwards the laws must hold.
 
-A seed that fails names itself, and fails again: `SIMULATION_SEEDS=17 pytest tests/simulation`.
-How many more `pytest -m long` plays, and of greater length, `SIMULATION_MORE` says.
+A seed that fails names itself, and fails again: `SIMULATION_SEEDS=17 pytest tests/simulation/test_simulation.py`.
+How many more `pytest -m long` plays, and of greater length, `SIMULATION_MORE` says, or `SOAK_MINUTES` for how long;
+`SIMULATION_LENGTH=100` lets a seed be played at that length.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.community import Community
-from tests.simulation.laws import books_of, violations
+from tests.simulation.laws import books_of, desk_violations, violations
 from tests.simulation.machine import SimulatedTime, run_seed
+from tests.simulation.seeds import chosen, further
 
 SEEDS = 300
+LENGTH = int(os.environ.get("SIMULATION_LENGTH", "22"))  # things that happen
 _GROUPS = 10
 
 
-def simulate(seed: int, folder: Path, *, length: int = 24) -> tuple[list[str], list[str]]:
+def simulate(seed: int, folder: Path, *, length: int = LENGTH) -> tuple[list[str], list[str]]:
     """What happened, and which laws were broken."""
 
     async def main(time: SimulatedTime) -> tuple[list[str], list[str]]:
         run = Community(seed, folder / "life-1", time, length=length)
         await run.live()
         books = await books_of(run)
-        ends = [*map(str, run.world.posts()), *map(str, books.parts), *map(str, books.archive.after(None))]
-        return [*run.transcript, *ends], list(violations(run, books))
+        ends = [*map(str, run.stage.posts()), *map(str, books.parts), *map(str, books.archive.after(None))]
+        return [*run.transcript, *ends], [*violations(run, books), *desk_violations(run, books)]
 
     try:
         return run_seed(seed, main)
@@ -36,29 +39,23 @@ def simulate(seed: int, folder: Path, *, length: int = 24) -> tuple[list[str], l
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check(seed: int, folder: Path, *, length: int = 24) -> None:
+def check(seed: int, folder: Path, *, length: int = LENGTH) -> None:
     """Fails with all that happened."""
     transcript, broken = simulate(seed, folder, length=length)
     assert not broken, "\n".join([f"seed {seed} breaks:", *broken, "", *transcript])
 
 
-def seeds() -> list[int]:
-    chosen = os.environ.get("SIMULATION_SEEDS")
-    return [int(seed) for seed in chosen.split(",")] if chosen else list(range(SEEDS))
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("group", range(_GROUPS))
 def test_whatever_happens_the_laws_hold(group: int, tmp_path: Path) -> None:
-    for seed in seeds()[group::_GROUPS]:
+    for seed in chosen("SIMULATION_SEEDS", SEEDS)[group::_GROUPS]:
         check(seed, tmp_path / str(seed))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_longer_lives_keep_the_laws_too(tmp_path: Path) -> None:
-    more = int(os.environ.get("SIMULATION_MORE", "300"))
-    for seed in range(SEEDS, SEEDS + more):
+    for seed in further(SEEDS, "SIMULATION_MORE", 300):
         check(seed, tmp_path / str(seed), length=100)
 
 

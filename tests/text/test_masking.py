@@ -114,3 +114,36 @@ def test_a_hostile_text_takes_no_long_time(piece: str) -> None:
     started = time.process_time()
     mask_secrets(piece * (100_000 // len(piece)))
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Write to ann.b+tag@mail.example.com.", "Write to [masked email]."),
+        ("<ann@example.org>, bob@example.co.uk:hunter2", "<[masked email]>, [masked email]:hunter2"),
+        ("jürgen@bücher.example", "[masked email]"),
+        ("git clone git@github.com:owner/repo.git", "git clone git@github.com:owner/repo.git"),
+        ("npm i left-pad@1.3.0 @scope/pkg@2.0.0", "npm i left-pad@1.3.0 @scope/pkg@2.0.0"),
+        ("@everyone <@123456789012345678> a@b", "@everyone <@123456789012345678> a@b"),
+    ],
+)
+def test_e_mail_addresses_are_masked_if_asked_for(text: str, kept: str) -> None:
+    masked = mask_secrets(text, emails=True)
+    assert masked.text == kept
+    assert masked.kinds == ({"email": kept.count("[masked email]")} if "[masked" in kept else {})
+    assert mask_secrets(kept, emails=True).text == kept
+    assert mask_secrets(text).text == text
+
+
+def test_addresses_can_be_masked_without_anything_else() -> None:
+    token = _SECRETS["github_token"]
+    assert mask_secrets(f"a@b.example {token}", secrets=False, emails=True).text == f"[masked email] {token}"
+
+
+@pytest.mark.parametrize(
+    "hostile", ["a" * 100_000, "a@" * 50_000, "a." * 50_000, "a@" + "b." * 50_000, "a@b-" * 25_000]
+)
+def test_looking_for_addresses_takes_no_more_than_a_moment_whatever_the_text(hostile: str) -> None:
+    began = time.process_time()
+    mask_secrets(hostile, secrets=False, emails=True)
+    assert time.process_time() - began < 2

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
+
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from intern.text.splitting import split_message
 
@@ -95,10 +97,50 @@ def test_a_fence_that_nobody_closed_is_closed_in_each_part() -> None:
     assert all(part.startswith("```\n") and part.endswith("\n```") for part in parts)
 
 
-def test_a_fence_of_four_ticks_may_hold_three() -> None:
-    parts = split_message("````md\n```\ninner\n```\n" + "x\n" * 40 + "````", 64)
-    assert parts[0].startswith("````md\n```\ninner\n```\nx")
-    assert all(part.startswith("````md\n") and part.endswith("\n````") for part in parts)
+def test_a_fence_ends_at_the_next_three_ticks_whatever_stands_around_them() -> None:
+    assert split_message("x " * 30 + "\n```a = 1\n\nb = 2``` and more\n\n" + "y " * 30, 64) == [
+        "x " * 30,
+        "```a = 1\n\nb = 2``` and more",
+        "y " * 30,
+    ]
+    parts = split_message("````md\n```\ninner\n```\n" + "x\n" * 40 + "```", 64)
+    assert parts[0] == "````md\n```\ninner"
+    assert all(part.startswith("```\nx\n") and part.endswith("\n```") for part in parts[1:])
+
+
+def test_a_fence_that_says_more_in_its_closing_line_is_closed_there() -> None:
+    code = "\n".join(f"line {n}" for n in range(20))
+    parts = split_message(f"```\n{code}\n``` and then {'some more words ' * 4}", 64)
+    assert all(part.startswith("```\nline") and part.endswith("\n```") for part in parts[:-2])
+    assert "```" not in parts[-1]
+    assert not any(left_open(part) for part in parts)
+
+
+def test_ticks_in_a_code_span_open_no_fence() -> None:
+    span = "`` a ``` b ``"
+    assert split_message(f"{'x ' * 29}{span}{' y' * 29}", 64) == ["x " * 29, span, " y" * 29]
+
+
+# A fence as Discord's clients read it, beside what they read before it: escapes, and spans of code after it.
+_READ_AS_CODE = re.compile(
+    r"\\[^0-9A-Za-z\s]|```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(`+)[\s\S]*?[^`]\1(?!`)", re.IGNORECASE
+)
+
+
+def left_open(text: str) -> bool:
+    """Whether ticks that open a fence stand in a text, and nothing closes it."""
+    return "```" in _READ_AS_CODE.sub(".", text)
+
+
+_SAID = st.text(alphabet="ab \n`\\", max_size=90)
+_BLOCK = st.tuples(st.sampled_from(["", "py\n", "\n", "a "]), st.text(alphabet="ab =\n", max_size=200))
+
+
+@given(st.lists(_SAID | _BLOCK, min_size=2, max_size=8), st.integers(min_value=64, max_value=120))
+def test_no_part_leaves_a_fence_open_that_the_whole_closed(pieces: list[str | tuple[str, str]], limit: int) -> None:
+    text = "".join(piece if isinstance(piece, str) else f"```{piece[0]}x{piece[1]}```" for piece in pieces)
+    assume(not left_open(text))
+    assert not any(left_open(part) for part in split_message(text, limit))
 
 
 def test_a_limit_too_small_for_a_fence_is_refused() -> None:

@@ -1,0 +1,65 @@
+"""An archive of 100,000 pairs: what opening it and reading it through costs in time and memory."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import process_time
+
+from benchmarks.figures import Figure
+from intern.domain import CapturedPair, ConversationId, MessageId, Turn, UserId, snowflake_at
+from intern.knowledge.archive import Archive
+from intern.knowledge.blocks import format_raw, qa_id_of
+
+PAIRS = 100_000
+_BEGIN = datetime(2026, 2, 2, tzinfo=UTC)
+
+
+def measure() -> Iterator[Figure]:
+    """In a process of its own, so that only the archive's memory is counted: four messages and 700 letters a pair."""
+    with tempfile.TemporaryDirectory() as folder:
+        _write(Path(folder))
+        command = [sys.executable, "-m", "benchmarks.archive", folder]
+        said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    yield Figure("archive of 100,000 pairs, opening (CPU)", said["opening"], "s", 15)
+    yield Figure("archive of 100,000 pairs, reading through (CPU)", said["reading"], "s", 15)
+    # 400,000 messages, each of which knows its conversation; the pairs themselves would be ten times that.
+    yield Figure("archive of 100,000 pairs, memory", said["megabytes"], "MB", 120)
+
+
+def _write(folder: Path) -> None:
+    with (folder / "2026-W06.txt").open("w", encoding="utf-8") as file:
+        for n in range(PAIRS):
+            at = _BEGIN + timedelta(seconds=n)
+            pair = CapturedPair(
+                qa_id=qa_id_of(at),
+                timestamp=at,
+                conversation_id=ConversationId(f"thread_{snowflake_at(at)}"),
+                turns=tuple(Turn("Team" if turn % 2 else "User", "how are you? " * 14) for turn in range(4)),
+                message_ids=tuple(MessageId(snowflake_at(at, turn)) for turn in range(4)),
+                author_ids=tuple(UserId(str(turn)) for turn in range(4)),
+                answered_at=at,
+            )
+            file.write(format_raw(pair))
+
+
+def _read(folder: Path) -> dict[str, float]:
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, process_time()
+    archive = Archive(folder)
+    opened = process_time()
+    assert sum(1 for _ in archive.after(None)) == PAIRS
+    return {
+        "opening": opened - began,
+        "reading": process_time() - opened,
+        "megabytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_read(Path(sys.argv[1]))))

@@ -1,0 +1,262 @@
+"""What indexing costs: the event loop's longest stall at 5,000 files, and calls, time and bytes written for 200.
+
+The calls go to an endpoint of 50 ms. Where the loop is watched, the model is one that answers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+
+from benchmarks.answering import LATENCY, _document, _subject
+from benchmarks.figures import Figure
+from intern.app.models import open_models
+from intern.domain import Image
+from intern.indexing.catalogue import Catalogue
+from intern.indexing.prompts import SummarizeOut
+from intern.indexing.refresh import Refreshed, refresh_sources
+from intern.knowledge.files import FileLayer
+from intern.knowledge.sources import SourceFolder
+from intern.llm.prompt import InT, Model, OutT, Prompt
+from intern.observe.clock import SystemClock
+from intern.settings import Settings, load_settings
+from tests.endpoint_double import EndpointDouble, Reply, endpoint_double
+
+FILES = 200
+MANY = 5000
+
+_DESCRIPTION = "Tells how it is set up, which values it takes, what to do when it fails, and whom to ask. " * 4
+
+
+class _Counting(FileLayer):
+    """The disk, and the bytes that were written to it."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self.written += len(data)
+        return super().write(fd, data)
+
+
+class _Shelf(NamedTuple):
+    """A data folder with documents, and the disk that its index is written to."""
+
+    folder: Path
+    disk: _Counting
+
+    @property
+    def sources(self) -> Path:
+        return self.folder / "sources"
+
+    @property
+    def indexed(self) -> int:
+        """Bytes of the index and its cache."""
+        return sum((self.folder / name).stat().st_size for name in ("index.txt", "index-cache.json"))
+
+    def forget(self) -> None:
+        """Let all documents be new."""
+        for name in ("index.txt", "index-cache.json"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def touch(self, mtime: int) -> None:
+        """Let all documents look changed."""
+        for path in self.sources.iterdir():
+            os.utime(path, ns=(mtime, mtime))
+
+    async def refresh(self, model: Model) -> Refreshed:
+        clock = SystemClock()
+        catalogue = Catalogue(
+            cache_path=self.folder / "index-cache.json",
+            index_path=self.folder / "index.txt",
+            clock=clock,
+            files=self.disk,
+        )
+        return await refresh_sources(model, SourceFolder(self.sources, 1_000_000), catalogue, clock=clock)
+
+
+class _AtOnce:
+    """A model without latency and without cost."""
+
+    async def ask(
+        self,
+        prompt: Prompt[InT, OutT],
+        given: InT,  # noqa: ARG002 it says the same of everything
+        *,
+        images: Sequence[Image] = (),  # noqa: ARG002
+    ) -> OutT:
+        reply = SummarizeOut(description=_DESCRIPTION)
+        assert isinstance(reply, prompt.gives)
+        return reply
+
+
+def measure() -> Iterator[Figure]:
+    """The loop first, then the calls."""
+    yield from asyncio.run(_stalls())
+    with _endpoint() as endpoint:
+        yield from asyncio.run(_costs(endpoint))
+    with _endpoint_elsewhere() as base_url:
+        yield asyncio.run(_wall_time(base_url))
+
+
+async def _stalls() -> list[Figure]:
+    # What a thread of the plainest Python costs the loop here and now: on a busy machine, more than the bar.
+    plain = await _longest_stall(lambda: anyio.to_thread.run_sync(_count))
+    figures = [Figure("longest stall of the event loop beside a thread that only counts", plain * 1000, "ms", math.inf)]
+    with tempfile.TemporaryDirectory() as folder:
+        shelf = _shelf(Path(folder), MANY)
+        for name in ("new", "unchanged", "touched"):
+            longest = seconds = math.inf
+            for n in range(3):  # whatever else the machine does can only make it slower
+                if name == "new":
+                    shelf.forget()
+                elif name == "touched":
+                    shelf.touch(n)
+                began = perf_counter()
+                longest = min(longest, await _longest_stall(lambda: shelf.refresh(_AtOnce())))
+                seconds = min(seconds, perf_counter() - began)
+            figures += [
+                Figure(f"{MANY} files, {name}: longest stall of the event loop", longest * 1000, "ms", 50),
+                Figure(f"{MANY} files, {name}: time", seconds, "s", math.inf),
+            ]
+    return figures
+
+
+def _count() -> None:
+    until = perf_counter() + 2
+    while perf_counter() < until:
+        sum(range(1000))
+
+
+async def _longest_stall(work: Callable[[], Awaitable[object]]) -> float:
+    """Seconds by which a task that wants to run every millisecond came too late at most, while `work` was done."""
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            before = perf_counter()
+            await anyio.sleep(0.001)
+            longest = max(longest, perf_counter() - before - 0.001)
+
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(tick)
+        await work()
+        tg.cancel_scope.cancel()
+    return longest
+
+
+async def _costs(endpoint: EndpointDouble) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        shelf = _shelf(Path(folder), FILES)
+        async with open_models(_settings(folder, endpoint.base_url), None, SystemClock()) as models:
+            first = await _run(shelf, models.learning, endpoint)
+            size = shelf.indexed
+            again = await _run(shelf, models.learning, endpoint)
+            (shelf.sources / f"{_subject(0)}-0.md").write_text("# Another\n\nText.\n", encoding="utf-8")
+            one = await _run(shelf, models.learning, endpoint)
+    name = f"{FILES} files indexed"
+    return [
+        Figure(f"{name}, calls", first.calls, "", FILES),
+        Figure(f"{name}, bytes written to index and cache ({size / 1000:.0f} kB)", first.written / size, "x", 5),
+        Figure(f"{name} again, calls", again.calls, "", 0),
+        Figure(f"{name} again, bytes written", again.written, "", 0),
+        Figure(f"{name} again, one of them changed: calls", one.calls, "", 1),
+    ]
+
+
+async def _wall_time(base_url: str) -> Figure:
+    """The endpoint is a process of its own, so that its work is not counted."""
+    with tempfile.TemporaryDirectory() as folder:
+        shelf = _shelf(Path(folder), FILES)
+        settings = _settings(folder, base_url)
+        at_a_time = settings.indexing.concurrency
+        ideal = -(-FILES // at_a_time) * LATENCY
+        seconds = math.inf
+        async with open_models(settings, None, SystemClock()) as models:
+            for _ in range(3):
+                shelf.forget()
+                began = perf_counter()
+                await shelf.refresh(models.learning)
+                seconds = min(seconds, perf_counter() - began)
+    name = f"{FILES} files indexed, wall time to the ideal at concurrency {at_a_time} ({ideal:g} s)"
+    return Figure(name, seconds / ideal, "x", math.inf)
+
+
+class _Cost(NamedTuple):
+    calls: int
+    written: int
+    """Bytes."""
+
+
+async def _run(shelf: _Shelf, model: Model, endpoint: EndpointDouble) -> _Cost:
+    calls, written = len(endpoint.requests), shelf.disk.written
+    refreshed = await shelf.refresh(model)
+    assert not refreshed.pending, refreshed.pending[0]
+    return _Cost(len(endpoint.requests) - calls, shelf.disk.written - written)
+
+
+def _settings(folder: str, base_url: str) -> Settings:
+    llm = {"base_url": base_url, "model": "mock"}
+    return load_settings(environ={}, overrides={"data": {"dir": folder}, "llm": llm, "log": {"level": "error"}})
+
+
+def _endpoint() -> AbstractContextManager[EndpointDouble]:
+    return endpoint_double(lambda _: Reply(content={"description": _DESCRIPTION}, delay=LATENCY))
+
+
+@contextmanager
+def _endpoint_elsewhere() -> Generator[str]:
+    """The address of the endpoint in a process of its own."""
+    code = "from benchmarks.indexing import serve; serve()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        try:
+            yield other.stdout.readline().strip()
+        finally:
+            other.stdin.close()
+
+
+def serve() -> None:
+    """Be that process, until the standard input ends."""
+    with _endpoint() as endpoint:
+        print(endpoint.base_url, flush=True)
+        sys.stdin.read()
+
+
+def _shelf(folder: Path, size: int) -> _Shelf:
+    """Documents of some 3,000 characters, most in Markdown, some as pages and some as notebooks."""
+    shelf = _Shelf(folder, _Counting())
+    shelf.sources.mkdir()
+    for n in range(size):
+        ending, text = _as_file(n)
+        (shelf.sources / f"{_subject(n)}-{n}.{ending}").write_text(text, encoding="utf-8")
+    return shelf
+
+
+def _as_file(n: int) -> tuple[str, str]:
+    text = _document(n)
+    match n % 10:
+        case 3:
+            paragraphs = "".join(f"<p>{each}</p>\n" for each in text.split("\n\n"))
+            return "html", f"<!doctype html><title>{_subject(n)}</title><body>{paragraphs}</body>"
+        case 7:
+            return "ipynb", json.dumps({"cells": [{"cell_type": "markdown", "source": text}], "nbformat": 4})
+        case _:
+            return "md", text

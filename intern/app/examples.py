@@ -1,0 +1,133 @@
+"""An example of what each prompt is given, made from its type: to see a template, and to try it without a model.
+
+A new field needs nothing here; a field of a name listed in `SAMPLES` reads like the real thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+import msgspec
+from msgspec import inspect
+
+from intern.llm.prompt import InT, Prompt
+
+SAMPLES: Mapping[str, str | int] = MappingProxyType(
+    {
+        "answer": "Set `listen` in `relay.toml` and restart the relay:\n\n```sh\nsystemctl restart relay\n```",
+        "blocks": (
+            "--- QA ---\n"
+            "id: qa_20260112_091500.000000\n"
+            "timestamp: 2026-01-12T09:15:00.000000Z\n"
+            "User: which port does the relay use?\n"
+            "Team: 7480. You can change it with `listen`."
+        ),
+        "conversation": (
+            "User: the relay does not start, see the picture\n[image 0 of message 1200000000000000001]\n"
+            "Team: another program uses the port; set `listen` to a free one"
+        ),
+        "description": "How the relay is configured: ports, addresses, certificates, and what each setting does.",
+        "file_path": "docs/configuration.md",
+        "file_type": "documentation",
+        "history": "asker: I installed the relay with apt\nmember: which version?\nasker: 2.4.1",
+        "image_index": 0,
+        "index": "team:relay-ports.txt\nWhich ports the relay uses, and how to change them.",
+        "max_answer_chars": 3000,
+        "max_sources": 5,
+        "message_id": "1200000000000000001",
+        "pair": (
+            "--- QA ---\n"
+            "id: qa_20260201_031056.228000\n"
+            "timestamp: 2026-02-01T03:10:56.228000Z\n"
+            "User: how do I move the relay to another port?\n"
+            "Team: set `listen` in `relay.toml` and restart it"
+        ),
+        "query": "How is the port of the relay changed, version 2.4.1?",
+        "question": "How do I move it to another port? It says `bind: address already in use`.",
+        "questions": (
+            "qa_20260112_091500.000000 which port does the relay use?\n"
+            "qa_20260113_101500.000000 how do I renew the certificate?"
+        ),
+        "source_id": "kb:reference/configuration.md",
+        "structure": "headings: Configuration; Addresses; Certificates",
+        "text": "# Configuration\n\n`listen` is the address that the relay listens on. The default is `0.0.0.0:7480`.",
+        "title": "Configuration",
+        "topic": "relay-ports",
+    }
+)
+"""Values by the name of their field."""
+
+_ITEMS: Mapping[str, str] = MappingProxyType(
+    {"citations": "kb:reference/configuration.md", "suspicions": "systemctl restart relay"}
+)
+"""The item of a list of texts, by the name of the list."""
+
+_MARK = re.compile(r"<the text of (\w+)>")
+
+
+def full_example(prompt: Prompt[InT, Any]) -> InT:
+    """An input in which everything is there."""
+    return msgspec.convert(_made(inspect.type_info(prompt.takes), "", _sample), type=prompt.takes)
+
+
+def bare_example(prompt: Prompt[InT, Any]) -> InT:
+    """An input in which everything is empty that can be."""
+    return msgspec.convert(_emptied(_made(inspect.type_info(prompt.takes), "", _sample)), type=prompt.takes)
+
+
+def marked_example(prompt: Prompt[InT, Any]) -> InT:
+    """An input in which each text is its field's `mark`."""
+    return msgspec.convert(_made(inspect.type_info(prompt.takes), "", mark), type=prompt.takes)
+
+
+def mark(field: str) -> str:
+    """A text that a template says nowhere by itself."""
+    return f"<the text of {field}>"
+
+
+def marks_in(text: str) -> list[str]:
+    """The fields whose marks stand in a text."""
+    return _MARK.findall(text)
+
+
+def _sample(field: str) -> str:
+    return str(SAMPLES.get(field) or _ITEMS.get(field) or f"an example of {field}")
+
+
+def _made(kind: inspect.Type, field: str, text: Callable[[str], str]) -> Any:
+    match kind:
+        case inspect.Metadata(type=inner):
+            return _made(inner, field, text)
+        case inspect.StructType(fields=fields):
+            return {each.encode_name: _made(each.type, each.name, text) for each in fields}
+        case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
+            return [_made(item, field, text)]
+        case inspect.UnionType(types=types):
+            return _made(next(each for each in types if not isinstance(each, inspect.NoneType)), field, text)
+        case inspect.StrType():
+            return text(field)
+        case _:
+            return _scalar(kind, field)
+
+
+def _scalar(kind: inspect.Type, field: str) -> bool | int | float:
+    match kind:
+        case inspect.BoolType():
+            return True
+        case inspect.IntType():
+            sample = SAMPLES.get(field)
+            return sample if isinstance(sample, int) else 1
+        case inspect.FloatType():
+            return 1.0
+        case _:
+            raise TypeError(f"no example can be made of {field}: {kind}")
+
+
+def _emptied(value: Any) -> Any:
+    """Nothing, of the same type; a struct keeps its fields."""
+    if not isinstance(value, dict):
+        return type(value)()
+    return {name: _emptied(each) for name, each in cast("dict[str, Any]", value).items()}

@@ -1,0 +1,213 @@
+"""The search, put together: what the indices list is kept searchable, and what is found is compared with the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from pathlib import Path
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.discovery.feed import is_stale
+from intern.discovery.reading import FileText, read_file
+from intern.discovery.scanning import Scanner
+from intern.domain import IndexEntry, SearchDocument, SearchKind, SourceId, SourceText, TopicName
+from intern.errors import SourceError
+from intern.indexing.catalogue import Catalogue
+from intern.indexing.searchable import Covered, SearchDocuments, covered_text, covered_topic, keep_searchable
+from intern.knowledge.indices import CachedSource
+from intern.knowledge.library import Library
+from intern.knowledge.search_store import SqliteSearchStore
+from intern.knowledge.topics import TopicLibrary
+from intern.search.finding import Finder, Found
+from intern.settings import Settings
+
+
+class Searchable:
+    """Keeps the search true to both indices."""
+
+    def __init__(
+        self, store: SearchDocuments, *, library: Library, topics: TopicLibrary, catalogues: Collection[Catalogue]
+    ) -> None:
+        self._store = store
+        self._library = library
+        self._topics = topics
+        self._catalogues = catalogues
+
+    async def keep(self) -> int:
+        """Bring all up to date, and say how many sources changed. Raises KnowledgeError."""
+        listed: dict[SourceId, CachedSource] = {}
+        for catalogue in self._catalogues:
+            listed.update(await run_sync(catalogue.sources))
+        return await keep_searchable(self._store, listed, self._covered)
+
+    async def forget(self, topics: Collection[TopicName]) -> None:
+        """Nothing leads to what stood in these topics; what stands there now comes back with the next `keep`."""
+        await self._store.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])
+
+    async def _covered(self, source_id: SourceId) -> Covered:
+        if not source_id.startswith("team:"):
+            source = await self._library.load(source_id)
+            return await run_sync(covered_text, source.title, source.text)
+        name = TopicName(source_id.partition(":")[2].removesuffix(".txt"))
+        try:
+            blocks = await run_sync(self._topics.read, name)
+        except ValueError as error:  # an index that somebody edited may list what can be no topic
+            raise SourceError(f"{source_id!a} is listed, but can be no topic: {error}") from error
+        return covered_topic(name.replace("-", " "), blocks)
+
+
+class DiscoveredSources:
+    """Discovered files as sources of answers, where the operator wants that."""
+
+    def __init__(self, settings: Settings, store: SqliteSearchStore) -> None:
+        self._store = store
+        self._secrets = settings.secrets
+        self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
+
+    async def entries(self) -> tuple[IndexEntry, ...]:
+        """The files that could be summarised. Raises KnowledgeError."""
+        documents = await self._store.documents("file")
+        return tuple(
+            IndexEntry(document.source_id, f"{document.title}: {document.meta.get('summary')}")
+            for document in documents
+            if document.status == "ok"
+        )
+
+    async def load(self, source_id: SourceId, /) -> SourceText | None:
+        """The text as it stands there now, secrets masked; None for what was not discovered. Raises SourceError."""
+        if not source_id.startswith("file:"):
+            return None
+        for document in await self._store.documents("file", [source_id]):
+            return await run_sync(self._text, document)
+        raise SourceError(f"{source_id!a} was not discovered")
+
+    def _text(self, document: SearchDocument) -> SourceText:
+        try:
+            found = self._scanner.look(document.path)
+        except OSError as error:
+            raise SourceError(f"{document.path} cannot be looked at ({error.strerror})") from error
+        read = None if found is None else read_file(document.path, self._secrets)
+        if not isinstance(read, FileText):
+            reason = "it is gone" if read is None else read.reason
+            raise SourceError(f"{document.path} could not be read: {reason}")
+        return SourceText(source_id=document.source_id, text=read.text, title=document.title)
+
+
+class Ranking:
+    """A search in all that answers may draw on."""
+
+    def __init__(self, settings: Settings, store: SqliteSearchStore) -> None:
+        self._finder = Finder(store)
+        self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
+
+    async def rank(self, text: str, limit: int, /) -> list[SourceId]:
+        """The best sources for a text, best first. Raises KnowledgeError."""
+        return await self._finder.rank(text, limit, self._kinds)
+
+
+def discovered_sources(settings: Settings, store: SqliteSearchStore) -> DiscoveredSources | None:
+    """What was discovered, for answers; None where they are not to draw on it."""
+    return DiscoveredSources(settings, store) if settings.discovery.answer else None
+
+
+class SearchResult(Struct, frozen=True, kw_only=True):
+    """Something found, and why."""
+
+    source_id: SourceId
+    kind: SearchKind
+    type: str
+    path: str
+    """Of a discovered file the whole path, else the one in its folder; the address of a page."""
+    summary: str
+    matched: tuple[str, ...]
+    """Words of the question that it holds."""
+    bm25: float
+    """How well they fit; not comparable between questions."""
+    status: str
+    indexed_at: str | None
+    at: datetime
+    stale: bool = False
+    """The file was written to since, and could not be looked at again just now."""
+
+
+class Outdated(Struct, frozen=True):
+    """What of some results is no longer as it was indexed."""
+
+    sources: frozenset[SourceId] = frozenset()
+    """Listed in an index."""
+    files: frozenset[SourceId] = frozenset()
+    """Discovered."""
+    gone: frozenset[SourceId] = frozenset()
+    """Of both, what is not there any more."""
+
+    def __contains__(self, source_id: object) -> bool:
+        return source_id in self.sources or source_id in self.files
+
+
+class Freshness:
+    """Compares what was found with the disk. Blocks; raises nothing: what cannot be looked at counts as it was."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folders = {"document": settings.paths.sources, "topic": settings.paths.topics}
+        self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
+
+    def outdated(self, found: Iterable[Found]) -> Outdated:
+        """What changed since, or is gone."""
+        sources: set[SourceId] = set()
+        files: set[SourceId] = set()
+        gone: set[SourceId] = set()
+        for document in (each.document for each in found):
+            try:
+                mtime = self._mtime(document)
+            except OSError:
+                continue
+            if mtime is None:
+                gone.add(document.source_id)
+            elif not is_stale(document, mtime):
+                continue
+            (files if document.kind == "file" else sources).add(document.source_id)
+        return Outdated(frozenset(sources), frozenset(files), frozenset(gone))
+
+    def _mtime(self, document: SearchDocument) -> float | None:
+        """None where it is gone. Raises OSError."""
+        if document.kind == "file":
+            file = self._scanner.look(document.path)
+            return None if file is None else file.mtime
+        folder = self._folders.get(document.type)
+        if folder is None:
+            # A page: its own time for looking again comes.
+            indexed = document.meta.get("indexed_mtime")
+            return indexed if isinstance(indexed, float) else 0.0
+        try:
+            return os.stat(folder / document.path).st_mtime_ns / 1e9  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def result_of(found: Found, outdated: Outdated) -> SearchResult:
+    """What is told of something found."""
+    document = found.document
+    indexed_at = document.meta.get("indexed_at")
+    return SearchResult(
+        source_id=document.source_id,
+        kind=document.kind,
+        type=document.type,
+        path=document.path,
+        summary=str(document.meta.get("summary") or ""),
+        matched=found.matched,
+        bm25=round(found.bm25, 4),
+        status=document.status,
+        indexed_at=str(indexed_at) if indexed_at else None,
+        at=document.at,
+        stale=document.source_id in outdated,
+    )
+
+
+def never_discovered(settings: Settings) -> tuple[Path, ...]:
+    """What discovery leaves alone: the archive holds what people may want forgotten, the sources are indexed anyway."""
+    paths = settings.paths
+    files = (paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
+    return (paths.data, paths.sources, paths.raw, paths.topics, *files)

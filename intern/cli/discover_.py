@@ -1,0 +1,59 @@
+"""`intern discover`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from intern.cli.options import say, settings_of, show, show_json
+
+if TYPE_CHECKING:
+    from intern.discovery.feed import Question
+    from intern.discovery.investigating import Discovered
+
+
+@click.command("discover")
+@click.option("--once", is_flag=True, help="Work on the feed once: summarise, and forget what is gone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout.")
+@click.pass_context
+def command(ctx: click.Context, *, once: bool, as_json: bool) -> None:
+    """Show what discovery would look into, and why; or do it.
+
+    Looks below discovery.scan_paths for files that are new, changed, without a summary, or gone. Without --once nothing
+    is changed. While `intern run` works on the same data folder, it does the work, and this command waits for it.
+    Exit code 3 where files could not be summarised.
+    """
+    settings = settings_of(ctx, tells_itself=True)
+    from intern.app import open_intern
+
+    async def work() -> int:
+        async with open_intern(settings) as intern:
+            done = await intern.discover() if once else None
+            questions = () if once else await intern.discovery_feed()
+        if as_json:
+            show_json(questions if done is None else done)
+        elif done is not None:
+            _tell(done)
+        elif questions:
+            show("\n".join(map(_line, questions)))
+        elif not settings.discovery.scan_paths:
+            say("discovery is off: discovery.scan_paths names no folder")
+        else:
+            say("all that was found is indexed")
+        if done is not None and done.failed:
+            say(f"intern: {len(done.failed)} files have no summary yet; a later cycle asks again")
+            return 3
+        return 0
+
+    sys.exit(anyio.run(work))
+
+
+def _line(question: Question) -> str:
+    return f"{question.priority:<6}  {question.why:<14}  {question.type:<13}  {question.question}"
+
+
+def _tell(done: Discovered) -> None:
+    say(f"{len(done.indexed)} indexed, {len(done.passed_over)} passed over, {len(done.dropped)} gone, {done.left} left")

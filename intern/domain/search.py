@@ -1,0 +1,72 @@
+"""What can be searched, what is asked of a search, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal, NewType
+
+from msgspec import Struct
+
+from intern.domain.ids import SourceId
+
+Match = NewType("Match", str)
+"""An expression in the search engine's own language. Only `intern.search.query` makes one from anybody's text."""
+
+SearchKind = Literal["source", "file"]
+"""`source`: of the index. `file`: discovered, and no source of answers unless the operator wants that."""
+
+SearchPart = Literal["text", "description"]
+"""What a source says, or what is said of it."""
+
+Scalar = str | int | float | bool | None
+
+
+class SearchDocument(Struct, frozen=True, kw_only=True):
+    """A piece of text that can be found. A long source is several documents, which all lead to it."""
+
+    id: str
+    source_id: SourceId
+    """What a result leads to."""
+    kind: SearchKind
+    part: SearchPart = "text"
+    type: str = ""
+    """`document`, `page`, `topic`; of a discovered file, its type: `documentation`, `source_code` and so on."""
+    status: str = "ok"
+    path: str = ""
+    title: str = ""
+    text: str = ""
+    meta: Mapping[str, Scalar] = {}
+    stamp: str = ""
+    """Changes with what the document was made from."""
+    at: datetime
+    """When its text was written, as far as that is known (UTC)."""
+
+
+class SearchFilter(Struct, frozen=True, kw_only=True):
+    """Which documents count; what is None or empty lets all pass."""
+
+    kinds: tuple[SearchKind, ...] = ()
+    part: SearchPart | None = None
+    type: str | None = None
+    status: str | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+
+
+class SearchHit(Struct, frozen=True, kw_only=True):
+    """A document that matched, the best of its source."""
+
+    rid: int
+    document: SearchDocument
+    bm25: float
+    """Larger is better."""
+
+
+class HeldTerms(Struct, frozen=True, kw_only=True):
+    """How common terms are."""
+
+    documents: int
+    """How many there are in all."""
+    counts: tuple[int, ...]
+    """For each term, how many documents hold it; counting stops at the bound that was asked for."""

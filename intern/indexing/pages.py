@@ -1,0 +1,387 @@
+"""Keeping the index true to the web pages that the operator lists.
+
+A page is asked for when its time has come, and not before; one that did not change costs no model call. One that cannot
+be had keeps what is known of it, with the reason, and is tried again after growing pauses; nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+import anyio
+import httpx
+from anyio.to_thread import run_sync
+from msgspec.structs import replace
+
+from intern.domain import SourceId
+from intern.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
+from intern.indexing.catalogue import Catalogue, is_recovered
+from intern.indexing.material import source_material
+from intern.indexing.options import IndexingOptions
+from intern.indexing.provisional import describe_source
+from intern.indexing.refresh import Due, Progress, Refreshed, summarise
+from intern.knowledge.indices import (
+    FRESH,
+    NEEDS_SCRIPTS,
+    RENDERED,
+    CachedPage,
+    CachedSource,
+    content_hash,
+    is_source_id,
+)
+from intern.knowledge.library import title_of
+from intern.knowledge.pages import PageCopies, PageCopy, read_links
+from intern.knowledge.sources import SkippedFile
+from intern.llm.prompt import Model
+from intern.observe.clock import Clock
+from intern.observe.log import get_logger
+from intern.text.html import PageText, decoded, read_html
+from intern.web.addresses import Policy
+from intern.web.fetching import FetchedPage
+
+_log = get_logger(__name__)
+
+FIRST_PAUSE = timedelta(minutes=30)
+"""After a first failure; doubled with each further one."""
+LONGEST_PAUSE = timedelta(days=1)
+GONE_PAUSE = timedelta(days=7)
+"""A page that is gone may come back."""
+MOST_MISSING = 4
+"""Times in a row, over three and a half hours at least, that a site may say "no such page" before it is believed."""
+
+# Sites at a time: each has at most one page in memory.
+_SITES = 32
+# Pages that are read at a time; Python runs one of them anyway.
+_READERS = 2
+_LONGEST_STATUS = 300
+
+
+class Web(Protocol):
+    """Where pages come from."""
+
+    async def fetch(self, url: str, *, etag: str | None = None, last_modified: str | None = None) -> FetchedPage | None:
+        """The page; None where it is still the one with this `etag` or `last_modified`. Raises the WebError family."""
+        ...
+
+    async def render(self, url: str) -> bytes | None:
+        """The page once its scripts have run; None where nothing renders pages. Raises the WebError family."""
+        ...
+
+
+OpenWeb = Callable[[], AbstractAsyncContextManager[Web]]
+
+
+class PageState(NamedTuple):
+    """How a page stands, for people."""
+
+    url: str
+    state: Literal["fresh", "pending", "failing", "gone", "unseen"]
+    """`pending`: its summary is owed. `failing`: the index holds an older text, or none yet, and `error` says why."""
+    fetched_at: datetime | None
+    """When its site last served it, or said that it had not changed."""
+    error: str
+    note: str
+    """How it was read, where that is worth knowing: `NEEDS_SCRIPTS`, `RENDERED`."""
+    next_check_at: datetime | None
+
+
+def page_states(sources: Mapping[SourceId, CachedSource]) -> tuple[PageState, ...]:
+    """How each page of a catalogue stands, by address."""
+    return tuple(sorted(_state(page) for page in sources.values() if isinstance(page, CachedPage)))
+
+
+async def refresh_pages(
+    model: Model,
+    links: Path,
+    copies: PageCopies,
+    catalogue: Catalogue,
+    *,
+    web: OpenWeb,
+    clock: Clock,
+    interval: timedelta,
+    options: IndexingOptions | None = None,
+    policy: Policy | None = None,
+    renders: bool = False,
+    progress: Progress | None = None,
+) -> Refreshed:
+    """Fetch the listed pages that are due, and bring their entries up to date.
+
+    A page is due `interval` after it was last had. `renders` says that `web` can render pages that need it. Raises
+    KnowledgeError where the list or the index cannot be read or written; what could not be fetched is `skipped`, with
+    the reason.
+    """
+    bounds = options or IndexingOptions()
+    look = await run_sync(_look, links, copies, catalogue, policy or Policy(), clock.now())
+    found = list(look.owed)
+    if look.due:
+        async with web() as opened:
+            found += await _Round(opened, copies, clock, interval, bounds, renders=renders).look_at(look.due)
+    put = {page.source_id: page.entry for page in found}
+    due = [
+        Due(page.source_id, page.material, page.entry, page.source_id not in look.known)
+        for page in found
+        if page.material
+    ]
+    if not due and (put or look.gone):
+        await run_sync(catalogue.change, put, look.gone)
+    owed = await summarise(
+        model, due, catalogue, put=put, drop=look.gone, clock=clock, options=bounds, progress=progress
+    )
+    lost = {page.entry.url for page in found if not page.entry.summary_text}
+    await run_sync(copies.keep_only, set(look.urls) - lost)
+    failed = {source_id for source_id, _ in owed}
+    result = Refreshed(
+        changed=tuple(page.source_id for page in due if page.source_id not in failed),
+        removed=tuple(sorted({*look.gone, *_withdrawn(found, look.known)})),
+        pending=tuple(owed),
+        skipped=(*look.broken, *(SkippedFile(page.entry.url, page.failure) for page in found if page.failure)),
+    )
+    if look.due or look.gone:
+        _log.info("pages_refreshed", checked=len(look.due), changed=len(result.changed), removed=len(result.removed))
+    return result
+
+
+class _Listed(NamedTuple):
+    source_id: SourceId
+    url: str
+    cached: CachedPage | None
+
+
+class _Found(NamedTuple):
+    """A page that was looked at; with `material` a summary is due."""
+
+    source_id: SourceId
+    entry: CachedPage
+    material: str = ""
+    failure: str = ""
+
+
+class _Look(NamedTuple):
+    known: Mapping[SourceId, CachedSource]
+    urls: Sequence[str]
+    due: Sequence[_Listed]
+    owed: Sequence[_Found]
+    gone: frozenset[SourceId]
+    broken: Sequence[SkippedFile]
+
+
+def _look(links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy, now: datetime) -> _Look:
+    """What is listed, and what of it is to be done now."""
+    known = catalogue.sources()
+    urls: dict[str, None] = {}
+    broken: list[SkippedFile] = []
+    for line, text in read_links(links):
+        try:
+            policy.url(text)
+        except PageRefusedError as error:
+            broken.append(SkippedFile(f"{links.name}:{line}", f"{text[:100]!a}: {error}"))
+        else:
+            if is_source_id(f"kb:{text}"):
+                urls[text] = None
+            else:
+                broken.append(SkippedFile(f"{links.name}:{line}", f"{text[:100]!a}: no index can hold this address"))
+    due: list[_Listed] = []
+    owed: list[_Found] = []
+    for url in urls:
+        source_id = SourceId(f"kb:{url}")
+        source = known.get(source_id)
+        cached = source if isinstance(source, CachedPage) else None
+        copy = copies.get(url) if cached and cached.summary_text else None
+        if cached is None or _is_due(cached, copy, now):
+            due.append(_Listed(source_id, url, cached))
+        elif cached.summary_pending and copy:
+            owed.append(_Found(source_id, cached, copy.text))
+    pages = {source_id for source_id, source in known.items() if isinstance(source, CachedPage)}
+    return _Look(known, list(urls), due, owed, frozenset(pages - {SourceId(f"kb:{url}") for url in urls}), broken)
+
+
+def _is_due(cached: CachedPage, copy: PageCopy | None, now: datetime) -> bool:
+    is_lost = bool(cached.summary_text) and copy is None and not cached.failures
+    return is_lost or cached.next_check_at is None or cached.next_check_at <= now
+
+
+class _Round:
+    """One look at the pages that are due."""
+
+    def __init__(
+        self,
+        web: Web,
+        copies: PageCopies,
+        clock: Clock,
+        interval: timedelta,
+        options: IndexingOptions,
+        *,
+        renders: bool,
+    ) -> None:
+        self._web = web
+        self._copies = copies
+        self._clock = clock
+        self._interval = interval
+        self._options = options
+        self._renders = renders
+        self._readers = anyio.CapacityLimiter(_READERS)
+
+    async def look_at(self, due: Sequence[_Listed]) -> list[_Found]:
+        """All of them, each site's one after the other."""
+        sites: dict[bytes, list[_Listed]] = {}
+        for page in due:
+            sites.setdefault(httpx.URL(page.url).netloc.lower(), []).append(page)
+        found: dict[SourceId, _Found] = {}
+        limiter = anyio.CapacityLimiter(_SITES)
+
+        async def visit(pages: Sequence[_Listed]) -> None:
+            async with limiter:
+                for page in pages:
+                    found[page.source_id] = await self._look(page)
+
+        async with anyio.create_task_group() as tg:
+            for pages in sites.values():
+                tg.start_soon(visit, pages)
+        return [found[page.source_id] for page in due]
+
+    async def _look(self, page: _Listed) -> _Found:
+        copy = await run_sync(self._copies.get, page.url) if page.cached and page.cached.summary_text else None
+        # A page that could not be rendered before is read anew where it can be now.
+        unread = copy is None or (self._renders and copy.status == NEEDS_SCRIPTS)
+        known = None if unread else page.cached
+        try:
+            fetched = await self._web.fetch(
+                page.url, etag=known.etag if known else None, last_modified=known.last_modified if known else None
+            )
+            if fetched is None:
+                assert copy is not None, "nothing else was asked for"
+                return self._same(page, copy, known)
+            body_hash = hashlib.sha256(fetched.body).hexdigest()
+            if copy is not None and not unread and copy.body_hash == body_hash:
+                return self._same(page, copy, fetched)
+            read, status = await self._read(fetched)
+        except WebError as error:
+            return self._failed(page, error)
+        new = PageCopy(url=page.url, title=read.title, text=read.text, status=status, body_hash=body_hash)
+        if new != copy:
+            # Before the index lists it: what is listed can be loaded.
+            await run_sync(self._copies.keep, new)
+        return self._same(page, new, fetched)
+
+    async def _read(self, fetched: FetchedPage) -> tuple[PageText, str]:
+        """The page's text, and how it was read. Raises PageRefusedError where there is none."""
+        read = await run_sync(_read, fetched, fetched.body, limiter=self._readers)
+        if not read.needs_scripts:
+            return _with_text(read), FRESH
+        status = NEEDS_SCRIPTS
+        try:
+            body = await self._web.render(fetched.url)
+            if body is not None:
+                shown = await run_sync(_read, replace(fetched, charset="utf-8"), body, limiter=self._readers)
+                if len(shown.text) > len(read.text):
+                    read, status = shown, RENDERED
+        except WebError as error:
+            _log.warning("page_not_rendered", url=fetched.url, reason=str(error))
+        return _with_text(read), status
+
+    def _same(self, page: _Listed, copy: PageCopy, served: CachedPage | FetchedPage | None) -> _Found:
+        """A page that was had: its text is what the copy holds, changed or not."""
+        now, cached, text = self._clock.now(), page.cached, _titled(copy)
+        digest, provisional = content_hash(text), describe_source(text)
+        is_described = cached is not None and bool(cached.summary_text) and not cached.summary_pending
+        if is_described and cached is not None:
+            is_described = cached.summary_text != provisional if is_recovered(cached) else cached.content_hash == digest
+        entry = CachedPage(
+            content_hash=digest,
+            summary_text=(cached.summary_text if cached else "") or provisional,
+            last_indexed_at=cached.last_indexed_at if cached else now,
+            summary_pending=not is_described,
+            url=page.url,
+            last_fetched_at=now,
+            etag=served.etag if served else None,
+            last_modified=served.last_modified if served else None,
+            fetch_status=copy.status,
+            next_check_at=now + self._interval,
+        )
+        material = "" if is_described else source_material(text, self._options.max_source_chars)
+        return _Found(page.source_id, entry, material)
+
+    def _failed(self, page: _Listed, error: WebError) -> _Found:
+        """A page that was not had: what is known of it stays, until its site has said often enough that it is gone."""
+        now = self._clock.now()
+        cached = page.cached or CachedPage(content_hash="", summary_text="", last_indexed_at=now, url=page.url)
+        reason = " ".join(str(error).split())[:_LONGEST_STATUS]
+        failures = cached.failures + 1
+        missing = cached.missing + 1 if isinstance(error, PageGoneError) else 0
+        pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), max(self._interval, LONGEST_PAUSE))
+        if isinstance(error, PageUnavailableError) and error.retry_after is not None:
+            pause = max(pause, timedelta(seconds=error.retry_after))
+        entry = replace(
+            cached,
+            last_error=reason,
+            fetch_status=reason,
+            failures=failures,
+            missing=missing,
+            next_check_at=now + pause,
+        )
+        if missing >= MOST_MISSING:
+            entry = CachedPage(
+                content_hash="",
+                summary_text="",
+                last_indexed_at=cached.last_indexed_at,
+                url=page.url,
+                last_fetched_at=cached.last_fetched_at,
+                last_error=reason,
+                fetch_status=reason,
+                next_check_at=now + GONE_PAUSE,
+                failures=failures,
+                missing=missing,
+            )
+        _log.info("page_not_fetched", url=page.url, reason=reason, failures=failures)
+        return _Found(page.source_id, entry, failure=reason)
+
+
+def _read(fetched: FetchedPage, body: bytes) -> PageText:
+    text = decoded(body, fetched.charset)
+    if not fetched.is_html:
+        return PageText(title_of(httpx.URL(fetched.url).path.rpartition("/")[2] or "page.md", text), text, False)
+    try:
+        return read_html(text, fetched.url)
+    except ValueError as error:
+        raise PageRefusedError(f"it cannot be read: {error}") from None
+
+
+def _with_text(read: PageText) -> PageText:
+    if not read.text.strip() and not read.title:
+        raise PageRefusedError("there is nothing to read on it")
+    return read if read.text.strip() else read._replace(text=read.title)
+
+
+def _titled(copy: PageCopy) -> str:
+    """The text, below its title where it does not hold that itself: pages are found by it."""
+    return copy.text if not copy.title or copy.title in copy.text else f"# {copy.title}\n\n{copy.text}"
+
+
+def _withdrawn(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]) -> set[SourceId]:
+    """Pages that were listed until now, and are no more."""
+    return {
+        page.source_id
+        for page in found
+        if not page.entry.summary_text and (before := known.get(page.source_id)) and before.summary_text
+    }
+
+
+def _state(page: CachedPage) -> PageState:
+    failing = page.failures > 0
+    state: Literal["fresh", "pending", "failing", "gone", "unseen"]
+    if page.missing >= MOST_MISSING:
+        state = "gone"
+    elif failing:
+        state = "failing"
+    elif page.next_check_at is None:
+        state = "unseen"
+    else:
+        state = "pending" if page.summary_pending else "fresh"
+    said = page.fetch_status or ""
+    note = said if said in {NEEDS_SCRIPTS, RENDERED} else ""
+    return PageState(page.url, state, page.last_fetched_at, said if failing else "", note, page.next_check_at)

@@ -1,0 +1,156 @@
+"""The readable text of a document, by what its bytes are and not only by what its name says.
+
+All of it is hostile: what comes out is text without control characters, no longer than what went in (but for the marks
+that show its structure), and nothing in it was run, fetched or expanded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from intern.text.html import decoded, read_html
+from intern.text.marking import cleaned, code_block, headed
+
+Kind = Literal["text", "html", "notebook", "pdf"]
+
+_KINDS: dict[str, Kind] = {".html": "html", ".htm": "html", ".xhtml": "html", ".ipynb": "notebook", ".pdf": "pdf"}
+
+# Whatever has another ending, or none, is read if its bytes are text.
+_NO_DOCUMENTS = frozenset(
+    f".{ending}"
+    for endings in (
+        "avif bmp gif ico jpeg jpg png psd svg tif tiff webp",
+        "avi flac m4a mkv mov mp3 mp4 ogg wav webm",
+        "eot otf ttf woff woff2",
+        "7z bz2 gz jar rar tar tgz whl xz zip zst",
+        "doc docx epub odp ods odt ppt pptx xls xlsx",
+        "a bin class dll dylib exe o pyc pyd so wasm",
+        "bat c cc cjs cpp cs css go h hpp java js jsx kt less lua map mjs php pl ps1 py pyi rb rs sass scss sh sql",
+        "swift ts tsx vue",
+        "bib csv db json jsonl lock log parquet pickle po pot mo sqlite tsv xml",
+        "env jks kdbx key p12 pem pfx",
+    )
+    for ending in endings.split()
+)
+
+# Bytes that text has no use for; a few do no harm, as in the output of a terminal.
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_LANGUAGE = re.compile(r"[A-Za-z][\w+#-]{0,30}")
+
+# Of what a cell printed: enough for a message, too little for a table of thousands.
+_MOST_OUTPUT = 1000
+
+
+class NoTextError(Exception):
+    """There is no text in it; the message says why."""
+
+
+def kind_of(name: str, data: bytes) -> Kind:
+    """What the bytes of the file `name` are. Raises NoTextError where they are nothing to read."""
+    check_ending(name)
+    head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    named = _KINDS.get(PurePosixPath(name).suffix.lower(), "text")
+    if head.startswith(b"%pdf-"):
+        return "pdf"
+    if named == "pdf":
+        raise NoTextError("it is no PDF, whatever its name says")
+    if head.startswith((b"<!doctype html", b"<html")) or (head.startswith(b"<?xml") and b"<html" in head):
+        return "html"
+    if named == "text" and head.startswith(b"-----begin ") and b"private key" in head:
+        raise NoTextError("it is a private key")
+    return named
+
+
+def check_ending(name: str) -> None:
+    """Raise NoTextError where files with such a name are no documents, whatever they hold."""
+    if (ending := PurePosixPath(name).suffix.lower()) in _NO_DOCUMENTS:
+        raise NoTextError(f"{ending} files are no documents")
+
+
+def plain_text(data: bytes) -> str:
+    """The text as it was written, without its byte order mark. Raises NoTextError where the bytes are not text."""
+    if data.startswith(_UTF_16):
+        return _decoded(data, "utf-16")
+    if b"\0" in data or len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20:
+        raise NoTextError("it is binary, not text")
+    return _decoded(data, "utf-8-sig")
+
+
+def html_text(data: bytes) -> str:
+    """The main content of a page as Markdown, below its title. Raises NoTextError."""
+    try:
+        page = read_html(plain_text(data) if data.startswith(_UTF_16) else decoded(data))
+    except ValueError as error:
+        raise NoTextError(str(error)) from None
+    text = cleaned(page.text)
+    if not text:
+        raise NoTextError("it is a page without text")
+    return headed(page.title, text)
+
+
+def notebook_text(data: bytes) -> str:
+    """A notebook's prose and code, with the beginning of what was printed; nothing else. Raises NoTextError."""
+    try:
+        notebook = msgspec.json.decode(plain_text(data).encode("utf-8", "replace"), type=_Notebook)
+    except (msgspec.DecodeError, RecursionError):
+        raise NoTextError("it is no notebook of format 4") from None
+    language = notebook.metadata.language_info.name
+    known = language if _LANGUAGE.fullmatch(language) else ""
+    return cleaned("\n\n".join(piece for cell in notebook.cells for piece in _pieces(cell, known)))
+
+
+class _Output(Struct):
+    text: str | list[str] = ""
+    data: dict[str, object] = {}
+
+
+class _Cell(Struct):
+    cell_type: str = ""
+    source: str | list[str] = ""
+    outputs: list[_Output] = []
+
+
+class _Language(Struct, frozen=True):
+    name: str = ""
+
+
+class _Metadata(Struct, frozen=True):
+    language_info: _Language = _Language()
+
+
+class _Notebook(Struct):
+    cells: list[_Cell]
+    metadata: _Metadata = _Metadata()
+
+
+def _decoded(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        raise NoTextError("it is not UTF-8 text") from None
+
+
+def _pieces(cell: _Cell, language: str) -> Iterator[str]:
+    source = _whole(cell.source)
+    if cell.cell_type == "markdown":
+        yield source
+    elif cell.cell_type == "code" and source.strip():
+        yield code_block(source, language)
+        for output in cell.outputs:
+            printed = _whole(output.text) or _whole(output.data.get("text/plain", ""))
+            if printed.strip():
+                yield code_block(printed[:_MOST_OUTPUT])
+
+
+def _whole(lines: object) -> str:
+    """Notebooks hold a text as one string, or as a list of lines."""
+    if isinstance(lines, str):
+        return lines
+    return "".join(map(str, cast("list[object]", lines))) if isinstance(lines, list) else ""

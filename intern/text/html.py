@@ -1,0 +1,218 @@
+"""HTML as text: the main content of a page as Markdown, so that headings, code, lists and links are what they were.
+
+What is hidden, scripts, styles, navigation and comments stay out. Bounded for hostile pages: nesting that would take a
+parser minutes is refused, and long pages are worked on in pieces, so that no other thread waits long. The parser is
+loaded with the first page.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urljoin
+
+from intern.text.nesting import is_deeper
+
+if TYPE_CHECKING:
+    from resiliparse.parse.html import ElementNode, HTMLTree, Node
+
+# Browsers nest no deeper than 512; beyond a thousand, parsing takes seconds and minutes.
+_DEEPEST = 512
+# The longest pages of Rust's documentation have 90,000.
+_MOST_TAGS = 150_000
+# Characters that are extracted in one go: twenty milliseconds, in which no other Python thread runs.
+_PIECE = 100_000
+_DIVISIBLE = frozenset({"html", "body", "main", "article", "section", "div"})
+# A page with less to read than this, and with scripts, is one that a script was to fill.
+_LEAST_READABLE = 200
+_LONGEST_TITLE = 120  # characters; it stands in a list of sources below an answer
+_DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
+
+_MAIN = "main, [role=main], article"
+_TAG = re.compile(r"</?[a-z]", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
+# What resiliparse's minimal HTML holds.
+_MARKUP = re.compile(r"<(/?)(h[1-6]|pre|p|ul|ol|li|br|a)\b([^>\"]*(?:\"[^\"]*\"[^>\"]*)*)>")
+# Before and after what they hold; the rest of the layout is in the minimal HTML already.
+_MARKS = {"li": ("- ", ""), "ul": ("\n", "\n"), "ol": ("\n", "\n")}
+_HREF = re.compile(r"href=\"([^\"]*)\"")
+_PERMALINKS = frozenset("¶#§🔗⚓︎")
+_BLANK_LINES = re.compile(r"\n[ \t\n]*\n")
+
+
+class PageText(NamedTuple):
+    """A page, read."""
+
+    title: str
+    """Empty where it has none."""
+    text: str
+    needs_scripts: bool
+    """There is almost nothing to read before its scripts have run."""
+
+
+def decoded(data: bytes, charset: str | None = None) -> str:
+    """The text of bytes from the web: by byte order mark, `charset`, what HTML declares, else UTF-8 or Windows-1252."""
+    from resiliparse.parse.encoding import bytes_to_str, map_encoding_to_html5  # noqa: PLC0415  # pyright: ignore[reportMissingModuleSource]
+
+    found = _META_CHARSET.search(data[:_DECLARED_WITHIN])
+    names = ("utf-8" if data.startswith(b"\xef\xbb\xbf") else None, charset, found[1].decode() if found else None)
+    known = (map_encoding_to_html5(name, fallback_utf8=False) for name in names if name)
+    encoding = next(filter(None, known), "utf-8")
+    return bytes_to_str(data, encoding, errors="replace", fallback_encodings=("utf-8", "cp1252"))
+
+
+def read_html(markup: str, base_url: str = "") -> PageText:
+    """Title and main content; links as they are from `base_url` on. Raises ValueError for what nobody should parse."""
+    from resiliparse.parse.html import HTMLTree  # noqa: PLC0415
+
+    _refuse_monsters(markup)
+    tree = HTMLTree.parse(markup)
+    body = tree.body
+    if body is None:
+        return PageText(_title(tree), "", needs_scripts=False)
+    text = _markdown("\n\n".join(_extracted(_content(body))), base_url)
+    needs_scripts = len(text) < _LEAST_READABLE and _first(tree, "script") is not None
+    if len(text) < _LEAST_READABLE:
+        # The main content may be elsewhere than it should be, and for a page without any, this is all there is.
+        whole = _markdown("\n\n".join(_extracted(body, main=False)), base_url)
+        needs_scripts = needs_scripts and len(whole) < _LEAST_READABLE
+        text = max(text, whole, key=len)
+    if needs_scripts:
+        text = "\n\n".join(dict.fromkeys(filter(None, (_described(tree), text, _without_scripts(body)))))
+    return PageText(_title(tree), text, needs_scripts)
+
+
+def _content(body: ElementNode) -> ElementNode:
+    """The one element that says that it is the main one; where several say so, all of the body."""
+    marked = body.query_selector_all(_MAIN)
+    outer = [node for node in marked if not any(other != node and other.contains(node) for other in marked[:8])]
+    return outer[0] if len(outer) == 1 else body
+
+
+def _extracted(node: Node, *, main: bool = True) -> Iterator[str]:
+    """Minimal HTML, in pieces."""
+    from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415  # pyright: ignore[reportMissingModuleSource]
+
+    # Inside of what says that it is the main content, nothing is guessed away.
+    guess = main and node.tag == "body"
+    for piece in _pieces(node):
+        yield extract_plain_text(piece, preserve_formatting="minimal_html", main_content=guess, links=True)
+
+
+def _pieces(node: Node) -> Iterator[str]:
+    markup = node.html
+    if len(markup) <= _PIECE or node.tag not in _DIVISIBLE:
+        yield markup
+        return
+    together = ""
+    for child in _children(node):
+        part = html.escape(child.text or "", quote=False) if child.tag == "#text" else child.html
+        if len(part) > _PIECE and child.tag in _DIVISIBLE:
+            yield together
+            yield from _pieces(child)
+            together = ""
+        elif len(together) + len(part) > _PIECE:
+            yield together
+            together = part
+        else:
+            together += part
+    yield together
+
+
+def _children(node: Node) -> Iterator[Node]:
+    # `child_nodes` counts from the first one for each.
+    child = node.first_child
+    while child is not None:
+        yield child
+        child = child.next_sibling
+
+
+def _markdown(minimal: str, base_url: str) -> str:
+    """Resiliparse's minimal HTML as Markdown."""
+    written: list[str] = []
+    links: list[tuple[int, str]] = []
+    fence = ""
+    at = 0
+    for found in _MARKUP.finditer(minimal):
+        written.append(html.unescape(minimal[at : found.start()]))
+        at = found.end()
+        closes, tag = bool(found[1]), str(found[2])
+        if tag == "pre" and not closes:
+            fence = _fence(minimal[at : minimal.find("</pre>", at)])
+            written.append(f"\n\n{fence}\n")
+        elif tag == "pre":
+            written.append(f"\n{fence}\n\n")
+        elif tag == "a" and not closes:
+            links.append((len(written), html.unescape(_href(found[3]))))
+        elif tag == "a" and links:
+            _link(written, *links.pop(), base_url)
+        elif tag in _MARKS:
+            written.append(_MARKS[tag][closes])
+        elif tag[0] == "h":
+            written.append("\n\n" if closes else f"\n\n{'#' * int(tag[1])} ")
+    written.append(html.unescape(minimal[at:]))
+    return _BLANK_LINES.sub("\n\n", "".join(written)).strip()
+
+
+def _fence(code: str) -> str:
+    """A line that no line of the code can be taken for."""
+    longest = max(map(len, re.findall("`{3,}", code)), default=2)
+    return "`" * (longest + 1)
+
+
+def _href(attributes: str) -> str:
+    found = _HREF.search(attributes)
+    return found[1] if found else ""
+
+
+def _link(written: list[str], start: int, href: str, base_url: str) -> None:
+    """`[label](address)`, or the label alone where the address leads nowhere that can be shown."""
+    label = "".join(written[start:])
+    if href.startswith("#"):
+        if _PERMALINKS.issuperset(label.strip()):
+            del written[start:]
+        return
+    address = _absolute(href, base_url)
+    if address and label.strip():
+        written.insert(start, "[")
+        written.append(f"]({address})")
+
+
+def _absolute(href: str, base_url: str) -> str:
+    try:
+        address = urljoin(base_url, href.strip())
+    except ValueError:
+        return ""
+    fit = address.startswith(("http://", "https://")) and not re.search(r"[\s<>\"()\\]", address)
+    return address if fit else ""
+
+
+def _refuse_monsters(markup: str) -> None:
+    """Raise ValueError for more elements, or deeper ones, than real pages have; guessed by their tags."""
+    if is_deeper(markup, _DEEPEST):
+        raise ValueError(f"its elements are nested more than {_DEEPEST} deep")
+    if any(count > _MOST_TAGS for count, _ in enumerate(_TAG.finditer(markup), 1)):
+        raise ValueError(f"it holds more than {_MOST_TAGS} tags")
+
+
+def _first(tree: HTMLTree, selector: str) -> ElementNode | None:
+    return tree.document.query_selector(selector) if tree.document else None
+
+
+def _title(tree: HTMLTree) -> str:
+    heading = _first(tree, "h1")
+    name = (tree.title or "").strip() or (heading.text if heading else None) or ""
+    return " ".join(name.split())[:_LONGEST_TITLE]
+
+
+def _described(tree: HTMLTree) -> str:
+    """What a page says of itself for search engines."""
+    meta = _first(tree, "meta[name=description]")
+    return " ".join((meta.getattr("content", "") or "").split()) if meta else ""
+
+
+def _without_scripts(body: ElementNode) -> str:
+    said = (" ".join((node.text or "").split()) for node in body.query_selector_all("noscript"))
+    return "\n\n".join(dict.fromkeys(filter(None, said)))

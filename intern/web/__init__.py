@@ -1,0 +1,1 @@
+"""The web: pages that the operator lists, fetched politely, and from public addresses only."""

@@ -1,0 +1,116 @@
+"""The explorer looks in from time to time, sooner where files change, and never in a hurry."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
+
+from intern.actors.scout import SHORTEST_WAIT, explorer
+from intern.discovery.options import DiscoveryOptions
+from intern.discovery.watching import Changes
+from intern.errors import KnowledgeError
+from tests.leaping import leap, leaping
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
+
+
+class Cycles:
+    def __init__(self, *failing: int) -> None:
+        self.done = 0
+        self._failing = failing
+
+    async def discover(self) -> object:
+        self.done += 1
+        if self.done in self._failing:
+            raise KnowledgeError("the disk is gone")
+        return None
+
+
+class Bell:
+    """Word of a change, when a test says so."""
+
+    def __init__(self) -> None:
+        self.rung = Event()
+
+    async def wait(self) -> None:
+        await self.rung.wait()
+        self.rung = Event()
+
+
+async def test_it_works_at_once_and_then_once_every_interval_whatever_fails() -> None:
+    cycles = Cycles(2)
+    with fail_after(5000):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(explorer, cycles, interval_seconds=600, changes=Bell()))
+            await wait_all_tasks_blocked()
+            assert cycles.done == 1
+            for n in (2, 3):
+                await leap(590)
+                await wait_all_tasks_blocked()
+                assert cycles.done == n - 1
+                await leap(11)
+                await wait_all_tasks_blocked()
+                assert cycles.done == n
+            tg.cancel_scope.cancel()
+
+
+async def test_a_change_shortens_the_wait_but_not_to_nothing() -> None:
+    cycles, bell = Cycles(), Bell()
+    with fail_after(5000):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(explorer, cycles, interval_seconds=600, changes=bell))
+            await wait_all_tasks_blocked()
+            bell.rung.set()
+            await wait_all_tasks_blocked()
+            assert cycles.done == 1
+            await leap(SHORTEST_WAIT + 1)
+            await wait_all_tasks_blocked()
+            assert cycles.done == 2
+            tg.cancel_scope.cancel()
+
+
+async def test_a_watched_folder_tells_of_a_change_of_a_file_that_counts(tmp_path: Path) -> None:
+    pytest.importorskip("watchfiles")
+    changes = Changes(DiscoveryOptions(scan_paths=(str(tmp_path),)), never=[tmp_path / "data"])
+    (tmp_path / "data").mkdir()
+    told = Event()
+
+    async def wait() -> None:
+        await changes.wait()
+        told.set()
+
+    with fail_after(20):
+        async with create_task_group() as tg:
+            tg.start_soon(wait)
+            while not told.is_set():  # a change before the watch stands is nobody's
+                (tmp_path / "data" / "a.md").write_text("x")
+                (tmp_path / "b.md").write_text("x")
+                await leap(0)
+        assert told.is_set()
+
+
+async def test_only_files_that_would_be_found_are_told_of(tmp_path: Path) -> None:
+    changes = Changes(DiscoveryOptions(scan_paths=(str(tmp_path),)), never=[tmp_path / "data"])
+    concerns = {
+        name
+        for name in ("a.md", "b.bin", ".git/c.md", "data/d.md", "sub/e.py", ".hidden.md")
+        if changes._concerns(None, str(tmp_path / name))
+    }
+    assert concerns == {"a.md", "sub/e.py"}
+
+
+async def test_without_scan_paths_nothing_is_watched() -> None:
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(Changes(DiscoveryOptions()).wait)
+            await wait_all_tasks_blocked()
+            tg.cancel_scope.cancel()

@@ -1,0 +1,198 @@
+"""The reviewer: what a team member's ✅ brings about, and when it brings nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from anyio import create_memory_object_stream, create_task_group, fail_after
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from msgspec.structs import replace
+
+from intern.actors.nudges import nudge
+from intern.actors.reviewer import LOOK_AGAIN_SECONDS, reviewer
+from intern.conversations.approving import HELD_FOR, Approvals
+from intern.domain import Approval, Approved, Archived, CapturedPair, ChannelId, MessageId, PairDecision, QAId, UserId
+from intern.errors import ConfigError, DiscordRefusedError, DiscordUnavailableError, InternError, KnowledgeError
+from intern.learning.reviewing import Review
+from tests.at_work import Watching
+from tests.fakes import HandClock
+from tests.leaping import all_quiet, leap, leaping
+from tests.samples import CHANNEL, GUILD, pair
+
+pytestmark = pytest.mark.anyio
+
+NOW = HandClock().now()
+OLDER = replace(pair(n=-3), qa_id=QAId("qa_older"), timestamp=NOW)
+NEWER = replace(pair(n=-2), qa_id=QAId("qa_newer"), timestamp=NOW)
+LATER = replace(pair(n=5), qa_id=QAId("qa_later"), timestamp=NOW)  # it holds what was said after the word
+WORD = Approval(guild_id=GUILD, channel_id=CHANNEL, message_id=NEWER.message_ids[1], by=UserId("77"))
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
+
+
+class Reviews:
+    """Holds what waits, newest first, and notes what is said of it; may fail first."""
+
+    def __init__(self, *waiting: CapturedPair) -> None:
+        self.waiting = waiting
+        self.said: list[Review] = []
+        self.failing: list[InternError] = []
+
+    async def waiting_with(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
+        return self.waiting
+
+    async def review(self, review: Review, /) -> Sequence[PairDecision]:
+        if self.failing:
+            raise self.failing.pop(0)
+        self.said.append(review)
+        return [Approved(qa_id=qa_id, by=review.by, at=NOW) for qa_id in review.qa_ids]
+
+
+class Door:
+    """Admits channels, or says why it cannot tell."""
+
+    def __init__(self, *answers: bool | InternError) -> None:
+        self.answers = list(answers)
+        self.asked: list[ChannelId] = []
+
+    async def admits(self, channel_id: ChannelId) -> bool:
+        self.asked.append(channel_id)
+        answer = self.answers.pop(0) if self.answers else True
+        if isinstance(answer, InternError):
+            raise answer
+        return answer
+
+
+class Room:
+    """A reviewer at work, and its two clocks turned together."""
+
+    def __init__(
+        self,
+        approvals: Approvals,
+        clock: HandClock,
+        approved: MemoryObjectSendStream[Approval],
+        archived: MemoryObjectReceiveStream[Archived],
+        witness: Watching,
+    ) -> None:
+        self.approvals = approvals
+        self.witness = witness
+        self._clock = clock
+        self._approved = approved
+        self._archived = archived
+
+    async def hear(self, word: Approval = WORD) -> None:
+        self.approvals.hear(word)
+        nudge(self._approved, word)
+        await all_quiet()
+
+    async def pass_time(self, seconds: float = LOOK_AGAIN_SECONDS) -> None:
+        self._clock.turn(seconds=seconds)
+        await leap(seconds)
+        await all_quiet()
+
+    @property
+    def nudged(self) -> bool:
+        return self._archived.statistics().current_buffer_used == 1
+
+
+@asynccontextmanager
+async def at_work(reviews: Reviews, door: Door | None = None) -> AsyncGenerator[Room]:
+    clock = HandClock(NOW)
+    approvals, witness = Approvals(clock=clock), Watching()
+    approved, to_review = create_memory_object_stream[Approval](1)
+    archived, to_classify = create_memory_object_stream[Archived](1)
+    with fail_after(100_000), approved, to_classify:
+        async with create_task_group() as tg:
+            tg.start_soon(
+                partial(
+                    reviewer,
+                    to_review,
+                    archived,
+                    approvals=approvals,
+                    reviews=reviews,
+                    admits=(door or Door()).admits,
+                    witness=witness,
+                )
+            )
+            await all_quiet()
+            yield Room(approvals, clock, approved, to_classify, witness)
+            approved.close()  # it ends with its nudges, whatever is still held
+
+
+def approving(*pairs: CapturedPair) -> list[Review]:
+    return [Review(action="approve", qa_ids=(each.qa_id,), by="77") for each in pairs]
+
+
+async def test_the_newest_capture_that_waits_is_approved_by_whoever_did_it_and_filed_next() -> None:
+    reviews, door = Reviews(NEWER, OLDER), Door()
+    async with at_work(reviews, door) as room:
+        await room.hear()
+        assert reviews.said == approving(NEWER)
+        assert (room.nudged, door.asked, room.approvals.held()) == (True, [CHANNEL], ())
+        assert room.witness.all_of(Approved) == [Approved(qa_id=NEWER.qa_id, by="77", at=NOW)]
+
+
+async def test_what_was_said_after_the_word_is_left_to_wait() -> None:
+    reviews = Reviews(LATER, OLDER)
+    async with at_work(reviews) as room:
+        await room.hear()
+        assert reviews.said == approving(OLDER)
+
+
+async def test_a_word_that_is_faster_than_the_capture_counts_once_that_is_there() -> None:
+    reviews, door = Reviews(), Door()
+    async with at_work(reviews, door) as room:
+        await room.hear()
+        await room.pass_time()
+        assert (reviews.said, door.asked, room.nudged) == ([], [], False)
+        reviews.waiting = (NEWER,)
+        await room.pass_time()
+        assert (reviews.said, room.nudged) == (approving(NEWER), True)
+        await room.pass_time()
+        assert len(reviews.said) == 1
+
+
+async def test_a_word_is_held_no_longer_than_a_capture_may_take() -> None:
+    reviews = Reviews()
+    async with at_work(reviews) as room:
+        await room.hear()
+        await room.pass_time(HELD_FOR.total_seconds() + 1)
+        reviews.waiting = (NEWER,)
+        await room.pass_time()
+        assert reviews.said == []
+
+
+@pytest.mark.parametrize("answer", [False, DiscordRefusedError("unknown channel")])
+async def test_where_intern_may_not_listen_nobody_approves_anything(answer: bool | InternError) -> None:  # noqa: FBT001
+    reviews = Reviews(NEWER)
+    async with at_work(reviews, Door(answer)) as room:
+        await room.hear()
+        await room.pass_time()
+        assert (reviews.said, room.nudged, room.approvals.held()) == ([], False, ())
+
+
+async def test_discord_and_the_disk_may_fail_a_while() -> None:
+    reviews = Reviews(NEWER)
+    reviews.failing = [KnowledgeError("the disk is full")]
+    async with at_work(reviews, Door(DiscordUnavailableError("down"))) as room:
+        await room.hear()
+        await room.pass_time()
+        assert (reviews.said, room.nudged) == ([], False)
+        await room.pass_time()
+        assert (reviews.said, room.nudged) == (approving(NEWER), True)
+
+
+async def test_who_was_faster_with_the_command_has_the_last_word() -> None:
+    reviews = Reviews(NEWER)
+    reviews.failing = [ConfigError("it has been rejected already")]
+    async with at_work(reviews) as room:
+        await room.hear()
+        await room.pass_time()
+        assert (reviews.said, room.approvals.held()) == ([], ())

@@ -1,0 +1,267 @@
+"""Answering over a real client: what goes wrong with single calls, what is logged of them, and what they cost."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+import stamina
+from anyio import fail_after
+from msgspec import structs
+
+from intern.answering.options import AnsweringOptions
+from intern.answering.workflow import Answerer
+from intern.domain import (
+    COULD_NOT_LOOK,
+    AIResult,
+    ChannelId,
+    Conversation,
+    Message,
+    MessageId,
+    RequestContext,
+    SilenceReason,
+)
+from intern.llm.endpoint import EndpointModel
+from intern.llm.options import LlmOptions
+from intern.llm.templates import Templates
+from intern.llm.usage import Usage
+from intern.observe.log import configure, get_logger
+from tests.answering.shelf import Shelf
+from tests.endpoint_double import prompt_of, text_of
+
+pytestmark = pytest.mark.anyio
+
+CONTEXT = RequestContext(channel_id=ChannelId("200"), thread_id=ChannelId("250"), message_id=MessageId("300"))
+REPLIES: dict[str, dict[str, Any]] = {
+    "gate": {"is_question": True, "is_answerable": True, "rewrite_query": None, "reason": "it asks"},
+    "select": {"selected_source_ids": ["kb:keys.md"]},
+    "answer": {"answer": "Run `relay keys rotate`.", "citations": ["kb:keys.md"]},
+    "verify": {"is_good_enough": True, "issues": [], "suggested_fix": None},
+}
+TOKENS = {"gate": (100, 10), "select": (200, 20), "answer": (300, 30), "verify": (400, 40)}
+STEPS = {"gate": "gate", "selection": "select", "generation": "answer", "verification": "verify"}
+
+
+class Endpoint:
+    """Behind the client: says the replies above, or what a test wants instead for a prompt."""
+
+    def __init__(self, **instead: Any) -> None:
+        self._instead = instead
+        self.asked: Counter[str] = Counter()
+        self.bodies: list[dict[str, Any]] = []
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        prompt = prompt_of(body)
+        self.asked[prompt] += 1
+        self.bodies.append(body)
+        said: Any = self._instead.get(prompt, REPLIES[prompt])
+        if isinstance(said, FunctionType):
+            said = await said()
+        if isinstance(said, httpx.Response):
+            return said
+        content = said if isinstance(said, str) else json.dumps(said)
+        prompt_tokens, completion_tokens = TOKENS[prompt]
+        choice = {"message": {"content": content}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+        return httpx.Response(200, json={"choices": [choice], "usage": usage})
+
+
+async def answered(
+    endpoint: Endpoint, *questions: str, ai: AnsweringOptions | None = None, **llm: Any
+) -> list[AIResult]:
+    options = structs.replace(LlmOptions(base_url="http://model.test/v1", model="small", max_retries=0), **llm)
+    shelf = Shelf({"kb:keys.md": "# Keys\n\nRotate with `relay keys rotate`.", "kb:port.md": "# Ports"})
+    results: list[AIResult] = []
+    async with httpx.AsyncClient(transport=httpx.MockTransport(endpoint)) as client:
+        model = EndpointModel(options, templates=Templates(), usage=Usage(), client=client)
+        answerer = Answerer(model, shelf, ai or AnsweringOptions())
+        with fail_after(5):
+            for question in questions or ("How do I rotate keys?",):
+                conversation = Conversation((Message(role="user", text=question),))
+                results.append(await answerer.answer(conversation, CONTEXT))
+    return results
+
+
+def refusing(status: int) -> Callable[[], Any]:
+    async def refuse() -> httpx.Response:
+        return httpx.Response(status, json={"error": {"message": "no"}})
+
+    return refuse
+
+
+# Failures.
+
+
+@pytest.mark.parametrize("prompt", REPLIES)
+async def test_a_call_that_takes_longer_than_it_may_ends_in_silence(prompt: str) -> None:
+    async def never() -> None:
+        await anyio.sleep_forever()
+
+    [result] = await answered(Endpoint(**{prompt: never}), timeout_seconds=0.05)
+    assert (result.should_reply, result.reply_text, result.reason) == (False, None, "model_unavailable")
+    assert result.debug is not None
+    assert "llm.timeout_seconds" in result.debug["error"]
+
+
+@pytest.mark.parametrize("prompt", REPLIES)
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("I think so.", "model_failed"),
+        ("{}", "model_failed"),
+        ("null", "model_failed"),
+        ("", "model_failed"),
+        (refusing(400), "model_failed"),
+        (refusing(422), "model_failed"),
+        (refusing(401), "model_unavailable"),
+    ],
+    ids=["prose", "fields missing", "null", "nothing", "400", "422", "401"],
+)
+async def test_what_trying_again_cannot_mend_is_not_tried_again(prompt: str, said: Any, reason: SilenceReason) -> None:
+    endpoint = Endpoint(**{prompt: said})
+    [result] = await answered(endpoint, max_retries=3)
+    assert (result.should_reply, result.reason) == (False, reason)
+    assert reason in COULD_NOT_LOOK
+    assert endpoint.asked[prompt] == 1
+
+
+@pytest.mark.parametrize("prompt", REPLIES)
+async def test_what_may_pass_is_tried_again_so_often_and_no_more(prompt: str) -> None:
+    endpoint = Endpoint(**{prompt: refusing(503)})
+    with stamina.set_testing(True, attempts=100, cap=True):
+        [result] = await answered(endpoint, max_retries=2)
+    assert result.reason == "model_unavailable"
+    assert endpoint.asked[prompt] == 3
+
+
+# Replies that are read, and what they may not do.
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"is_question": True, "is_answerable": True}, ""),
+        ({"is_question": True, "is_answerable": True, "rewrite_query": "", "reason": "", "more": 1}, ""),
+        ({"is_question": True, "is_answerable": False, "reason": "out of scope"}, "not_answerable"),
+        ({"is_question": False, "is_answerable": True}, "not_a_question"),
+        ({"is_question": "yes", "is_answerable": True}, "model_failed"),
+        ({"is_question": True}, "model_failed"),
+    ],
+)
+async def test_the_gate_s_reply_decides_or_is_none(said: dict[str, Any], reason: SilenceReason) -> None:
+    endpoint = Endpoint(gate=said)
+    [result] = await answered(endpoint)
+    assert (result.should_reply, result.reason) == (reason == "", reason)
+    assert ("answer" in endpoint.asked) == result.should_reply
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "loaded"),
+    [
+        ({"selected_source_ids": ["kb:keys.md", "kb:port.md"]}, "", ["kb:keys.md"]),
+        ({"selected_source_ids": [" kb:keys.md\n"]}, "", ["kb:keys.md"]),
+        ({"selected_source_ids": []}, "no_sources", None),
+        ({"selected_source_ids": ["kb:"] * 201}, "model_failed", None),
+        ({"selected_source_ids": "kb:keys.md"}, "model_failed", None),
+    ],
+)
+async def test_the_selection_is_bounded_and_held_to_its_type(
+    said: dict[str, Any], reason: SilenceReason, loaded: list[str] | None
+) -> None:
+    [result] = await answered(Endpoint(select=said), ai=AnsweringOptions(max_sources=1))
+    assert (result.should_reply, result.reason) == (reason == "", reason)
+    if loaded is not None:
+        assert result.debug is not None
+        assert result.debug["selection"]["source_ids"] == tuple(loaded)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"is_good_enough": True}, ""),
+        ({"is_good_enough": False, "issues": ["wrong"], "suggested_fix": "Run `relay keys burn`."}, "rejected"),
+        ({"is_good_enough": "true"}, "model_failed"),
+        ({"is_good_enough": None}, "model_failed"),
+        ({"issues": []}, "model_failed"),
+    ],
+)
+async def test_only_a_plain_yes_of_the_verifier_lets_an_answer_out(said: dict[str, Any], reason: SilenceReason) -> None:
+    [result] = await answered(Endpoint(verify=said))
+    assert (result.should_reply, result.reason) == (reason == "", reason)
+    assert (result.reply_text or REPLIES["answer"]["answer"]) == REPLIES["answer"]["answer"]
+
+
+async def test_nothing_of_one_question_is_in_the_next() -> None:
+    endpoint = Endpoint()
+    await answered(endpoint, "How do I rotate zebras?", "How do I rotate keys?")
+    first, second = endpoint.bodies[:4], endpoint.bodies[4:]
+    assert ["zebras" in text_of(body, "user") for body in first] == [True] * 4
+    assert len(second) == 4
+    assert "zebras" not in json.dumps(second)
+
+
+# What is told.
+
+
+async def test_each_step_tells_the_tokens_that_its_call_cost() -> None:
+    [result] = await answered(Endpoint())
+    assert result.debug is not None
+    assert {step: result.debug[step]["tokens"] for step in STEPS} == {
+        step: sum(TOKENS[prompt]) for step, prompt in STEPS.items()
+    }
+    assert "tokens" not in result.debug["loading"]
+
+
+async def test_a_call_that_failed_is_told_in_its_step() -> None:
+    [result] = await answered(Endpoint(answer="prose"))
+    assert result.debug is not None
+    assert result.debug["generation"]["tokens"] == sum(TOKENS["answer"])
+    assert result.debug["generation"]["error"] == result.debug["error"]
+    assert "verification" not in result.debug
+
+
+async def test_every_call_is_logged_with_its_time_and_the_message_that_it_is_for() -> None:
+    stream = io.StringIO()
+    configure(log_format="json", level="debug", stream=stream)
+    await answered(Endpoint())
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    calls = [line for line in lines if line["event"] == "model_replied"]
+    assert sorted(line["prompt"] for line in calls) == sorted(REPLIES)
+    assert all(line["seconds"] >= 0 for line in calls)
+    where = {"platform": "discord", "channel_id": "200", "thread_id": "250", "message_id": "300"}
+    assert [{key: line[key] for key in where} for line in calls] == [where] * 4
+    steps = [line for line in lines if line["event"] == "ai_step"]
+    assert sorted(line["step"] for line in steps) == sorted([*STEPS, "loading"])
+    assert all(line[f"{line['step']}.seconds"] >= 0 and line["message_id"] == "300" for line in steps)
+    [whole] = [line for line in lines if line["event"] == "ai_request"]
+    fields = {
+        **where,
+        "result": "answered",
+        "gate.is_question": True,
+        "gate.is_answerable": True,
+        "gate.reason": "it asks",
+        "selection.selected_sources_count": 1,
+        "loading.loaded_sources_count": 1,
+        "verification.is_good_enough": True,
+        "verification.issues_count": 0,
+        "generation.tokens": 330,
+    }
+    assert {key: whole[key] for key in fields} == fields
+    # What people said and what was answered are no business of the log.
+    assert "rotate keys" not in stream.getvalue()
+
+
+async def test_a_line_that_has_nothing_to_do_with_a_question_carries_none() -> None:
+    await answered(Endpoint())
+    stream = io.StringIO()
+    configure(log_format="json", level="debug", stream=stream)
+    get_logger("intern.test").info("later")
+    assert "message_id" not in stream.getvalue()

@@ -1,0 +1,86 @@
+"""How well an import keeps together what belongs together: measured on real chat, against people's annotations."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+from intern.app.importing import Imported, Wanted, import_history
+from intern.domain import MessageId
+from intern.knowledge.archive import Archive
+from intern.knowledge.topics import TopicLibrary
+from intern.settings import Settings, load_settings
+from tests.eval.chats import chat_lines, exchanges
+from tests.eval.irc_export import Exported, export
+
+WHOLE_BAR = 0.90
+SHARE_BAR = 0.65
+
+
+class Measured(NamedTuple):
+    """What an import of the IRC logs gave."""
+
+    done: Imported
+    asked: int
+    """Exchanges whose opening is not cut."""
+    whole: int
+    """Of these, those of which all questions and answers stand in one surviving block."""
+    share: float
+    """Of a surviving block's messages, those of the one conversation that it holds most of; the mean."""
+    exchange_share: float
+    """Of the messages of the block that holds an exchange, those of its conversation; the mean over exchanges."""
+    blocks: int
+    cpu_seconds: float
+
+
+def settings_in(folder: Path) -> Settings:
+    """Without a model, and without masking, so that texts stay what they are."""
+    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "llm": {"provider": "offline"}})
+
+
+async def measure(folder: Path) -> Measured:
+    """Import all of it into a folder, and look at what survives."""
+    exported = export(folder)
+    settings = settings_in(folder / "data")
+    begun = time.process_time()
+    done = await import_history(settings, Wanted(files=exported.files, team_ids=exported.team_ids))
+    cpu = time.process_time() - begun
+    return _measured(done, _surviving(settings), exported, cpu)
+
+
+def _surviving(settings: Settings) -> list[frozenset[MessageId]]:
+    """The messages of each block that stands in a topic."""
+    archive, topics = Archive(settings.paths.raw), TopicLibrary(settings.paths.topics)
+    pairs = [archive.get(block.qa_id) for name in topics.names() for block in topics.read(name)]
+    return [frozenset(pair.message_ids) for pair in pairs if pair is not None]
+
+
+def _measured(done: Imported, blocks: Sequence[frozenset[MessageId]], exported: Exported, cpu: float) -> Measured:
+    conversations = {exported.ids[line.message_id]: line.conversation_id for line in chat_lines().values()}
+    asked = [each for each in exchanges() if not each.starts_in_context]
+    whole, shares = 0, list[float]()
+    for each in asked:
+        wanted = frozenset(exported.ids[message_id] for message_id in (*each.question_ids, *each.answer_ids))
+        best = max(blocks, key=lambda block: len(block & wanted), default=frozenset[MessageId]())
+        whole += wanted <= best
+        if wanted & best:
+            shares.append(mean(conversations[message_id] == each.conversation_id for message_id in best))
+    return Measured(
+        done=done,
+        asked=len(asked),
+        whole=whole,
+        share=mean(_purity(block, conversations) for block in blocks),
+        exchange_share=mean(shares),
+        blocks=len(blocks),
+        cpu_seconds=cpu,
+    )
+
+
+def _purity(block: frozenset[MessageId], conversations: Mapping[MessageId, str | None]) -> float:
+    held = Counter(conversations[message_id] for message_id in block)
+    del held[None]
+    return max(held.values(), default=0) / len(block)

@@ -1,0 +1,296 @@
+"""Promise 1 of the design, checked on a data folder: what was acknowledged is kept, once, and integrated once.
+
+`Told` is what the team said, as a test told it; the functions below compare it with what lies on disk, and say what is
+amiss in sentences, for they also run outside of pytest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, NamedTuple
+
+import apsw
+from structlog.testing import capture_logs
+
+from intern.domain import (
+    Author,
+    CapturedPair,
+    CaptureRequest,
+    ChannelId,
+    ChatMessage,
+    ConversationId,
+    Decision,
+    Filed,
+    GuildId,
+    MessageId,
+    Moved,
+    Parked,
+    QAId,
+    Speaker,
+    Turn,
+    UserId,
+    by_age,
+    snowflake_at,
+    snowflake_time,
+)
+from intern.knowledge.archive import Archive
+from intern.knowledge.blocks import time_of
+from intern.knowledge.decisions import DecisionLog, read_state
+from intern.knowledge.indices import IndexCache, read_index
+from intern.knowledge.topics import TopicLibrary
+from intern.learning.swapping import COMPLETE
+from intern.settings import Paths
+from tests.samples import CHANNEL, GUILD, START
+
+_AUTHORS = {
+    "User": Author(id=UserId("7001"), name="alice", type="community_user"),
+    "Team": Author(id=UserId("7002"), name="mira", type="team_member"),
+}
+
+
+class Taught(NamedTuple):
+    """A capture: messages of a conversation, all of them or the one that was edited."""
+
+    conversation: ConversationId
+    messages: tuple[tuple[MessageId, Turn], ...]
+
+    def request(self) -> CaptureRequest:
+        """As the router hands it on."""
+        return CaptureRequest(
+            conversation_id=self.conversation,
+            guild_id=GuildId(GUILD),
+            channel_id=ChannelId(CHANNEL),
+            messages=tuple(
+                ChatMessage(
+                    id=message_id,
+                    guild_id=GuildId(GUILD),
+                    channel_id=ChannelId(CHANNEL),
+                    author=_AUTHORS[turn.speaker],
+                    text=turn.text,
+                    at=snowflake_time(message_id),
+                )
+                for message_id, turn in self.messages
+            ),
+            settles=tuple(message_id for message_id, _ in self.messages),
+        )
+
+
+class Deleted(NamedTuple):
+    """Messages that were deleted on Discord."""
+
+    message_ids: tuple[MessageId, ...]
+
+
+class Forgotten(NamedTuple):
+    """Messages that somebody wants nothing kept of; with `erase`, not in the archive either."""
+
+    message_ids: tuple[MessageId, ...]
+    erase: bool = False
+
+
+class Asked(NamedTuple):
+    """A job that a command asked for; nobody waits for it."""
+
+    kind: str
+
+
+Act = Taught | Deleted | Forgotten | Asked
+Messages = dict[MessageId, Turn]
+Version = tuple[ConversationId | None, tuple[Turn, ...]]
+"""What a pair or a block says of a conversation."""
+
+
+@dataclass
+class Told:
+    """What the archive and the topics owe us."""
+
+    messages: dict[ConversationId, Messages] = field(default_factory=dict[ConversationId, Messages])
+    deleted: set[MessageId] = field(default_factory=set[MessageId])
+    captures: Counter[Version] = field(default_factory=Counter[Version])
+    """What the archive holds of each conversation, version by version."""
+    written: defaultdict[MessageId, set[Turn]] = field(default_factory=lambda: defaultdict[MessageId, set[Turn]](set))
+    """All that a message ever said."""
+
+    def hear(self, act: Act) -> None:
+        """The act was acknowledged."""
+        match act:
+            case Taught(conversation=conversation, messages=messages):
+                before = self.block(conversation)
+                self.messages.setdefault(conversation, {}).update(messages)
+                for message_id, turn in messages:
+                    self.written[message_id].add(turn)
+                after = self.block(conversation)
+                if after and after != before:
+                    self.captures[conversation, after] += 1
+            case Deleted(message_ids=ids):
+                self.deleted.update(ids)
+            case Forgotten(message_ids=ids, erase=erase):
+                self.deleted.update(ids)
+                if erase:
+                    self._erase(set[Turn]().union(*(self.written[each] for each in ids)))
+            case Asked():
+                pass
+
+    def _erase(self, gone: set[Turn]) -> None:
+        left = Counter[Version]()
+        for (conversation, turns), count in self.captures.items():
+            kept = tuple(turn for turn in turns if turn not in gone)
+            left[conversation, kept] += count if kept else 0
+        self.captures = left
+
+    def block(self, conversation: ConversationId) -> tuple[Turn, ...]:
+        """What a topic holds of a conversation in the end: nothing without a question or without an answer."""
+        known = self.messages.get(conversation, {})
+        turns = tuple(known[each] for each in sorted(known, key=by_age) if each not in self.deleted)
+        return turns if {turn.speaker for turn in turns} == {"User", "Team"} else ()
+
+    def also(self, act: Act | None) -> Told:
+        """The same, had this been acknowledged, too."""
+        other = deepcopy(self)
+        if act is not None:
+            other.hear(act)
+        return other
+
+
+class Community:
+    """Thinks up what happens on Discord, by a seed: new answers mostly, fuller ones, edits, deletions; and jobs."""
+
+    def __init__(self, random: Random, jobs: Sequence[str] = ()) -> None:
+        self._random = random
+        self._jobs = jobs
+        self._said = 0
+
+    def acts_after(self, told: Told, count: int) -> list[Act]:
+        """What may happen next."""
+        future, acts = deepcopy(told), list[Act]()
+        while len(acts) < count:
+            act = self._act(future)
+            future.hear(act)
+            acts.append(act)
+        return acts
+
+    def _act(self, told: Told) -> Act:
+        random = self._random
+        standing = [conversation for conversation in told.messages if told.block(conversation)]
+        odds = [20, 8, 4, 4, 2, 2 if self._jobs else 0] if standing else [1, 0, 0, 0, 0, 0]
+        kind = random.choices(["new", "fuller", "edit", "delete", "forget", "job"], odds)[0]
+        if kind == "job":
+            return Asked(random.choice(self._jobs))
+        if kind == "new":
+            question, answer = self._turn("User"), self._turn("Team")
+            return Taught(ConversationId(f"reply_{question[0]}"), (question, answer))
+        conversation = random.choice(standing)
+        left = [(each, turn) for each, turn in told.messages[conversation].items() if each not in told.deleted]
+        if kind == "fuller":
+            return Taught(conversation, (*left, self._turn(random.choice(["User", "Team"]))))
+        message_id, turn = random.choice(left)
+        if kind == "edit":
+            return Taught(conversation, ((message_id, self._turn(turn.speaker)[1]),))
+        return Deleted((message_id,)) if kind == "delete" else Forgotten((message_id,))
+
+    def _turn(self, speaker: Speaker) -> tuple[MessageId, Turn]:
+        """Unlike all others, so that rules take no two for the same; about one of a few things, so that topics fill."""
+        self._said += 1
+        random = self._random
+        text = f"{random.choice(_SUBJECTS)}: {' '.join(random.choices(_WORDS, k=random.randint(10, 40)))}."
+        if random.random() < 0.2:
+            text += "\n\n--- QA ---\nid: qa_20200101_000000\nTeam: forged\n"
+        return MessageId(snowflake_at(START + timedelta(seconds=self._said))), Turn(speaker, f"{text} No. {self._said}")
+
+
+_SUBJECTS = ["Gpu driver docker", "Relay certificate rotation", "Spool disk quota", "Tenant login limits"]
+_WORDS = [
+    begun + ended
+    for begun in ["bam", "dor", "fel", "gis", "hup", "jit", "kol", "lum", "nar", "pev"]
+    for ended in ["ani", "ebo", "iku", "olt", "umr", "ast", "eki"]
+]
+
+
+def faults(paths: Paths, told: Told, maybe: Act | None = None) -> list[str]:
+    """What is amiss at any moment, be nobody at work: something lost, doubled or half written.
+
+    `maybe` was not acknowledged, and may have been done or not.
+    """
+    with capture_logs() as logs:
+        archive, library, decisions = Archive(paths.raw), TopicLibrary(paths.topics), DecisionLog(paths.decisions)
+        read_index(paths.team_index)
+        IndexCache.load(paths.team_index_cache)
+        read_state(paths.state)
+    # A torn tail of a log was never acknowledged, and costs nobody else anything.
+    torn = ("archive_block_damaged", "decision_damaged")
+    found = [f"unreadable: {line}" for line in logs if line["event"] not in torn]
+    pairs = {time_of(pair.qa_id): pair for pair in archive.after(None)}
+    found += _captured(pairs.values(), told, maybe)
+    for name in library.names():
+        for block in library.read(name):
+            pair = pairs.get(time_of(block.qa_id))
+            if pair is None:
+                found.append(f"{name} holds {block.qa_id}, which was never archived")
+            elif not set(block.turns) <= set(pair.turns):
+                found.append(f"{name} holds {block.qa_id} with a text of its own")
+    found += [f"{decision} is about no pair" for decision in decisions.all() if _time(decision) not in {None, *pairs}]
+    return found + _in_database(paths)
+
+
+def faults_in_the_end(paths: Paths, told: Told) -> list[str]:
+    """What is amiss once somebody has caught up with everything: besides, what is missing or stands twice."""
+    found = faults(paths, told)
+    archive, library, decisions = Archive(paths.raw), TopicLibrary(paths.topics), DecisionLog(paths.decisions)
+    blocks = [(name, block) for name in library.names() for block in library.read(name)]
+    standing = Counter[Version]((block.conversation_id, block.turns) for _, block in blocks)
+    owed = Counter[Version](
+        {(conversation, block): 1 for conversation in told.messages if (block := told.block(conversation))}
+    )
+    found += [f"no topic holds {conversation}: {_brief(turns)}" for conversation, turns in owed - standing]
+    found += [f"too many topics hold {conversation}: {_brief(turns)}" for conversation, turns in standing - owed]
+    filed = {time_of(block.qa_id): name for name, block in blocks}
+    for pair in archive.after(None):
+        decision, place = decisions.of(pair.qa_id), filed.get(time_of(pair.qa_id))
+        topic = decision.topic if isinstance(decision, Filed | Moved) else None
+        if decision is None or isinstance(decision, Parked) or topic != place:
+            found.append(f"{pair.qa_id} stands in {place}, and it was decided: {decision}")
+    listed = sorted(entry.source_id for entry in read_index(paths.team_index))
+    if listed != sorted(f"team:{name}.txt" for name in library.names()):
+        found.append(f"the index lists {listed}, and there are {library.names()}")
+    if read_state(paths.state) != decisions.cursor():
+        found.append(f"state.json says {read_state(paths.state)}, the decisions say {decisions.cursor()}")
+    shown = [each.stem for each in paths.topics.iterdir() if not each.name.startswith(".")] if filed else []
+    found += [f"{name} lies among the topics" for name in shown if name not in library.names()]
+    # One that is not complete may lie there until somebody regenerates again.
+    if (paths.topics.with_name("topics.next") / COMPLETE).exists():
+        found.append("a regenerated library was not swapped in")
+    return found
+
+
+def _captured(pairs: Iterable[CapturedPair], told: Told, maybe: Act | None) -> Iterator[str]:
+    held = Counter[Version]((pair.conversation_id, pair.turns) for pair in pairs)
+    either, other = told.captures, told.also(maybe).captures
+    for conversation, turns in (either & other) - held:
+        yield f"lost from the archive: {conversation} {_brief(turns)}"
+    for conversation, turns in held - (either | other):
+        yield f"archived too often: {conversation} {_brief(turns)}"
+
+
+def _brief(turns: Sequence[Turn]) -> str:
+    return ", ".join(f"{turn.speaker} {turn.text.rpartition(' No. ')[2]}" for turn in turns)
+
+
+def _in_database(paths: Paths) -> list[str]:
+    if not paths.database.exists():
+        return []
+    db: Any = apsw.Connection(str(paths.database), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        said = str(db.pragma("integrity_check"))
+    finally:
+        db.close()
+    return [] if said == "ok" else [f"the database says {said}"]
+
+
+def _time(decision: Decision) -> datetime | None:
+    qa_id: QAId | None = getattr(decision, "qa_id", None)
+    return None if qa_id is None else time_of(qa_id)

@@ -1,0 +1,182 @@
+"""The full-text tables say what a rebuild would say, whatever was put, dropped and vacuumed before."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+from anyio import fail_after
+from hypothesis import given, settings, strategies as st
+
+from intern.domain import Match, SearchDocument, SearchFilter, SearchHit, SourceId
+from intern.errors import KnowledgeError
+from intern.knowledge.database import Database
+from intern.knowledge.search_store import SqliteSearchStore
+from tests.search.documents import NOON, document, opened
+
+pytestmark = pytest.mark.anyio
+
+ALL = SearchFilter()
+
+
+async def found(store: SqliteSearchStore, word: str, wanted: SearchFilter = ALL) -> list[str]:
+    hits = await store.matching(Match(f'"{word}"'), "words", wanted, 100)
+    return [hit.document.source_id for hit in hits]
+
+
+async def test_what_was_put_is_found_as_it_is_now(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            await store.put([document("kb:a", "rotating keys"), document("kb:b", "ports")])
+            assert await found(store, "rotation") == ["kb:a"]
+            await store.put([document("kb:a", "all about ports")])
+            assert await found(store, "rotation") == []
+            assert sorted(await found(store, "port")) == ["kb:a", "kb:b"]
+            await store.drop([SourceId("kb:b"), SourceId("kb:never")])
+            assert await found(store, "port") == ["kb:a"]
+            await store.check()
+
+
+async def test_a_source_has_the_documents_that_were_put_last_and_no_others(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            await store.put([document("kb:a", "one", n=0), document("kb:a", "two", n=1)])
+            await store.put([document("kb:a", "one", n=0)])
+            assert await found(store, "two") == []
+            assert [each.id for each in await store.documents("source")] == ["kb:a#0"]
+
+
+async def test_a_source_is_found_once_by_its_best_document(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            await store.put(
+                [document("kb:a", "ports and much else that is told here", n=0), document("kb:a", "ports", n=1)]
+            )
+            [hit] = await store.matching(Match('"ports"'), "words", ALL, 100)
+            assert hit.document == document("kb:a", "ports", n=1)
+            assert hit.bm25 != 0
+
+
+async def test_filters_leave_out_what_does_not_fit(tmp_path: Path) -> None:
+    late = NOON + timedelta(microseconds=500)
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            await store.put(
+                [
+                    document("kb:a", "port", type="page"),
+                    document("file:b", "port", kind="file", type="source_code", at=late),
+                    document("file:c", "port", kind="file", type="services", status="summary_failed", at=late),
+                ]
+            )
+            assert await found(store, "port", SearchFilter(kinds=("source",))) == ["kb:a"]
+            assert await found(store, "port", SearchFilter(type="source_code")) == ["file:b"]
+            assert await found(store, "port", SearchFilter(status="summary_failed")) == ["file:c"]
+            assert await found(store, "port", SearchFilter(after=late, status="ok")) == ["file:b"]
+            assert await found(store, "port", SearchFilter(before=late)) == ["kb:a"]
+
+
+async def test_scripts_without_spaces_are_found_inside_of_words(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            await store.put([document("kb:a", "如何安装GPU驱动程序"), document("kb:b", "GPU drivers")])
+            hits = await store.matching(Match('"驱动程"'), "trigrams", ALL, 10)
+            assert [hit.document.source_id for hit in hits] == ["kb:a"]
+            assert [hit.document.source_id for hit in await store.containing("安装", ALL, 10)] == ["kb:a"]
+
+
+async def test_what_sqlite_cannot_hold_is_no_error(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            await store.put([document("kb:a", "a\0b \ud800 port", path="x\udcff")])
+            assert await found(store, "port") == ["kb:a"]
+            await store.check()
+
+
+async def test_a_source_that_was_dropped_leaves_no_word_on_disk(tmp_path: Path) -> None:
+    with fail_after(10):
+        async with opened(tmp_path) as (store, db):
+            await store.put([document(f"kb:{n}", f"word{n} xylophonist{n} 秘密の言葉") for n in range(50)])
+            await store.drop([SourceId(f"kb:{n}") for n in range(50)])
+            await db.scrub()
+        held = (tmp_path / "intern.db").read_bytes()
+        assert b"xylophonist" not in held
+        assert "秘密".encode() not in held
+
+
+async def test_a_damaged_index_is_told_apart_from_one_that_holds_nothing(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, db):
+            await store.put([document("kb:a", "port")])
+            assert await found(store, "nothing") == []
+
+            def sneak(statement: str) -> None:
+                raw: Any = apsw.Connection(str(tmp_path / "intern.db"))
+                raw.execute(statement)
+                raw.close()
+
+            sneak("insert into search_words (rowid, title, path, text) values (1, 'ghost', '', '')")
+            with pytest.raises(KnowledgeError):
+                await store.check()
+            await store.rebuild()
+            await store.check()
+            del db
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+TEXTS = st.text(st.sampled_from("abc 安装驱\"'\0-"), max_size=12)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), NAMES, st.lists(TEXTS, max_size=3)),
+        st.tuples(st.just("drop"), NAMES, st.just([])),
+        st.tuples(st.just("vacuum"), NAMES, st.just([])),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(STEPS)
+def test_any_sequence_of_changes_is_as_good_as_a_rebuild(steps: list[tuple[str, str, list[str]]]) -> None:
+    async def law() -> None:
+        with fail_after(20), tempfile.TemporaryDirectory() as folder:
+            async with opened(Path(folder)) as (store, db):
+                kept: dict[str, list[SearchDocument]] = {}
+                for act, name, texts in steps:
+                    await _act(store, db, (act, name, texts), kept)
+                await store.check()
+                stored = await store.documents("source")
+                assert [each.id for each in stored] == sorted(each.id for put in kept.values() for each in put)
+                before = await _all_found(store)
+                await store.rebuild()
+                assert await _all_found(store) == before
+
+    anyio.run(law)
+
+
+async def _act(
+    store: SqliteSearchStore, db: Database, step: tuple[str, str, list[str]], kept: dict[str, list[SearchDocument]]
+) -> None:
+    act, name, texts = step
+    if act == "put":
+        documents = [document(name, text, n=n) for n, text in enumerate(texts)]
+        await store.put(documents)
+        if documents:
+            kept[name] = documents
+    elif act == "drop":
+        await store.drop([SourceId(name)])
+        kept.pop(name, None)
+    else:
+        await db.scrub()
+
+
+async def _all_found(store: SqliteSearchStore) -> list[list[tuple[int, str, float]]]:
+    hits: list[tuple[SearchHit, ...]] = [
+        await store.matching(Match(f'"{word}"'), "words", ALL, 100) for word in ("a", "b", "ab", "安装驱")
+    ]
+    hits += [await store.matching(Match(f'"{gram}"'), "trigrams", ALL, 100) for gram in ("安装驱", "装驱安")]
+    return [[(hit.rid, hit.document.text, round(hit.bm25, 9)) for hit in each] for each in hits]

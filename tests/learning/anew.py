@@ -1,0 +1,124 @@
+"""Regenerations for the tests: a model with a mind of its own, and what came of it in a form that compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+from zlib import crc32
+
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from intern.domain import Image, QAId, TopicBlock
+from intern.errors import ModelRefusedError, ModelReplyError
+from intern.knowledge.blocks import parse_blocks
+from intern.knowledge.indices import parse_index
+from intern.knowledge.topics import TopicLibrary
+from intern.learning.prompts import (
+    CLASSIFY,
+    INTEGRATE,
+    SPLIT_TOPIC,
+    ClassifyIn,
+    ClassifyOut,
+    IntegrateIn,
+    IntegrateOut,
+    SplitIn,
+    SplitOut,
+)
+from intern.learning.regenerating import Regenerated, regenerate
+from intern.llm.prompt import InT, Model, OutT, Prompt
+from tests.learning.pairs import KilledError, Team
+
+KEEP = IntegrateOut(skip=False, remove_ids=())
+
+
+def by_first_word(given: ClassifyIn) -> ClassifyOut:
+    """The topic is what the question begins with."""
+    return ClassifyOut(skip=False, topic_name=given.pair.split("User: ")[1].split()[0])
+
+
+def describe(blocks: Sequence[TopicBlock]) -> str:
+    return f"{len(blocks)} blocks"
+
+
+async def again(team: Team, model: Model | None = None, **options: Any) -> Regenerated:
+    """One pair at a time, unless a test says otherwise."""
+    given: dict[str, Any] = {"options": team.options, "concurrency": 1, **options}
+    return await regenerate(
+        model or team.model,
+        team.archive,
+        team.decisions,
+        topics_dir=team.topics_dir,
+        state_path=team.state_path,
+        describe=describe,
+        clock=team.clock,
+        **given,
+    )
+
+
+async def until_killed(team: Team, **options: Any) -> Regenerated | None:
+    """What came of it; None where the process was killed before its end."""
+    done: Regenerated | None = None
+    try:
+        done = await again(team, **options)
+    except* KilledError:
+        pass
+    return done
+
+
+def held(folder: Path) -> dict[str, list[str]]:
+    library = TopicLibrary(folder)
+    return {name: [block.turns[-1].text for block in library.read(name)] for name in library.names()}
+
+
+def outcome(team: Team) -> tuple[dict[str, bytes], list[object]]:
+    """All files of the library, byte for byte, and the decisions, in their order, but for their times and reasons."""
+    files = {path.name: path.read_bytes() for path in sorted(team.topics_dir.iterdir())}
+    return files, [msgspec.structs.replace(each, at=team.clock.now(), reason="") for each in team.decisions.all()]
+
+
+class Opinionated:
+    """Decides by all that it sees, so that what it is shown matters, and takes its time; it fails now and then."""
+
+    def __init__(self, pace: int, *, seed: int = 0) -> None:
+        self._pace = Random(pace)
+        self._seed = seed
+        self.calls: list[str] = []
+        """What was asked, in the order of the replies."""
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        for _ in range(self._pace.randrange(40)):
+            await checkpoint()
+        self.calls.append(f"{prompt.name} {given}")
+        opinion = crc32(f"{self._seed} {prompt.name} {given}".encode())
+        if opinion % 17 == 0:
+            raise ModelReplyError("junk")
+        if opinion % 19 == 0:
+            raise ModelRefusedError("not that")
+        return cast("OutT", _SAYS[prompt.name](given, opinion // 400))
+
+
+def _classify(given: ClassifyIn, opinion: int) -> ClassifyOut:
+    known = [entry.source_id for entry in parse_index(given.index)]
+    if known and opinion % 3:
+        return ClassifyOut(skip=False, topic_name=known[opinion % len(known)])
+    return ClassifyOut(skip=opinion % 7 == 0, topic_name=f"topic {opinion % 23}")
+
+
+def _integrate(given: IntegrateIn, opinion: int) -> IntegrateOut:
+    ids = [block.qa_id for block in parse_blocks(f"{given.blocks}\n\n".encode(), file="").blocks]
+    return IntegrateOut(skip=opinion % 5 == 0, remove_ids=ids[: opinion % 2])  # type: ignore[arg-type]
+
+
+def _split(given: SplitIn, opinion: int) -> SplitOut:
+    ids = [QAId(line.split()[0]) for line in given.questions.splitlines()]
+    return SplitOut(topic_name=f"split {opinion % 5}", move_ids=tuple(ids[opinion % 2 :: 2]))
+
+
+_SAYS: dict[str, Callable[[Any, int], Any]] = {
+    CLASSIFY.name: _classify,
+    INTEGRATE.name: _integrate,
+    SPLIT_TOPIC.name: _split,
+}

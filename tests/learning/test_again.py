@@ -1,0 +1,54 @@
+"""What is due, and when to look again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from hypothesis import given, strategies as st
+
+from intern.domain import Approved, Parked, QAId
+from intern.knowledge.attempts import Retry
+from intern.knowledge.blocks import qa_id_of
+from intern.learning.again import again
+from tests.samples import START
+
+
+def qa(n: int) -> QAId:
+    return qa_id_of(START + timedelta(minutes=n))
+
+
+def parked(n: int, at: datetime = START) -> Parked:
+    return Parked(qa_id=qa(n), at=at, reason="gibberish")
+
+
+NOW = START + timedelta(hours=2)
+
+
+def test_what_was_approved_is_due_and_what_was_parked_once_its_time_has_come() -> None:
+    approved = [Approved(qa_id=qa(9), at=START)]
+    retries = {qa(1): Retry(2, NOW), qa(2): Retry(2, NOW + timedelta(seconds=5)), qa(3): Retry(4, None)}
+    found = again(approved, [parked(n) for n in range(1, 5)], retries, now=NOW)
+    assert [each.qa_id for each in found.due] == [qa(9), qa(1), qa(4)]
+    assert found.seconds == 5
+
+
+def test_where_nothing_waits_nobody_need_look_again() -> None:
+    assert again([], [parked(1)], {qa(1): Retry(4, None)}, now=NOW) == ((), None)
+
+
+def test_what_the_operator_passes_over_is_not_tried_by_itself() -> None:
+    found = again([], [parked(1), parked(2), parked(3)], {}, now=NOW, passed_over=qa(2))
+    assert [each.qa_id for each in found.due] == [qa(3)]
+
+
+@given(st.dictionaries(st.integers(0, 50), st.none() | st.integers(-100, 100)), st.integers(0, 200))
+def test_waiting_as_long_as_it_says_misses_nobody_and_wakes_nobody_for_nothing(
+    seconds: dict[int, int | None], later: int
+) -> None:
+    retries = {qa(n): Retry(1, None if s is None else NOW + timedelta(seconds=s)) for n, s in seconds.items()}
+    pairs = [parked(n) for n in seconds]
+    first = again([], pairs, retries, now=NOW)
+    assert first.seconds is None or first.seconds > 0
+    then = again([], pairs, retries, now=NOW + timedelta(seconds=later))
+    grown = len(then.due) > len(first.due)
+    assert grown == (first.seconds is not None and later >= first.seconds)

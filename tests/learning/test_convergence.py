@@ -1,0 +1,207 @@
+"""However a conversation reaches the archive, one block tells it in the end, live as after a regeneration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import pytest
+from anyio import fail_after
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Speaker, Topic, Turn, UserId
+from intern.knowledge.archive import Archive
+from intern.learning.archiving import Archivist
+from intern.learning.filing import catch_up
+from intern.learning.forgetting import Forget, bury, clear, removed, search
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
+from intern.learning.regenerating import regenerate
+from tests.learning.pairs import NOON, Team
+from tests.learning.test_withdrawing import NODES, held_in
+
+pytestmark = pytest.mark.anyio
+
+_SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
+
+
+class Library(Team):
+    """A team's folder. Messages are named `q1` or `a2`; who wrote the nth of them is 50 and n."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.raw = folder / "raw"
+        self.model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
+        self.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name=NODES))
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.archive = Archive(self.raw, clock=self.clock, floor=self.decisions.cursor())
+        self.open()
+        self.archivist = Archivist(
+            self.archive,
+            mask=True,
+            is_withdrawn=self.decisions.is_withdrawn,
+            is_forgotten=self.decisions.is_forgotten,
+        )
+
+    async def captured(self, conversation: str, *said: str) -> CapturedPair | None:
+        """Keep and file messages such as `q1` or `a2: new text`."""
+        self.clock.turn(seconds=1)
+        named = [text.partition(": ")[::2] for text in said]
+        pair = await self.archivist.keep(
+            Capture(
+                conversation_id=ConversationId(conversation),
+                turns=tuple(Turn(_SPEAKERS[name[0]], text or name) for name, text in named),
+                message_ids=tuple(MessageId(name[1:]) for name, _ in named),
+                author_ids=tuple(UserId(f"50{name[1:]}") for name, _ in named),
+                answered_at=NOON,
+            )
+        )
+        await self.filed()
+        return pair
+
+    async def filed(self) -> None:
+        async def choose(_: CapturedPair) -> Topic:
+            return Topic(name=NODES)
+
+        await catch_up(self.archive, self.decisions.cursor(), filer=self.filer, choose=choose)
+
+    async def forgotten(self, asked: Forget) -> None:
+        found = search(asked, self.archive, self.decisions)
+        bury(asked, found, self.decisions, self.clock)
+        await self.filer.clear_withdrawn(self.archive)
+        changed = clear(self.topics, self.topics_dir, found, self.archive, self.decisions.is_withdrawn)
+        removed(changed.values(), self.decisions, self.clock)
+        if asked.erase:
+            await self.archivist.erase(found.message_ids)
+
+    def held(self) -> list[list[str]]:
+        """What the blocks of all topics say."""
+        return sorted(held_in(self.topics_dir))
+
+    async def regenerated(self) -> list[list[str]]:
+        await regenerate(
+            self.model,
+            self.archive,
+            self.decisions,
+            topics_dir=self.topics_dir,
+            state_path=self.state_path,
+            describe=lambda blocks: f"{len(blocks)} blocks",
+            clock=self.clock,
+        )
+        self.topics.reload()
+        return self.held()
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    return Library(tmp_path)
+
+
+@pytest.mark.parametrize("replies", [False, True])
+async def test_twenty_captures_of_one_growing_conversation_leave_one_block(library: Library, *, replies: bool) -> None:
+    """In a thread each capture holds all that was said; in a chain of replies, the end of it, which names it anew."""
+    said = ["q1"]
+    conversations: set[str] = set()
+    with fail_after(30):
+        for n in range(2, 22):
+            said.append(f"{'q' if n % 3 == 0 else 'a'}{n}")
+            seen = said[-4:] if replies else said
+            pair = await library.captured(f"reply_{seen[0][1:]}" if replies else "thread_1", *seen)
+            conversations.update({pair.conversation_id} if pair is not None else ())
+        assert len(library.archive) == 20
+        assert library.held() == [said]
+        assert await library.regenerated() == [said]
+    # Its id does not wander.
+    assert len(conversations) == 1
+
+
+async def test_two_team_members_separate_answers_to_one_question_are_both_kept(library: Library) -> None:
+    with fail_after(10):
+        await library.captured("reply_1", "q1", "a2")
+        await library.captured("reply_1", "q1", "a3")
+        assert library.held() == [["q1", "a2", "a3"]]
+        assert await library.regenerated() == [["q1", "a2", "a3"]]
+
+
+async def test_an_edited_answer_wins_and_a_deleted_message_is_gone_live_as_after_a_regeneration(
+    library: Library,
+) -> None:
+    with fail_after(10):
+        await library.captured("thread_1", "q1", "a2", "a3")
+        await library.captured("thread_1", "a2: better")
+        await library.filer.withdraw([MessageId("3")])
+        await library.filer.clear_withdrawn(library.archive)
+        assert library.held() == [["q1", "better"]]
+        assert await library.regenerated() == [["q1", "better"]]
+
+
+# Of each of two conversations, five messages.
+_NAMES = [[f"{kind}{conversation}{n}" for n, kind in enumerate("qaqaa")] for conversation in (1, 2)]
+_ALL = [*_NAMES[0], *_NAMES[1]]
+_Act = tuple[Literal["capture", "edit", "withdraw", "member", "message", "erase", "restart", "regenerate"], list[str]]
+_ONE = st.lists(st.sampled_from(_ALL), min_size=1, max_size=1)
+_ACTS: st.SearchStrategy[_Act] = st.one_of(
+    *(st.tuples(st.just("capture"), st.lists(st.sampled_from(names), min_size=1, unique=True)) for names in _NAMES),
+    st.tuples(st.sampled_from(["edit", "withdraw", "member", "message", "erase"]), _ONE),
+    st.tuples(st.sampled_from(["restart", "regenerate"]), st.just([])),
+)
+
+
+class _Life:
+    """What people do, and what must be nowhere after it."""
+
+    def __init__(self, library: Library) -> None:
+        self.gone: set[str] = set()
+        self.erased: set[str] = set()
+        self._library = library
+        self._texts: dict[str, str] = {}
+
+    async def go_through(self, acts: list[_Act]) -> None:
+        for act, names in acts:
+            await self._act(act, sorted(names, key=lambda name: name[1:]))
+
+    async def _act(self, act: str, names: list[str]) -> None:
+        library = self._library
+        ids = tuple(MessageId(name[1:]) for name in names)
+        match act:
+            case "capture":
+                said = (f"{name}: {self._texts.get(name, f'{name} v0')}" for name in names)
+                await library.captured(f"thread_{names[0][1]}", *said)
+            case "edit":
+                self._texts[names[0]] = f"{names[0]} v{len(self._texts) + 1}"
+                await library.captured(f"thread_{names[0][1]}", f"{names[0]}: {self._texts[names[0]]}")
+            case "withdraw":
+                await library.filer.withdraw(ids)
+                await library.filer.clear_withdrawn(library.archive)
+            case "member":
+                await library.forgotten(Forget(user_id=UserId(f"50{ids[0]}")))
+            case "message" | "erase":
+                await library.forgotten(Forget(message_ids=ids, erase=act == "erase"))
+            case "restart":
+                library.reopen()
+            case _:
+                await library.regenerated()
+        if act in {"withdraw", "member", "message", "erase"}:
+            self.gone.update(names)
+        if act == "erase":
+            self.erased.update(names)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(acts=st.lists(_ACTS, max_size=12))
+def test_whatever_is_captured_edited_deleted_and_forgotten_live_equals_regeneration(
+    tmp_path_factory: pytest.TempPathFactory, acts: list[_Act]
+) -> None:
+    library = Library(tmp_path_factory.mktemp("team"))
+    life = _Life(library)
+    anyio.run(life.go_through, acts)
+    live = library.held()
+
+    assert len(live) <= 2
+    assert life.gone.isdisjoint(text.split()[0] for block in live for text in block)
+    on_disk = "".join(path.read_text() for path in library.raw.glob("*"))
+    assert not any(f"{name} v" in on_disk for name in life.erased)
+    assert all(pair.conversation_id == f"thread_{pair.message_ids[0][0]}" for pair in library.archive.after(None))
+    assert anyio.run(library.regenerated) == live

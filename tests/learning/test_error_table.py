@@ -1,0 +1,189 @@
+"""The rows of the team knowledge specification's error table that concern filing, each for a pair in the archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import fail_after
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+from intern.domain import CapturedPair, PairDecision, Parked, Skip, Skipped, Topic
+from intern.errors import (
+    KnowledgeError,
+    ModelError,
+    ModelPromptTooLongError,
+    ModelRefusedError,
+    ModelReplyCutError,
+    ModelReplyError,
+    ModelSchemaError,
+    ModelUnavailableError,
+)
+from intern.knowledge.decisions import DecisionLog, read_state
+from intern.knowledge.files import FileLayer
+from intern.knowledge.topics import TopicLibrary
+from intern.learning.classifying import choose_topic
+from intern.learning.filing import try_once
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut
+from intern.llm.prompt import Prompt
+from tests.learning.pairs import Team
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Team:
+    return Team(tmp_path)
+
+
+async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[EventDict]]:
+    async def choose(pair: CapturedPair) -> Topic | Skip:
+        return await choose_topic(team.model, pair, [])
+
+    with capture_logs() as logs, fail_after(5):
+        return await try_once(pair, filer=team.filer, choose=choose), logs
+
+
+def is_archived_and_in_no_topic(team: Team, pair: CapturedPair) -> bool:
+    return team.archive.get(pair.qa_id) == pair and TopicLibrary(team.topics_dir).topic_of(pair.qa_id) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ModelReplyError("gibberish"), "the model's reply did not fit classify; the log says how"),
+        (ModelRefusedError("no"), "the model refused classify; the log holds its words"),
+        (
+            ModelReplyCutError("as it said:"),
+            "the model's reply to classify was cut off by length; the log says which setting bounds it",
+        ),
+        (
+            ModelPromptTooLongError("lower kb.x"),
+            "the prompt of classify does not fit into what the model takes; the log says what to lower",
+        ),
+        (
+            ModelSchemaError("HTTP 400"),
+            "the model cannot hold its reply to the form of classify; the log says what to set",
+        ),
+    ],
+)
+async def test_a_call_for_the_topic_that_fails_is_logged_and_the_pair_is_in_no_topic(
+    team: Team, error: ModelError, reason: str
+) -> None:
+    pair = team.archived()
+    team.model.next(CLASSIFY, error)
+    decision, logs = await filed(team, pair)
+    assert isinstance(decision, Parked)
+    assert decision.reason == reason
+    assert [(log["event"], log["log_level"]) for log in logs] == [("llm_classification_failed", "warning")]
+    assert logs[0]["reason"] == str(error)
+    assert is_archived_and_in_no_topic(team, pair)
+
+
+async def test_a_call_for_the_integration_that_fails_is_logged_and_the_topic_stays(team: Team) -> None:
+    old = team.placed("nodes", team.archived("Old?", "x", after=-1))
+    pair = team.archived("New?", "x")
+    team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
+    team.model.next(INTEGRATE, ModelReplyError("gibberish"))
+    decision, logs = await filed(team, pair)
+    assert isinstance(decision, Parked)
+    assert "llm_integration_failed" in {log["event"] for log in logs if log["log_level"] == "warning"}
+    assert [block.qa_id for block in team.topics.read(team.topics.names()[0])] == [old.qa_id]
+    assert is_archived_and_in_no_topic(team, pair)
+
+
+async def test_an_absent_model_leaves_the_pair_for_later(team: Team) -> None:
+    pair = team.archived()
+    team.model.next(CLASSIFY, ModelUnavailableError("down"))
+    with pytest.raises(ModelUnavailableError):
+        await filed(team, pair)
+    assert team.decisions.of(pair.qa_id) is None
+    assert is_archived_and_in_no_topic(team, pair)
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
+async def test_a_disk_that_fails_is_told_and_leaves_nothing_half_written(team: Team, step: str) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    pair = team.archived()
+    disk = FileLayer()
+    setattr(disk, step, fail)
+    team.open(disk)
+    team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
+    with pytest.raises(KnowledgeError, match="No space left on device"):
+        await filed(team, pair)
+    assert is_archived_and_in_no_topic(team, pair)
+    assert list(DecisionLog(team.decisions_path).all()) == []
+    assert read_state(team.state_path) is None
+    assert [path.name for path in team.topics_dir.glob("*")] == []
+
+
+async def test_what_the_classifier_skips_is_logged_and_stays_in_the_archive(team: Team) -> None:
+    pair = team.archived()
+    team.model.next(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
+    decision, logs = await filed(team, pair)
+    assert isinstance(decision, Skipped)
+    assert [(log["event"], log["skip"]) for log in logs] == [("topic_classified", True)]
+    assert is_archived_and_in_no_topic(team, pair)
+
+
+@pytest.mark.parametrize("step", [CLASSIFY, INTEGRATE])
+@pytest.mark.parametrize("kind", [ModelReplyError, ModelRefusedError])
+async def test_no_word_that_a_model_quoted_is_kept_among_the_decisions(
+    team: Team, step: Prompt[Any, Any], kind: type[ModelError]
+) -> None:
+    team.placed("nodes", team.archived("Old?", "x", after=-1))
+    team.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
+    team.model.next(step, kind("I cannot help with 'How do I feed my quokka?'"))
+    decision, _ = await filed(team, team.archived("How do I feed my quokka?", "x"))
+    assert isinstance(decision, Parked)
+    assert step.name in decision.reason
+    assert b"quokka" not in team.decisions_path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["", "  ", "../..", "...", "установка"])
+async def test_a_topic_without_a_name_is_a_warning_and_the_pair_is_in_no_topic(team: Team, name: str) -> None:
+    pair = team.archived()
+    team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name=name))
+    decision, logs = await filed(team, pair)
+    assert isinstance(decision, Parked)
+    assert [log["log_level"] for log in logs] == ["warning"]
+    assert is_archived_and_in_no_topic(team, pair)
+
+
+SAME = [
+    "node startup",
+    "Node_Startup",
+    " NODE  STARTUP ",
+    "../node-startup",
+    "node.startup.txt",
+    "team:node-startup.txt",
+]
+
+
+async def test_whatever_a_model_calls_a_topic_it_is_a_slug_in_the_one_folder(team: Team) -> None:
+    labels = [*SAME, "x" * 300, "/etc/passwd", "C:\\Windows\\con", ".hidden", "a/../../b", "nul\0.txt"]
+    team.model.always(INTEGRATE, ModelReplyError("nothing is integrated here"))
+    for n, label in enumerate(labels):
+        team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name=label))
+        await filed(team, team.archived(f"Question {n}?", "x"))
+    assert set(team.topics.names()) == {
+        "node-startup",
+        "x" * 64,
+        "etc-passwd",
+        "c-windows-con",
+        "hidden",
+        "a-b",
+        "nul-topic",
+    }
+    # Nothing was written anywhere else.
+    assert {path.name for path in team.topics_dir.iterdir()} == {f"{name}.txt" for name in team.topics.names()}
+    assert {path.name for path in team.topics_dir.parent.iterdir()} == {
+        "raw",
+        "topics",
+        "decisions.jsonl",
+        "state.json",
+    }

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import fail_after
+
+from intern.domain import Rejected
+from intern.errors import ModelUnavailableError
+from intern.learning.estimating import Estimate, estimate
+from intern.learning.prompts import CLASSIFY, INTEGRATE
+from intern.llm.prompt import Prompt
+from tests.learning.anew import KEEP, again, by_first_word, describe
+from tests.learning.pairs import Team
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Team:
+    team = Team(tmp_path)
+    team.model.always(CLASSIFY, by_first_word)
+    team.model.always(INTEGRATE, KEEP)
+    return team
+
+
+def hundred(_prompt: Prompt[Any, Any], _given: Any) -> int:
+    return 100
+
+
+def estimated(team: Team) -> Estimate:
+    return estimate(
+        team.archive,
+        team.decisions,
+        team.topics_dir,
+        describe=describe,
+        tokens_of=hundred,
+        options=team.options,
+        basis="",
+    )
+
+
+def taught(team: Team, *topics: str) -> None:
+    for n, topic in enumerate(topics):
+        team.archived(topic, str(n), after=n)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_it_knows_what_the_library_of_today_took(team: Team) -> None:
+    taught(team, *(["gpu", "disk", "fan"] * 7))
+    team.archived("gpu", "and more", conversation="thread_1")
+    team.archived("gpu", "and more still", conversation="thread_1", messages=3)
+    rejected = team.archived("gpu", "no")
+    team.decisions.append(Rejected(qa_id=rejected.qa_id, at=team.clock.now()))
+    with fail_after(10):
+        await again(team)
+    before = len(team.model.asked)
+    found = estimated(team)
+    with fail_after(10):
+        await again(team)
+
+    asked = len(team.model.asked) - before
+    assert (found.pairs, found.conversations, found.decided) == (24, 22, 0)
+    assert asked <= found.calls <= asked + 1
+    assert found.tokens == found.calls * 140
+
+
+async def test_without_a_library_it_guesses(team: Team) -> None:
+    taught(team, *(["gpu", "disk", "fan"] * 4))
+    found = estimated(team)
+    with fail_after(10):
+        await again(team)
+    assert abs(found.calls - len(team.model.asked)) <= 2
+
+
+async def test_what_was_done_before_a_stop_costs_nothing_more(team: Team) -> None:
+    taught(team, *(["gpu"] * 10))
+    team.model.next(INTEGRATE, *([KEEP] * 4))
+    team.model.always(INTEGRATE, ModelUnavailableError("down"))
+    with fail_after(10), pytest.raises(ModelUnavailableError):
+        await again(team)
+    before = files(team.topics_dir.parent)
+    found = estimated(team)
+
+    assert (found.conversations, found.decided, found.calls) == (10, 5, 5)
+    assert files(team.topics_dir.parent) == before
+
+
+async def test_nothing_costs_nothing_and_makes_no_folder(team: Team) -> None:
+    assert estimated(team) == Estimate(pairs=0, conversations=0, decided=0, calls=0, tokens=0)
+    assert not team.topics_dir.with_name("topics.next").exists()

@@ -1,0 +1,98 @@
+"""What an import adds: as the captures would have been archived one after the other, but each conversation once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn
+from intern.knowledge.archive import Archive
+from intern.learning.archiving import Archivist
+from intern.learning.importing import Kept, Rehearsal, Rehearsed, keep_imported, rehearse
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+
+def capture(*ids: int) -> Capture:
+    """Odd messages are a user's, even ones the team's."""
+    return Capture(
+        conversation_id=ConversationId(f"reply_{min(ids)}"),
+        turns=tuple(Turn("User" if each % 2 else "Team", f"text {each}") for each in sorted(ids)),
+        message_ids=tuple(MessageId(str(each)) for each in sorted(ids)),
+        answered_at=datetime(2026, 1, 1, 0, max(ids), tzinfo=UTC),
+    )
+
+
+def archivist(archive: Archive | Rehearsal) -> Archivist:
+    return Archivist(archive, mask=False, is_withdrawn=lambda _: False)
+
+
+async def rehearsed(captures: list[Capture], archive: Archive) -> Rehearsed:
+    rehearsal = Rehearsal(archive)
+    return await rehearse(captures, archive, rehearsal, archivist(rehearsal))
+
+
+def conversations(archive: Archive) -> dict[ConversationId, CapturedPair]:
+    return {pair.conversation_id: pair for pair in archive.after(None)}
+
+
+async def test_two_conversations_that_share_a_message_stay_two(tmp_path: Path) -> None:
+    archive = Archive(tmp_path, clock=HandClock())
+    captures = [capture(3, 4), capture(5, 6), capture(5, 6, 4)]
+    captures[2] = Capture(
+        conversation_id=captures[1].conversation_id,
+        turns=captures[2].turns,
+        message_ids=captures[2].message_ids,
+        answered_at=captures[2].answered_at,
+    )
+    plan = await rehearsed(captures, archive)
+    assert plan.would == Kept(archived=2)
+    assert await keep_imported(plan.captures, archive, archivist(archive)) == Kept(archived=2)
+    assert {each: pair.message_ids for each, pair in conversations(archive).items()} == {
+        "reply_3": ("3", "4"),
+        "reply_5": ("4", "5", "6"),
+    }
+    assert await keep_imported(plan.captures, archive, archivist(archive)) == Kept(known=2)
+
+
+_WHOLE = st.lists(st.integers(1, 12), min_size=2, max_size=5, unique=True).filter(
+    lambda ids: {each % 2 for each in ids} == {0, 1}
+)
+_CAPTURES = st.lists(_WHOLE.map(lambda ids: capture(*ids)), max_size=8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(history=_CAPTURES)
+async def test_an_import_ends_where_one_capture_after_the_other_would_have_ended(
+    tmp_path_factory: pytest.TempPathFactory, history: list[Capture]
+) -> None:
+    folded, step_by_step = (Archive(tmp_path_factory.mktemp("archive"), clock=HandClock()) for _ in range(2))
+    plan = await rehearsed(history, folded)
+    kept = await keep_imported(plan.captures, folded, archivist(folded))
+    assert kept == Kept(archived=plan.would.archived)
+    for each in history:
+        await archivist(step_by_step).keep(each)
+    ours, theirs = conversations(folded), conversations(step_by_step)
+    assert {each: (pair.turns, pair.message_ids, pair.answered_at) for each, pair in ours.items()} == {
+        each: (pair.turns, pair.message_ids, pair.answered_at) for each, pair in theirs.items()
+    }
+
+
+@settings(max_examples=100, deadline=None)
+@given(live=_CAPTURES, history=_CAPTURES)
+async def test_a_second_import_adds_nothing_whatever_was_captured_live_and_in_whatever_order(
+    tmp_path_factory: pytest.TempPathFactory, live: list[Capture], history: list[Capture]
+) -> None:
+    archive = Archive(tmp_path_factory.mktemp("archive"), clock=HandClock())
+    for each in live:
+        await archivist(archive).keep(each)
+    plan = await rehearsed(history, archive)
+    kept = await keep_imported(plan.captures, archive, archivist(archive))
+    assert (kept.archived, kept.joined, kept.known) == (plan.would.archived, plan.would.joined, 0)
+    held = {message_id for pair in conversations(archive).values() for message_id in pair.message_ids}
+    assert held == {message_id for each in (*live, *history) for message_id in each.message_ids}
+    assert (await rehearsed(history, archive)).captures == ()

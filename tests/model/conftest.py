@@ -1,0 +1,39 @@
+"""A real server with a small model. These tests run where they are asked for (`-m model`, `make test-model`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.model.serving import serving
+from tests.model.weights import WEIGHTS
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Nobody without the weights wants them, whatever else was deselected."""
+    if "model" in config.option.markexpr:
+        return
+    ours = [item for item in items if item.get_closest_marker("model")]
+    if ours:
+        config.hook.pytest_deselected(items=ours)
+        items[:] = [item for item in items if item not in ours]
+
+
+@pytest.fixture(scope="session")
+def base_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The small model, with a template that knows function calls."""
+    log = tmp_path_factory.mktemp("server") / "log.txt"
+    with serving(WEIGHTS, template=Path(__file__).with_name("tools.jinja"), log=log) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def better_model() -> Path:
+    """The weights that the operator of the tests has named."""
+    named = os.environ.get("INTERN_TEST_GGUF", "")
+    if not named:
+        pytest.skip("INTERN_TEST_GGUF names no model")
+    return Path(named).expanduser()

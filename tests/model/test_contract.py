@@ -1,0 +1,233 @@
+"""The endpoint client against llama.cpp's own server.
+
+The model is far too small to be right about anything: these tests look at the protocol, never at what a reply means.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+import stamina
+from msgspec import structs
+
+from intern.answering.prompts import GATE, SELECT, GateIn, SelectIn
+from intern.app.examples import full_example
+from intern.app.models import PROMPTS
+from intern.domain import IndexEntry, SourceId
+from intern.errors import (
+    ModelBudgetError,
+    ModelError,
+    ModelPromptTooLongError,
+    ModelRefusedError,
+    ModelReplyCutError,
+    ModelSchemaError,
+    ModelUnavailableError,
+)
+from intern.llm.endpoint import EndpointModel
+from intern.llm.options import LlmOptions, StructuredOutput
+from intern.llm.prompt import Prompt
+from intern.llm.templates import Templates
+from intern.llm.usage import Usage
+from tests.model.serving import CONTEXT
+from tests.model.wire import Change, Wire, ruin, tighten
+
+pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.timeout(300)]
+
+LONGEST = 240  # seconds that a busy machine may take for one test
+OPTIONS = LlmOptions(model="small", max_retries=2, max_tokens=400, schema_bounds=True, timeout_seconds=LONGEST)
+GIVEN = GateIn(question="Is it open?", history="", addressed=True)
+
+# Each way on one of the two backends: what depends on them is not the form of a reply.
+EACH_WAY = pytest.mark.parametrize(
+    ("structured_output", "anyio_backend"), [("json_schema", "asyncio"), ("function_calling", "trio")]
+)
+ON_ONE_BACKEND = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+
+
+@pytest.fixture(autouse=True)
+def no_pauses() -> Iterator[None]:
+    with stamina.set_testing(True, attempts=100, cap=True):
+        yield
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A client, and what it sends and gets."""
+
+    model: EndpointModel
+    wire: Wire
+    usage: Usage
+
+
+Ask = Callable[..., AbstractAsyncContextManager[Asking]]
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """Few words for every prompt: the model reads slowly, and understands nothing anyway."""
+    folder = tmp_path_factory.mktemp("prompts")
+    for prompt in PROMPTS:
+        shown = "{% for entry in entries %}{{ entry.source_id }} {% endfor %}" if prompt is SELECT else prompt.name
+        text = f"{{% block system %}}Reply.{{% endblock %}}{{% block user %}}{shown}{{% endblock %}}"
+        (folder / f"{prompt.name}.md.j2").write_text(text, encoding="utf-8")
+    return Templates(folder)
+
+
+@pytest.fixture
+def asking(base_url: str, templates: Templates) -> Ask:
+    return partial(_asking, base_url, templates)
+
+
+@asynccontextmanager
+async def _asking(
+    base_url: str, templates: Templates, change: Change | None = tighten, *, path: str = "", **options: Any
+) -> AsyncGenerator[Asking]:
+    wire, usage = Wire(change), Usage()
+    with anyio.fail_after(LONGEST):
+        async with httpx.AsyncClient(transport=wire) as client:
+            chosen = structs.replace(OPTIONS, base_url=base_url + path, **options)
+            yield Asking(EndpointModel(chosen, templates=templates, usage=usage, client=client), wire, usage)
+
+
+# --- Replies ---
+
+
+@EACH_WAY
+@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
+async def test_the_reply_to_every_prompt_has_its_type(
+    asking: Ask, prompt: Prompt[Any, Any], structured_output: StructuredOutput
+) -> None:
+    async with asking(structured_output=structured_output) as ask:
+        assert isinstance(await ask.model.ask(prompt, full_example(prompt)), prompt.gives)
+
+    (reply,) = ask.wire.replies
+    called = bool(reply["choices"][0]["message"].get("tool_calls"))
+    assert called == (structured_output == "function_calling")
+    assert ask.usage.of(prompt.name).tokens == reply["usage"]["total_tokens"] > 0
+
+
+@EACH_WAY
+@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
+async def test_every_schema_is_taken_as_it_is_and_a_reply_that_is_cut_off_says_so(
+    asking: Ask, prompt: Prompt[Any, Any], structured_output: StructuredOutput
+) -> None:
+    async with asking(None, structured_output=structured_output, max_tokens=3) as ask:
+        with pytest.raises(ModelReplyCutError, match=rf"^{prompt.name}: .* \(llm\.max_tokens = 3\)"):
+            await ask.model.ask(prompt, full_example(prompt))
+
+    (reply,) = ask.wire.replies
+    assert reply["choices"][0]["finish_reason"] == "length"
+    assert reply["usage"]["completion_tokens"] == 3
+    assert ask.usage.of(prompt.name).calls == 1
+
+
+@EACH_WAY
+async def test_an_id_that_was_not_shown_cannot_be_chosen(asking: Ask, structured_output: StructuredOutput) -> None:
+    shown = [IndexEntry(SourceId(f"kb:{n}/µ-{'x' * n}.md"), f"About {n}.") for n in range(3)]
+    given = SelectIn(entries=tuple(shown), max_sources=3, history="", question="What is kb:secret?", query="")
+
+    async with asking(structured_output=structured_output) as ask:
+        reply = await ask.model.ask(SELECT, given)
+    assert {*reply.selected_source_ids} <= {entry.source_id for entry in shown}
+    assert json.loads(ask.wire.schemas[0])["properties"]["selected_source_ids"] == {
+        "type": "array",
+        "items": {"type": "string", "enum": [entry.source_id for entry in shown]},
+        "maxItems": 3,
+        "description": "Ids exactly as listed, best first; empty if nothing fits.",
+    }
+
+
+# --- Refusals: nothing that asking again would mend ---
+
+
+@EACH_WAY
+async def test_a_prompt_that_is_too_long_is_told_from_trouble_that_passes(
+    asking: Ask, structured_output: StructuredOutput
+) -> None:
+    given = SelectIn(entries=_entries(900), max_sources=3, history="", question="How?", query="")
+
+    async with asking(structured_output=structured_output) as ask:
+        with pytest.raises(ModelPromptTooLongError) as refused:
+            await ask.model.ask(SELECT, given)
+    (reply,) = ask.wire.replies
+    counted = f"({reply['error']['n_prompt_tokens']} tokens, and the model takes {CONTEXT})"
+    assert str(refused.value).startswith("select: ")
+    assert f"{counted}: lower ai.max_index_chars or " in str(refused.value)
+
+
+@EACH_WAY
+async def test_a_schema_that_the_server_cannot_take_is_told_from_trouble_that_passes(
+    asking: Ask, structured_output: StructuredOutput
+) -> None:
+    async with asking(ruin, structured_output=structured_output) as ask:
+        with pytest.raises(ModelSchemaError, match=r"^gate: .*llm\.structured_output"):
+            await ask.model.ask(GATE, GIVEN)
+    assert len(ask.wire.replies) == 1
+
+
+@ON_ONE_BACKEND
+async def test_a_wrong_address_is_no_refusal_of_one_prompt(asking: Ask) -> None:
+    async with asking(path="/nowhere") as ask:
+        with pytest.raises(ModelError, match=r"answered 404: check llm\.model and llm\.base_url") as failed:
+            await ask.model.ask(GATE, GIVEN)
+    assert not isinstance(failed.value, ModelRefusedError)
+
+
+# --- Limits ---
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_a_reply_that_takes_too_long_is_given_up_and_the_server_goes_on(asking: Ask) -> None:
+    async with asking(None, timeout_seconds=0.2, max_retries=1, max_tokens=4000) as ask:
+        with pytest.raises(ModelUnavailableError, match=r"did not answer within 0\.2 s \(llm\.timeout_seconds\)"):
+            await ask.model.ask(PROMPTS[2], full_example(PROMPTS[2]))
+    assert len(ask.wire.schemas) == 2
+
+    # It noticed that nobody waits any more: a reply of 4000 tokens would take minutes.
+    async with asking() as ask:
+        with anyio.fail_after(60):
+            assert await ask.model.ask(GATE, GIVEN)
+
+
+@ON_ONE_BACKEND
+async def test_calls_in_flight_are_limited(asking: Ask) -> None:
+    async with asking(max_in_flight=2) as ask, anyio.create_task_group() as tg:
+        for _ in range(3):
+            tg.start_soon(ask.model.ask, GATE, GIVEN)
+    assert ask.wire.most_under_way == 2
+    assert len(ask.wire.replies) == 3
+
+
+@ON_ONE_BACKEND
+async def test_calls_a_minute_are_limited(asking: Ask) -> None:
+    async with asking(calls_per_minute=2) as ask:
+        await ask.model.ask(GATE, GIVEN)
+        await ask.model.ask(GATE, GIVEN)
+        with anyio.move_on_after(0.2) as waited:
+            await ask.model.ask(GATE, GIVEN)
+    assert waited.cancelled_caught
+    assert len(ask.wire.schemas) == 2
+
+
+@ON_ONE_BACKEND
+async def test_the_days_budget_counts_what_the_server_counted(asking: Ask) -> None:
+    long = SelectIn(entries=_entries(200), max_sources=3, history="", question="How?", query="")
+
+    async with asking(daily_token_budget=1000) as ask:
+        await ask.model.ask(GATE, GIVEN)
+        left = 1000 - ask.wire.replies[0]["usage"]["total_tokens"]
+        with pytest.raises(ModelBudgetError, match=rf"^select may take \d+ tokens, .* has {left} left for such calls"):
+            await ask.model.ask(SELECT, long)
+    assert len(ask.wire.schemas) == 1
+
+
+def _entries(count: int) -> tuple[IndexEntry, ...]:
+    return tuple(IndexEntry(SourceId(f"kb:handbook/chapter-{n}.md"), "How to do this and that.") for n in range(count))

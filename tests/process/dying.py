@@ -1,0 +1,283 @@
+"""Processes that learn and are killed: at random moments, one after the other, each in the folder that it is left.
+
+`python -m tests.process.dying MOMENTS SEED` says what was lost, doubled or half written; exit code 1 where anything
+was. This process has no thread and no event loop of its own, so its children are forks that have everything loaded:
+a life costs milliseconds to begin.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import NamedTuple
+
+import anyio
+import msgspec
+from anyio import Event, sleep_forever
+from anyio.to_thread import run_sync
+
+from intern.actors.witness import Witness
+from intern.app.models import offline_rules
+from intern.app.workshop import Workshop
+from intern.domain import AwaitingReview, Decision, Image, MessageId, Parked, QAId, Withdrawal, Withdrawn
+from intern.knowledge.archive import Archive
+from intern.knowledge.decisions import DecisionLog
+from intern.learning.forgetting import Forget
+from intern.learning.reviewing import Review
+from intern.llm.offline import OfflineModel
+from intern.llm.prompt import InT, Model, OutT, Prompt
+from intern.settings import Settings, load_settings
+from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
+from tests.learners import Learners, learners
+
+DEATHS = 8  # in one folder: enough that it has a past, few enough that looking at all of it stays cheap
+ACTS = 12  # as many as a life has time for, mostly
+JOBS = ("regenerate", "retry", "retry", "review", "review")
+PATIENCE = 60.0  # seconds for a life that nobody kills
+ACKNOWLEDGED = b"."
+
+
+class Stalled:
+    """A model that takes a question and never answers."""
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        del prompt, given, images
+        await sleep_forever()
+        raise AssertionError("for ever is over")
+
+
+def fast() -> Model:
+    return OfflineModel(offline_rules())
+
+
+class Tally(NamedTuple):
+    """What happened, for whoever looks on."""
+
+    moments: int = 0
+    acknowledged: int = 0
+    most_under_stalled: int = 0
+    """Acts that one life acknowledged while its model never answered."""
+
+
+# In the child.
+
+
+class _Ears(Witness):
+    """Hears when an act is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done = Event()
+
+    async def wait(self) -> None:
+        await self._done.wait()
+        self._done = Event()
+
+    def settled(self, message_ids: Sequence[MessageId]) -> None:
+        del message_ids
+        self._done.set()
+
+    def decided(self, decision: Decision) -> None:
+        if isinstance(decision, Withdrawn):
+            self._done.set()
+
+
+async def _live(settings: Settings, model: Model, acts: Sequence[Act], acknowledge: Callable[[], None]) -> None:
+    """Do one act after the other, and acknowledge each once it is safe; then work on until killed."""
+    ears = _Ears()
+    async with learners(settings, model, settled=ears.settled, witness=ears) as at_work:
+        for act in acts:
+            await _done(act, at_work, ears)
+            acknowledge()
+        await sleep_forever()
+
+
+async def _recover(settings: Settings, maybe: Act | None, acknowledge: Callable[[], None]) -> None:
+    """Do what was not acknowledged again, as Discord's history would have it, and catch up with everything."""
+    ears = _Ears()
+    async with learners(settings, fast(), settled=ears.settled, witness=ears) as at_work:
+        if maybe is not None:
+            await _done(maybe, at_work, ears)
+    # What was in work at three deaths was given up, and what waits for the team is approved: somebody sees to it.
+    async with learners(settings, fast()) as at_work:
+        workshop = at_work.workshop
+        if settings.paths.topics.with_name("topics.next").exists():
+            await _ask("regenerate", workshop)
+        if await run_sync(_undecided, workshop.archive, workshop.decisions, AwaitingReview):
+            await _ask("review", workshop)
+        if await run_sync(_undecided, workshop.archive, workshop.decisions, Parked):
+            await _ask("retry", workshop)
+    acknowledge()
+
+
+async def _done(act: Act, at_work: Learners, ears: _Ears) -> None:
+    match act:
+        case Taught():
+            await at_work.captures.send(act.request())
+            await ears.wait()
+        case Deleted(message_ids=ids):
+            if not all(map(at_work.workshop.decisions.is_withdrawn, ids)):
+                await at_work.withdrawals.send(Withdrawal(message_ids=ids))
+                await ears.wait()
+        case Forgotten(message_ids=ids):
+            await at_work.workshop.forget(Forget(message_ids=ids))
+        case Asked(kind=kind):
+            await _ask(kind, at_work.workshop)
+
+
+async def _ask(kind: str, workshop: Workshop) -> None:
+    payload = b""
+    if kind == "review":
+        waiting = await run_sync(_undecided, workshop.archive, workshop.decisions, AwaitingReview)
+        payload = msgspec.json.encode(Review(action="approve", qa_ids=tuple(waiting)))
+    await workshop.jobs.submit(kind, payload, key=sha256(payload).hexdigest())
+
+
+def _undecided(archive: Archive, decisions: DecisionLog, end: type[Decision]) -> list[QAId]:
+    """The pairs of which that was decided last."""
+    return [pair.qa_id for pair in archive.after(None) if isinstance(decisions.of(pair.qa_id), end)]
+
+
+# In the process that kills.
+
+
+class _Child(NamedTuple):
+    pid: int
+    acknowledged: int
+    """The end of a pipe to read from."""
+
+
+Acknowledge = Callable[[], None]
+
+
+def _forked(work: Callable[[Acknowledge], object]) -> _Child:
+    to_read, to_write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(to_write)
+        return _Child(pid, to_read)
+    code = 70
+    try:
+        os.close(to_read)
+
+        def acknowledge() -> None:
+            os.write(to_write, ACKNOWLEDGED)
+
+        work(acknowledge)
+        code = 0
+    except BaseException:  # noqa: BLE001 a fork must never go on where its parent does
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _watched(child: _Child, seconds: float) -> tuple[int, int]:
+    """Kill the child after some seconds, and say how much it acknowledged and how it ended."""
+    deadline, told = monotonic() + seconds, 0
+    while (left := deadline - monotonic()) > 0 and select.select([child.acknowledged], [], [], left)[0]:
+        said = os.read(child.acknowledged, 4096)
+        told += len(said)
+        if not said:
+            break
+    with suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGKILL)
+    _, status = os.waitpid(child.pid, 0)
+    while said := os.read(child.acknowledged, 4096):
+        told += len(said)  # written before it died
+    os.close(child.acknowledged)
+    return told, os.waitstatus_to_exitcode(status)
+
+
+def _settings_in(folder: Path, *, review: bool) -> Settings:
+    (folder / "knowledge-base" / "sources").mkdir(parents=True, exist_ok=True)
+    return load_settings(
+        environ={},
+        overrides={
+            "data": {"dir": str(folder)},
+            "llm": {"provider": "offline"},
+            "kb": {"settle_seconds": 0.01, "review": review},
+        },
+    )
+
+
+def _story(random: Random, folder: Path, deaths: int) -> tuple[list[str], Tally]:
+    """Lives and deaths in one folder, until something is amiss or the deaths are over."""
+    settings = _settings_in(folder / "data", review=random.random() < 0.25)
+    told, tally = Told(), Tally()
+    maybe: Act | None = None
+    community = Community(random, JOBS)
+    for _ in range(deaths):
+        stalled = random.random() < 0.4
+        acts = [*([maybe] if maybe else []), *community.acts_after(told.also(maybe), ACTS)]
+        model: Model = Stalled() if stalled else fast()
+        child = _forked(partial(_run_life, settings, model, acts))
+        count, code = _watched(child, random.expovariate(1 / 0.12))
+        for act in acts[:count]:
+            told.hear(act)
+        maybe = acts[count] if count < len(acts) else None
+        tally = Tally(
+            tally.moments + 1, tally.acknowledged + count, max(tally.most_under_stalled, count if stalled else 0)
+        )
+        found = faults(settings.paths, told, maybe) if code == -signal.SIGKILL else [f"it ended by itself, with {code}"]
+        found = found or _faults_after_recovery(settings, told, maybe)
+        if found:
+            return [f"after life {tally.moments}, {'stalled' if stalled else 'fast'}: {each}" for each in found], tally
+    return [], tally
+
+
+def _run_life(settings: Settings, model: Model, acts: Sequence[Act], acknowledge: Acknowledge) -> None:
+    anyio.run(_live, settings, model, acts, acknowledge)
+
+
+def _faults_after_recovery(left: Settings, told: Told, maybe: Act | None) -> list[str]:
+    """What is amiss once a further life caught up; in a copy, so that the next one finds what the dead one left."""
+    copy = left.paths.data.with_name("recovered")
+    shutil.copytree(left.paths.data, copy)
+    try:
+        settings = _settings_in(copy, review=left.kb.review)
+        count, code = _watched(_forked(lambda said: anyio.run(_recover, settings, maybe, said)), PATIENCE)
+        if (count, code) != (1, 0):
+            return [f"the life that should catch up ended with {code}"]
+        return faults_in_the_end(settings.paths, told.also(maybe))
+    finally:
+        shutil.rmtree(copy)
+
+
+def main(moments: int, seed: str) -> int:
+    """Kill that often; return 1 where a promise was broken."""
+    logging.disable()  # what is amiss lies on disk
+    gc.collect()
+    gc.freeze()  # or each child would copy all pages as soon as it collects
+    total, began, story = Tally(), monotonic(), 0
+    while total.moments < moments:
+        story += 1
+        with tempfile.TemporaryDirectory(prefix="intern-dying-") as folder:
+            found, tally = _story(Random(f"{seed}/{story}"), Path(folder), min(DEATHS, moments - total.moments))
+        total = Tally(
+            total.moments + tally.moments,
+            total.acknowledged + tally.acknowledged,
+            max(total.most_under_stalled, tally.most_under_stalled),
+        )
+        if found:
+            print(f"seed {seed}, story {story}:", *found, sep="\n")
+            return 1
+    print(*total, f"{monotonic() - began:.1f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,79 @@
+"""Whatever people type is words to the engine, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from intern.search.query import ENOUGH_DOCUMENTS, MOST_TERMS, any_of, quoted, telling, terms_of
+from intern.search.ranking import fused
+
+
+def engine() -> Any:
+    db: Any = apsw.Connection(":memory:")
+    db.execute("create virtual table words using fts5 (summary, text, tokenize = 'porter unicode61')")
+    db.execute("create virtual table grams using fts5 (text, tokenize = 'trigram')")
+    db.execute("insert into words values ('all about ports', 'NEAR the port: a-b ^c'), ('', 'nothing')")
+    return db
+
+
+def test_stop_words_go_unless_nothing_else_is_left() -> None:
+    assert terms_of("How do I rotate the signing key? The key!").words == ("rotate", "signing", "key")
+    assert terms_of("what is this").words == ("what", "is", "this")
+    assert not terms_of(' ?! "* ')
+
+
+def test_what_means_something_to_the_engine_is_a_word_here() -> None:
+    assert any_of(terms_of('summary:s NEAR(a b, 2) "x" y* -z ^q AND').words) == (
+        '"summary" OR "near" OR "b" OR "2" OR "x" OR "y" OR "z" OR "q"'
+    )
+    assert quoted('a"b\0c') == '"a""b c"'
+    assert any_of(()) is None
+
+
+def test_a_paste_is_cut_to_its_first_terms() -> None:
+    assert len(terms_of(" ".join(f"word{n}" for n in range(500))).words) == MOST_TERMS
+
+
+def test_scripts_without_spaces_are_taken_in_pieces() -> None:
+    terms = terms_of("GPU 如何安装 驱动")
+    assert terms.words == ("gpu",)
+    assert terms.grams == ("gpu", "如何安", "何安装")
+    assert terms.short == ("驱动",)
+
+
+def test_common_terms_go_only_where_there_are_many_documents_and_others_left() -> None:
+    many = ENOUGH_DOCUMENTS
+    assert telling(["a", "b"], [many // 10, 3], many) == ("b",)
+    assert telling(["a", "b"], [many // 10, 3], many - 1) == ("a", "b")
+    assert telling(["a", "b"], [many // 10, many // 5], many) == ("a", "b")
+    # A word that nobody ever wrote is no reason to leave out the others.
+    assert telling(["a", "typo"], [many // 10, 0], many) == ("a", "typo")
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=60) | st.text(st.sampled_from('"*:-^()+ NEARORANDab{}\0\u0e01\u4e00'), max_size=40))
+def test_no_text_is_an_error_to_the_engine(text: str) -> None:
+    terms = terms_of(text)
+    db = engine()
+    for table, match in (("words", any_of(terms.words)), ("grams", any_of(terms.grams))):
+        if match is not None:
+            db.execute(f"select * from {table} where {table} match ?", (match.encode("utf-8", "replace").decode(),))
+    db.close()
+
+
+def test_orders_are_joined_by_their_places() -> None:
+    assert fused(["a", "b", "c"], ["b", "d"]) == ["b", "a", "d", "c"]
+    assert fused(["a", "b"]) == ["a", "b"]
+    assert fused() == []
+
+
+@pytest.mark.parametrize("text", ["summary:ports", "ports -nothing", '"ports', "port*", "NEAR(ports nothing, 0)"])
+def test_an_operator_finds_what_its_words_find(text: str) -> None:
+    db = engine()
+    match = any_of(terms_of(text).words)
+    assert db.execute("select rowid from words where words match ? order by rowid", (match,)).fetchall()[0] == (1,)
+    db.close()

@@ -1,0 +1,25 @@
+"""Which seeds are played: the chosen ones, the usual ones, or more and more of them for as long as a soak lasts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from time import monotonic, time
+
+
+def chosen(variable: str, usual: int) -> list[int]:
+    """Those that the environment names, else the first `usual` ones."""
+    named = os.environ.get(variable)
+    return [int(seed) for seed in named.split(",")] if named else list(range(usual))
+
+
+def further(after: int, variable: str, count: int) -> Iterator[int]:
+    """As many beyond `after` as the environment says, or `count`; with SOAK_MINUTES, new ones for half of that time."""
+    minutes = os.environ.get("SOAK_MINUTES")
+    if not minutes:
+        yield from range(after, after + int(os.environ.get(variable, str(count))))
+        return
+    end, seed = monotonic() + float(minutes) * 30, int(time()) * 1000
+    while monotonic() < end:
+        yield seed
+        seed += 1

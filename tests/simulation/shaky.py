@@ -1,0 +1,97 @@
+"""What the bot works with in the simulation: a model and an interactions edge that take their time, and fail."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+from anyio import sleep
+
+from intern.app.models import Models, offline_rules
+from intern.discord.sandbox_commands import SandboxCommands
+from intern.domain import Button, Image, InteractionTicket, snowflake_time
+from intern.errors import (
+    DiscordRefusedError,
+    DiscordUnavailableError,
+    DiscordUnknownOutcomeError,
+    ModelError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelUnavailableError,
+)
+from intern.knowledge.usage import UsageLog
+from intern.llm.offline import OfflineModel
+from intern.llm.prompt import InT, OutT, Prompt
+from intern.observe.clock import Clock
+from intern.settings import Settings
+
+LATENCY = 0.4  # seconds, at most, on each way of a call
+_FIRST_ANSWER = 3.0  # seconds that Discord waits for the first sign
+_PACE = (0.0, 0.1, 0.4, 1.5, 5.0)  # seconds that a reply takes
+
+
+class ShakyModel:
+    """Rules that are slow, and that fail once in a while in one of these ways."""
+
+    def __init__(self, rng: Random, failures: Sequence[type[ModelError]]) -> None:
+        self._rng = rng
+        self._failures = failures
+        self._rules = OfflineModel(offline_rules())
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        await sleep(self._rng.choice(_PACE))
+        if self._rng.random() < 0.05:
+            raise self._rng.choice(self._failures)("as the dice say")
+        return await self._rules.ask(prompt, given, images=images)
+
+
+class ShakyModels:
+    """Opens them for one life of the bot after the other."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    @asynccontextmanager
+    async def __call__(self, settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
+        del settings, log, clock
+        yield Models(
+            answering=ShakyModel(self._rng, (ModelUnavailableError, ModelReplyError, ModelRefusedError)),
+            # A reply that makes no sense parks its pair for ten minutes; that is tested elsewhere.
+            learning=ShakyModel(self._rng, (ModelUnavailableError,)),
+        )
+
+
+class ShakyResponses(SandboxCommands):
+    """Discord's side of interactions, at a distance; it forgets those that get no sign in time."""
+
+    def __init__(self, clock: Clock, rng: Random) -> None:
+        super().__init__()
+        self._clock = clock
+        self._rng = rng
+
+    async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
+        await sleep(self._rng.uniform(0, LATENCY))
+        age = (self._clock.now() - snowflake_time(ticket.id)).total_seconds()
+        if ticket.id not in self.told and age > _FIRST_ANSWER:
+            raise DiscordRefusedError("Discord refused: unknown interaction")
+        await super().defer(ticket, ephemeral=ephemeral, update=update)
+        if self._rng.random() < 0.05:
+            raise DiscordUnknownOutcomeError("as the dice say")
+
+    async def reply(
+        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
+    ) -> None:
+        await self._travel()
+        await super().reply(ticket, text, ephemeral=ephemeral, buttons=buttons)
+
+    async def follow_up(
+        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
+    ) -> None:
+        await self._travel()
+        await super().follow_up(ticket, text, ephemeral=ephemeral, buttons=buttons)
+
+    async def _travel(self) -> None:
+        await sleep(self._rng.uniform(0, LATENCY))
+        if self._rng.random() < 0.05:
+            raise DiscordUnavailableError("as the dice say")
