@@ -341,8 +341,8 @@ class _Desk:
         return True
 
     async def _decline(self, declined: Declined, meanwhile: Meanwhile) -> None:
-        self._witness.declined(declined)
         await self._refusals.account_for(declined)
+        self._witness.declined(declined)
         question = declined.request
         if self._refusals.send(declined):
             self._asked(question, meanwhile)
