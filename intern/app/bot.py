@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
 
 import anyio
-from anyio import Event, create_task_group, open_signal_receiver
+from anyio import Event, create_task_group, move_on_after, open_signal_receiver, sleep
 from anyio.to_thread import run_sync
 
 from intern.actors import poster, responder
@@ -248,6 +248,9 @@ async def _around(room: _Room) -> Parts:
     )
 
 
+_TOLD_WITHIN = 5.0  # seconds
+
+
 class _Audience:
     """Where we may listen and speak: as everybody may read there, and as the operator wants."""
 
@@ -260,6 +263,9 @@ class _Audience:
 
     async def admits_id(self, channel_id: ChannelId) -> bool:
         channel = await self._discord.history.channel(channel_id)
+        with move_on_after(_TOLD_WITHIN):  # at a start, Discord tells of its servers right after it says hello
+            while not self._discord.audience.knows(channel.guild_id):  # noqa: ASYNC110 happens once, and within a second
+                await sleep(0.1)
         if not self._discord.audience.knows(channel.guild_id):
             raise DiscordUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
         return self.admits(channel)

@@ -73,7 +73,7 @@ def test_files_decisions_and_calls_are_the_same_at_any_concurrency(
 async def _regenerated(team: Team, model: Opinionated, concurrency: int) -> None:
     with fail_after(60):
         result = await again(team, model=model, concurrency=concurrency, options=LearningOptions(max_topic_chars=3000))
-    assert result.topics > 3
+    assert result.topics > 1  # or lanes could not show their order
 
 
 # What the classifier sees.
