@@ -7,10 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation).
 CONSTRAINED := -c constraints.txt
 
-.PHONY: demo test test-long lint types imports unit test-model soak bench eval constraints clean help
+.PHONY: demo test test-long lint types imports unit test-model soak soak-simulation soak-kills bench bench-compare docs screenshots newcomer eval binary test-binary docker constraints clean help
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 demo: .venv/installed ## a simulated community in the terminal: no token, no key, no network
 	@$(BIN)/intern try --play
@@ -38,17 +38,48 @@ test-model: .venv/installed-model ## the model client against a real server; INT
 	$(BIN)/python -m tests.model.weights
 	$(BIN)/pytest -m model tests/model
 
-soak: .venv/installed-dev ## simulated communities for SOAK_MINUTES (10), then ten thousand deaths by SIGKILL (an hour)
+soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_KILLS=0: is memory flat?
+	nice $(BIN)/python -m tests.soak
+
+soak-simulation: .venv/installed-dev ## simulated communities for SOAK_MINUTES (10)
 	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation
+
+soak-kills: .venv/installed-dev ## ten thousand deaths by SIGKILL while it learns (an hour)
 	INTERN_KILL_MOMENTS=10000 $(BIN)/pytest tests/process/test_kill.py
 
-bench: .venv/installed-dev ## what it costs: CPU, memory, characters
+bench: .venv/installed-dev ## what it costs: CPU, memory, characters; kept in benchmarks/results (half an hour)
 	$(BIN)/python -m benchmarks
+
+bench-compare: .venv/installed-dev ## what changed between the last two runs of make bench; OLD=… NEW=…: between these
+	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
+
+docs: .venv/installed-dev ## docs/configuration.md and docs/commands.md, from the settings and the command line
+	$(BIN)/python -m docs.generate
+
+screenshots: .venv/installed-dev ## docs/images, from what the programs really show
+	$(BIN)/python -m docs.screenshots
+
+newcomer: .venv/installed-dev ## all that the README tells people to type, in a clean clone
+	$(BIN)/python -m tests.newcomer
 
 eval: .venv/installed-dev ## how good it is: on real chat, where that is at hand
 	$(BIN)/python -m tests.eval.report
 
-constraints: .venv/installed-dev .venv/installed-model ## pin what is installed now
+# Its cache lies with the build, not in a home directory.
+binary: .venv/installed-binary ## dist/intern, one executable that needs no Python (a minute)
+	PYINSTALLER_CONFIG_DIR=build/pyinstaller $(BIN)/pyinstaller --noconfirm --log-level WARN \
+		--distpath dist --workpath build/binary packaging/intern.spec
+
+test-binary: binary ## the binary does what the wheel does, and keeps its bars for size, start and memory
+	INTERN_BINARY=dist/intern $(BIN)/pytest -rA --show-capture=no tests/packaging tests/process \
+		--ignore tests/process/test_kill.py
+	$(BIN)/python -m benchmarks.binary dist/intern
+
+docker: ## an image from packaging/Dockerfile
+	@docker info >/dev/null 2>&1 || { echo "make docker needs Docker, and its service does not answer" >&2; exit 1; }
+	docker build -f packaging/Dockerfile -t intern .
+
+constraints: .venv/installed-dev .venv/installed-model .venv/installed-binary ## pin what is installed now
 	$(PIP) freeze --all --exclude-editable | grep -v '^intern' > constraints.txt
 
 clean: ## forget the virtual environment and caches
@@ -60,11 +91,15 @@ clean: ## forget the virtual environment and caches
 	$(PIP) install $(CONSTRAINED) pip hatchling editables
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) install $(CONSTRAINED) --no-build-isolation -e .
+	$(PIP) install $(CONSTRAINED) --no-build-isolation -e .[embeddings]
 	@touch $@
 
 .venv/installed-dev: .venv/installed
 	$(PIP) install $(CONSTRAINED) --group dev
+	@touch $@
+
+.venv/installed-binary: .venv/installed-dev
+	$(PIP) install $(CONSTRAINED) --group binary
 	@touch $@
 
 .venv/installed-model: .venv/installed-dev

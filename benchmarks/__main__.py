@@ -1,35 +1,101 @@
-"""`python -m benchmarks`: what intern costs, one line a figure, each beside its bar."""
+"""`python -m benchmarks [NAME…]`: what intern costs, one line a figure, each beside its bar.
+
+Each benchmark runs in a process of its own, under a time limit: one that breaks costs its own figures and no
+others, and no memory is counted twice. All of them together are kept in `benchmarks/results`, unless
+`--no-save` is given.
+"""
 
 from __future__ import annotations
 
-import platform
+import argparse
+import os
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from math import isfinite
+from importlib import import_module
+from pathlib import Path
 
-from benchmarks import answering, archive, capturing, help_cpu, idle_memory, indexing, regenerating, socket_to_batch
+import msgspec
 
-BENCHMARKS = (
-    help_cpu.measure,
-    idle_memory.measure,
-    socket_to_batch.measure,
-    capturing.measure,
-    regenerating.measure,
-    answering.measure,
-    archive.measure,
-    indexing.measure,
-)
+from benchmarks.figures import Figure, Measured, Run, save, table
+from benchmarks.machine import commit, machine, versions
+from intern.observe.log import configure
+
+RESULTS = Path(__file__).parent / "results"
+
+# Seconds, some four times what each takes on two quiet cores.
+BENCHMARKS = {
+    "help_cpu": 120,
+    "binary": 180,
+    "idle_memory": 120,
+    "socket_to_batch": 900,
+    "capturing": 600,
+    "regenerating": 600,
+    "answering": 900,
+    "archive": 600,
+    "indexing": 900,
+    "searching": 1800,
+    "embedding": 600,
+}
 
 
-def main() -> int:
-    print(f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {platform.machine()}")
-    figures = [figure for measure in BENCHMARKS for figure in measure()]
-    width = max(len(figure.name) for figure in figures)
-    for figure in figures:
-        verdict = "" if figure.holds else "   OVER"
-        bar = f" bar {figure.bar:g}{verdict}" if isfinite(figure.bar) else ""
-        print(f"{figure.name:<{width}}  {figure.value:>8.2f} {figure.unit:<4}{bar}")
-    return 0 if all(figure.holds for figure in figures) else 1
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 where all figures were measured and hold."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; none: all, kept")
+    parser.add_argument("--no-save", action="store_true", help="keep nothing")
+    parser.add_argument("--bare", action="store_true", help="one benchmark in this very process, as JSON lines")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.names) - BENCHMARKS.keys():
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
+    if given.bare:
+        return _bare(given.names)
+    return _all(given.names or list(BENCHMARKS), keep=not given.names and not given.no_save)
+
+
+def _all(names: Sequence[str], *, keep: bool) -> int:
+    at, before = f"{datetime.now(UTC):%Y-%m-%dT%H:%M}", os.getloadavg()[0]
+    figures, missing = list[Figure](), dict[str, str]()
+    for name in names:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        try:
+            figures += measured(name, BENCHMARKS[name])
+        except (subprocess.SubprocessError, msgspec.MsgspecError) as error:
+            missing[name] = reason(error)
+    run = Run.of(figures, at=at, machine=machine(), versions=versions(), load=before, commit=commit(), missing=missing)
+    print("\n".join(table(run)))
+    if keep:
+        print(f"\nkept in {save(run, RESULTS).relative_to(RESULTS.parent.parent)}")
+    return 0 if not missing and all(figure.holds for figure in run.all) else 1
+
+
+def measured(name: str, seconds: float) -> list[Figure]:
+    """The figures of one benchmark. Raises the SubprocessError family where it fails or takes longer."""
+    command = [sys.executable, "-m", "benchmarks", name, "--bare"]
+    ended = subprocess.run(command, check=True, timeout=seconds, stdout=subprocess.PIPE)
+    said = [msgspec.json.decode(line, type=tuple[str, Measured]) for line in ended.stdout.splitlines()]
+    return [each.figure(title) for title, each in said]
+
+
+def reason(error: Exception) -> str:
+    """Why a benchmark gave no figures, in a line."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"it took longer than {error.timeout:g} s"
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"it ended with exit code {error.returncode}; `python -m benchmarks {error.cmd[-2]}` shows the error"
+    return str(error)
+
+
+def _bare(names: Sequence[str]) -> int:
+    # What is logged would cost time, and stand among the figures.
+    configure(log_format="json", level="error")
+    for name in names:
+        figures: Iterator[Figure] = import_module(f"benchmarks.{name}").measure()
+        for figure in figures:
+            sys.stdout.buffer.write(msgspec.json.encode((figure.name, figure.kept)) + b"\n")
+            sys.stdout.flush()
+    return 0
 
 
 if __name__ == "__main__":

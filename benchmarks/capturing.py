@@ -25,7 +25,7 @@ from intern.domain import ConversationId, MessageId, Turn, snowflake_at
 from intern.indexing.prompts import SUMMARIZE_TOPIC, SummarizeIn
 from intern.knowledge.archive import Archive
 from intern.knowledge.topics import TopicLibrary
-from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn
+from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE, ClassifyOut, IntegrateIn
 from intern.observe.clock import SystemClock
 from intern.settings import Settings, load_settings
 from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
@@ -116,6 +116,7 @@ def measure() -> Iterator[Figure]:
         for pairs in (50, 200):
             yield from _burst(endpoint, pairs)
         yield from _thread(endpoint)
+        yield from _extracted(endpoint, 50)
 
 
 def _burst(endpoint: EndpointDouble, pairs: int) -> Iterator[Figure]:
@@ -159,6 +160,16 @@ def _thread(endpoint: EndpointDouble) -> Iterator[Figure]:
     yield Figure(f"{name}, characters a reply", cost.characters_a_pair(1, REPLIES), "", math.inf)
 
 
+def _extracted(endpoint: EndpointDouble, pairs: int) -> Iterator[Figure]:
+    """What is distilled from filed pairs comes on top of what they cost."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = _settings(Path(folder), endpoint, extract=True)
+        cost = asyncio.run(_cost(endpoint, settings, _invented(pairs)))
+    calls = [each for each in cost.requests if each.prompt == EXTRACT.name]
+    yield Figure(f"{pairs} pairs distilled, calls a pair", len(calls) / pairs, "", 1)
+    yield Figure(f"{pairs} pairs distilled, characters a pair", sum(map(_size, calls)) / pairs, "", math.inf)
+
+
 async def _cost(endpoint: EndpointDouble, settings: Settings, told: Sequence[Taught]) -> Cost:
     endpoint.requests.clear()
     known = len(Archive(settings.paths.raw))
@@ -175,10 +186,12 @@ async def _cost(endpoint: EndpointDouble, settings: Settings, told: Sequence[Tau
     return Cost(len(told), tuple(endpoint.requests), {qa_id: n for n, qa_id in enumerate(pairs, 1)}, seconds)
 
 
-def _settings(folder: Path, endpoint: EndpointDouble) -> Settings:
+def _settings(folder: Path, endpoint: EndpointDouble, *, extract: bool = False) -> Settings:
     (folder / "knowledge-base" / "sources").mkdir(parents=True)
     llm = {"base_url": endpoint.base_url, "model": "rules"}
-    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "llm": llm})
+    extraction = {"auto": extract, "max_per_minute": 10_000}
+    overrides = {"data": {"dir": str(folder)}, "llm": llm, "extraction": extraction, "embeddings": {"provider": "none"}}
+    return load_settings(environ={}, overrides=overrides)
 
 
 def _invented(count: int) -> list[Taught]:
@@ -210,6 +223,8 @@ def _text(random: Random, subject: Sequence[str], sentences: Sequence[str], leng
 def _by_rules(body: dict[str, Any]) -> Reply:
     """The subject is the topic, as a model would see it; all else is what the offline rule of the prompt says."""
     prompt, fences = prompt_of(body), _fences(text_of(body, "user"))
+    if prompt == EXTRACT.name:
+        return Reply(content={"nuggets": [], "facts": []}, delay=LATENCY)
     said = _subject_of(fences["pair"]) if prompt == CLASSIFY.name else offline_rules()[prompt](_given(prompt, fences))
     return Reply(content=msgspec.to_builtins(said), delay=LATENCY)
 

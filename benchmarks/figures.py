@@ -1,12 +1,18 @@
-"""A measured figure and the bar it is held to."""
+"""A measured figure and the bar it is held to; a run of them, as it is kept; and the tables that people read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf, isfinite
+from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
 
 
 class Figure(NamedTuple):
-    """`value` should be at most `bar`."""
+    """`value` should be at most `bar`; without one, it is only told."""
 
     name: str
     value: float
@@ -17,3 +23,114 @@ class Figure(NamedTuple):
     def holds(self) -> bool:
         """Whether the bar is kept."""
         return self.value <= self.bar
+
+    @property
+    def kept(self) -> Measured:
+        """As it is kept, without its name."""
+        return Measured(value=self.value, unit=self.unit, bar=self.bar if isfinite(self.bar) else None)
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """A figure as it is kept."""
+
+    value: float
+    unit: str = ""
+    bar: float | None = None
+
+    def figure(self, name: str) -> Figure:
+        """It, under its name."""
+        return Figure(name, self.value, self.unit, inf if self.bar is None else self.bar)
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """Everything that was measured at one time, and on what."""
+
+    at: str
+    machine: Mapping[str, str]
+    versions: Mapping[str, str]
+    load: float
+    """What waited for a processor before it began; figures of a busy machine say little."""
+    commit: str
+    figures: Mapping[str, Measured]
+    missing: Mapping[str, str] = {}
+    """Benchmarks that gave no figures, each with the reason."""
+
+    @classmethod
+    def of(
+        cls,
+        figures: Sequence[Figure],
+        *,
+        at: str,
+        machine: Mapping[str, str],
+        versions: Mapping[str, str],
+        load: float,
+        commit: str,
+        missing: Mapping[str, str],
+    ) -> Run:
+        """What was measured, ready to be kept. Raises ValueError for two figures of one name."""
+        kept = {figure.name: figure.kept for figure in figures}
+        if len(kept) < len(figures):
+            raise ValueError("two figures have the same name")
+        return cls(at=at, machine=machine, versions=versions, load=load, commit=commit, figures=kept, missing=missing)
+
+    @property
+    def all(self) -> list[Figure]:
+        """The figures, in the order in which they were measured."""
+        return [measured.figure(name) for name, measured in self.figures.items()]
+
+
+def save(run: Run, folder: Path) -> Path:
+    """Keep a run; where it lies now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{run.at.replace(':', '')}.json"
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
+    return path
+
+
+def load(path: Path) -> Run:
+    """A run that was kept. Raises msgspec.ValidationError where it is none."""
+    return msgspec.json.decode(path.read_bytes(), type=Run)
+
+
+def table(run: Run) -> Iterator[str]:
+    """All of it, a line a figure."""
+    yield ", ".join([run.at, *run.machine.values()])
+    yield ", ".join([*(f"{name} {version}" for name, version in run.versions.items()), f"commit {run.commit}"])
+    yield f"load before it began: {run.load:.1f}"
+    yield ""
+    width = max(map(len, run.figures), default=0)
+    for name, value, unit, bar in run.all:
+        verdict = f"  bar {_number(bar)}{'' if value <= bar else '   OVER'}" if isfinite(bar) else ""
+        yield f"{name:<{width}}  {_number(value):>10} {unit:<4}{verdict}".rstrip()
+    for name, reason in run.missing.items():
+        yield f"{name}: not measured: {reason}"
+
+
+def change(old: Run, new: Run) -> Iterator[str]:
+    """What became of each figure from one run to the other."""
+    yield f"{old.at} ({old.commit}, load {old.load:.1f}) to {new.at} ({new.commit}, load {new.load:.1f})"
+    if old.machine != new.machine:
+        yield "They ran on different machines: times say nothing."
+    moved = [name for name in new.versions if old.versions.get(name) != new.versions[name]]
+    for name in moved:
+        yield f"{name}: {old.versions.get(name, 'none')} to {new.versions[name]}"
+    yield ""
+    width = max(map(len, [*old.figures, *new.figures]), default=0)
+    for name, value, unit, bar in new.all:
+        before = old.figures.get(name)
+        told = f"{'' if before is None else _number(before.value):>10} {_number(value):>10} {unit:<4}"
+        yield f"{name:<{width}}  {told} {_share(before, value):>8}{'' if value <= bar else '   OVER'}".rstrip()
+    for name in old.figures.keys() - new.figures.keys():
+        yield f"{name:<{width}}  {_number(old.figures[name].value):>10}       gone"
+
+
+def _share(before: Measured | None, value: float) -> str:
+    if before is None:
+        return "new"
+    if before.value == value:
+        return "="
+    return f"{(value / before.value - 1) * 100:+.0f}%" if before.value else "from 0"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.2f}"

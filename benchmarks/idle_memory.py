@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import tempfile
+from asyncio.subprocess import DEVNULL
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,7 @@ async def _resident_megabytes() -> float:
                 "INTERN__LLM__BASE_URL": "http://127.0.0.1:9",
                 "INTERN__LLM__MODEL": "none",
             }
-            process = await asyncio.create_subprocess_exec(INTERN, "run", cwd=folder, env=environment)
+            process = await asyncio.create_subprocess_exec(INTERN, "run", cwd=folder, env=environment, stderr=DEVNULL)
             try:
                 await discord.wait_ready()
                 await discord.until(lambda: discord.gateway.heartbeats)

@@ -9,11 +9,8 @@ import asyncio
 import json
 import math
 import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -21,7 +18,8 @@ from typing import NamedTuple
 import anyio
 import anyio.to_thread
 
-from benchmarks.answering import LATENCY, _document, _subject
+from benchmarks.documents import document, subject
+from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
 from intern.app.models import open_models
 from intern.domain import Image
@@ -32,7 +30,6 @@ from intern.knowledge.files import FileLayer
 from intern.knowledge.sources import SourceFolder
 from intern.llm.prompt import InT, Model, OutT, Prompt
 from intern.observe.clock import SystemClock
-from intern.settings import Settings, load_settings
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double
 
 FILES = 200
@@ -106,9 +103,9 @@ class _AtOnce:
 def measure() -> Iterator[Figure]:
     """The loop first, then the calls."""
     yield from asyncio.run(_stalls())
-    with _endpoint() as endpoint:
+    with endpoint_double(reply) as endpoint:
         yield from asyncio.run(_costs(endpoint))
-    with _endpoint_elsewhere() as base_url:
+    with endpoint_elsewhere("benchmarks.indexing") as base_url:
         yield asyncio.run(_wall_time(base_url))
 
 
@@ -162,11 +159,11 @@ async def _longest_stall(work: Callable[[], Awaitable[object]]) -> float:
 async def _costs(endpoint: EndpointDouble) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         shelf = _shelf(Path(folder), FILES)
-        async with open_models(_settings(folder, endpoint.base_url), None, SystemClock()) as models:
+        async with open_models(settings_for(Path(folder), endpoint.base_url), None, SystemClock()) as models:
             first = await _run(shelf, models.learning, endpoint)
             size = shelf.indexed
             again = await _run(shelf, models.learning, endpoint)
-            (shelf.sources / f"{_subject(0)}-0.md").write_text("# Another\n\nText.\n", encoding="utf-8")
+            (shelf.sources / f"{subject(0)}-0.md").write_text("# Another\n\nText.\n", encoding="utf-8")
             one = await _run(shelf, models.learning, endpoint)
     name = f"{FILES} files indexed"
     return [
@@ -182,7 +179,7 @@ async def _wall_time(base_url: str) -> Figure:
     """The endpoint is a process of its own, so that its work is not counted."""
     with tempfile.TemporaryDirectory() as folder:
         shelf = _shelf(Path(folder), FILES)
-        settings = _settings(folder, base_url)
+        settings = settings_for(Path(folder), base_url)
         at_a_time = settings.indexing.concurrency
         ideal = -(-FILES // at_a_time) * LATENCY
         seconds = math.inf
@@ -209,35 +206,9 @@ async def _run(shelf: _Shelf, model: Model, endpoint: EndpointDouble) -> _Cost:
     return _Cost(len(endpoint.requests) - calls, shelf.disk.written - written)
 
 
-def _settings(folder: str, base_url: str) -> Settings:
-    llm = {"base_url": base_url, "model": "mock"}
-    return load_settings(environ={}, overrides={"data": {"dir": folder}, "llm": llm, "log": {"level": "error"}})
-
-
-def _endpoint() -> AbstractContextManager[EndpointDouble]:
-    return endpoint_double(lambda _: Reply(content={"description": _DESCRIPTION}, delay=LATENCY))
-
-
-@contextmanager
-def _endpoint_elsewhere() -> Generator[str]:
-    """The address of the endpoint in a process of its own."""
-    code = "from benchmarks.indexing import serve; serve()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        try:
-            yield other.stdout.readline().strip()
-        finally:
-            other.stdin.close()
-
-
-def serve() -> None:
-    """Be that process, until the standard input ends."""
-    with _endpoint() as endpoint:
-        print(endpoint.base_url, flush=True)
-        sys.stdin.read()
+def reply(_: object) -> Reply:
+    """What the endpoint says to each call."""
+    return Reply(content={"description": _DESCRIPTION}, delay=LATENCY)
 
 
 def _shelf(folder: Path, size: int) -> _Shelf:
@@ -246,16 +217,16 @@ def _shelf(folder: Path, size: int) -> _Shelf:
     shelf.sources.mkdir()
     for n in range(size):
         ending, text = _as_file(n)
-        (shelf.sources / f"{_subject(n)}-{n}.{ending}").write_text(text, encoding="utf-8")
+        (shelf.sources / f"{subject(n)}-{n}.{ending}").write_text(text, encoding="utf-8")
     return shelf
 
 
 def _as_file(n: int) -> tuple[str, str]:
-    text = _document(n)
+    text = document(n)
     match n % 10:
         case 3:
             paragraphs = "".join(f"<p>{each}</p>\n" for each in text.split("\n\n"))
-            return "html", f"<!doctype html><title>{_subject(n)}</title><body>{paragraphs}</body>"
+            return "html", f"<!doctype html><title>{subject(n)}</title><body>{paragraphs}</body>"
         case 7:
             return "ipynb", json.dumps({"cells": [{"cell_type": "markdown", "source": text}], "nbformat": 4})
         case _:

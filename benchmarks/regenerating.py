@@ -91,6 +91,8 @@ def _settings(folder: Path, endpoint: EndpointDouble, concurrency: int, in_fligh
             "data": {"dir": str(folder)},
             "llm": {"base_url": endpoint.base_url, "model": "rules", "max_in_flight": in_flight},
             "kb": {"regenerate_concurrency": concurrency},
+            "extraction": {"auto": False},
+            "embeddings": {"provider": "none"},
         },
     )
 

@@ -28,9 +28,10 @@ from intern.domain import QAId, Secret
 from intern.errors import ConfigError
 from intern.indexing.options import IndexingOptions
 from intern.knowledge.blocks import time_of
-from intern.learning.options import LearningOptions
-from intern.llm.options import LlmOptions
+from intern.learning.options import ExtractionOptions, FactOptions, LearningOptions
+from intern.llm.options import EmbeddingOptions, LlmOptions
 from intern.observe.log import LogFormat, LogLevel
+from intern.page.options import PageOptions
 from intern.web.options import WebOptions
 
 CONFIG_FILE = "intern.toml"
@@ -104,8 +105,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ai: AnsweringOptions = AnsweringOptions()
     kb: KbSection = KbSection()
     discovery: DiscoveryOptions = DiscoveryOptions()
+    extraction: ExtractionOptions = ExtractionOptions()
+    facts: FactOptions = FactOptions()
+    embeddings: EmbeddingOptions = EmbeddingOptions()
     prompts: PromptsSection = PromptsSection()
     log: LogSection = LogSection()
+    page: PageOptions = PageOptions()
 
     @property
     def paths(self) -> Paths:
@@ -153,8 +158,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Whatever no log may show: tokens and keys, and what stands behind the `?` of an endpoint's address."""
-        known = [self.discord.token, self.llm.api_key, self.kb_model.api_key]
-        known += [Secret(options.base_url.partition("?")[2]) for options in (self.llm, self.kb_model)]
+        known = [self.discord.token, self.llm.api_key, self.kb_model.api_key, self.page.token, self.embeddings.api_key]
+        known += [Secret(options.base_url.partition("?")[2]) for options in (self.llm, self.kb_model, self.embeddings)]
         return tuple(dict.fromkeys(secret.reveal() for secret in known if secret))
 
     def require_for_run(self) -> None:
@@ -325,6 +330,8 @@ def _unknown(key: str) -> str:
     names = list(_names(_known()))
     # The right word in the wrong table is the likeliest mistake.
     elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    if "." not in key:
+        del elsewhere[1:]  # of several tables the first: the further down, the rarer
     near = difflib.get_close_matches(key, elsewhere, n=1, cutoff=0) or difflib.get_close_matches(
         key, names, n=1, cutoff=0.7
     )
@@ -424,15 +431,31 @@ def _decode(raw: dict[str, Any], origin: Mapping[str, str], place: str) -> Setti
     except msgspec.ValidationError as error:
         # From None, here and elsewhere: a chained error may repeat the value.
         raise wrong(*_explained(error)) from None
-    for key, options in (("llm", settings.llm), ("llm.kb", settings.kb_model)):
+    endpoints = (("llm", settings.llm), ("llm.kb", settings.kb_model), ("embeddings", settings.embeddings))
+    for key, options in endpoints:
         if _USER.search(options.base_url):
             raise wrong(f"{key}.base_url", "must hold no user and no password; a key belongs into api_key")
     if not _is_id(settings.kb.qa_raw_last_processed_id):
         raise wrong(
             "kb.qa_raw_last_processed_id", "is no id of the archive; expected one like qa_20260201_031056.228000"
         )
+    for key, problem in _problems(settings):
+        raise wrong(key, problem)
     # An [llm.kb] that changes nothing is the same model, and shares its limits.
     return msgspec.structs.replace(settings, llm_kb=None) if settings.llm_kb == settings.llm else settings
+
+
+def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What does not go together, by its key."""
+    if problem := settings.page.problem:
+        yield "page.token", problem
+    models = {"llm": settings.llm, "llm.kb": settings.kb_model}
+    if settings.embeddings.provider == "endpoint":
+        models["embeddings"] = settings.embeddings.over(settings.llm)
+    for key, options in models.items():
+        if options.unpriced:
+            what = f"counts only what has a price: set [[llm.prices]] for the model of [{key}], with input and output"
+            yield f"{key}.daily_cost_budget", what
 
 
 def _values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from anyio import Event, fail_after
 from intern.actors.witness import Witness
 from intern.app.bot import open_sandbox
 from intern.discord.sandbox import Sandbox
-from intern.domain import AIResult, AnswerRequest, Batch, CapturedPair, Decision, Filing
+from intern.domain import AIResult, AnswerRequest, Batch, CapturedPair, Decision, Filing, Reply
 from intern.indexing.refresh import Refreshed
 from intern.settings import Settings, load_settings
 from tests.fakes import HandClock
@@ -49,6 +49,10 @@ class Watching(Witness):
     def answered(self, request: AnswerRequest, result: AIResult) -> None:
         super().answered(request, result)
         self._tell(result)
+
+    def posted(self, reply: Reply, outcome: str) -> None:
+        super().posted(reply, outcome)
+        self._tell(reply)
 
     def captured(self, pair: CapturedPair) -> None:
         super().captured(pair)

@@ -13,6 +13,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def words_alone() -> Generator[None]:
+    """Nobody loads the embedding model by the way: where no setting names one, it counts as not installed."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("intern.app.models.installed", lambda: False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Generator[None]:
     """What a command sets for its process must not outlive its test."""

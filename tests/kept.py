@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 
 from intern.domain import (
     Author,
+    Capture,
     CapturedPair,
     CaptureRequest,
     ChannelId,
@@ -58,6 +59,20 @@ class Taught(NamedTuple):
 
     conversation: ConversationId
     messages: tuple[tuple[MessageId, Turn], ...]
+    imported: bool = False
+    """Not told live: a command brings it, in a job."""
+
+    def capture(self) -> Capture:
+        """As a command brings it."""
+        return Capture(
+            conversation_id=self.conversation,
+            turns=tuple(turn for _, turn in self.messages),
+            message_ids=tuple(message_id for message_id, _ in self.messages),
+            author_ids=tuple(_AUTHORS[turn.speaker].id for _, turn in self.messages),
+            answered_at=snowflake_time(self.messages[-1][0]),
+            guild_id=GuildId(GUILD),
+            channel_id=ChannelId(CHANNEL),
+        )
 
     def request(self) -> CaptureRequest:
         """As the router hands it on."""
@@ -179,11 +194,12 @@ class Community:
         standing = [conversation for conversation in told.messages if told.block(conversation)]
         odds = [20, 8, 4, 4, 2, 2 if self._jobs else 0] if standing else [1, 0, 0, 0, 0, 0]
         kind = random.choices(["new", "fuller", "edit", "delete", "forget", "job"], odds)[0]
-        if kind == "job":
-            return Asked(random.choice(self._jobs))
-        if kind == "new":
+        job = random.choice(self._jobs) if kind == "job" else ""
+        if job not in {"", "import"}:
+            return Asked(job)
+        if job or kind == "new":
             question, answer = self._turn("User"), self._turn("Team")
-            return Taught(ConversationId(f"reply_{question[0]}"), (question, answer))
+            return Taught(ConversationId(f"reply_{question[0]}"), (question, answer), imported=bool(job))
         conversation = random.choice(standing)
         left = [(each, turn) for each, turn in told.messages[conversation].items() if each not in told.deleted]
         if kind == "fuller":
@@ -283,7 +299,9 @@ def _brief(turns: Sequence[Turn]) -> str:
 def _in_database(paths: Paths) -> list[str]:
     if not paths.database.exists():
         return []
-    db: Any = apsw.Connection(str(paths.database), flags=apsw.SQLITE_OPEN_READONLY)
+    db: Any = apsw.Connection(
+        str(paths.database), flags=apsw.SQLITE_OPEN_READWRITE
+    )  # to be checked, an index is written to
     try:
         said = str(db.pragma("integrity_check"))
     finally:

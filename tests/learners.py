@@ -17,13 +17,15 @@ from anyio.to_thread import run_sync
 from intern.actors.capturer import capturer
 from intern.actors.classifier import classifier
 from intern.actors.clerk import clerk, do_all
+from intern.actors.extractor import extractor
 from intern.actors.indexer import indexer
 from intern.actors.integrator import integrator
 from intern.actors.nudges import nudge
-from intern.actors.office import ARCHIVED, CAPTURES, CHANGES, FILINGS, PENDING, WITHDRAWALS
+from intern.actors.office import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
 from intern.actors.witness import Witness
+from intern.app.bot import FREE
 from intern.app.workshop import Workshop
-from intern.domain import Archived, CaptureRequest, ChannelId, MessageId, SourceChanged, Withdrawal
+from intern.domain import Archived, CaptureRequest, ChannelId, Decided, MessageId, SourceChanged, Withdrawal
 from intern.knowledge.database import Database
 from intern.knowledge.files import FileLayer
 from intern.knowledge.lock import FolderLock
@@ -82,16 +84,20 @@ async def learners(
             archived, to_classify = ARCHIVED.open()
             filings, to_file = FILINGS.open()
             changed, to_index = CHANGES.open()
+            decided, to_extract = DECIDED.open()
             waiting, never_read = PENDING.open()  # there are no images
             never_read.close()
             await workshop.pending.load()
 
-            async def commanded(archived: Nudges[Archived], changed: Nudges[SourceChanged]) -> None:
+            async def commanded(
+                archived: Nudges[Archived], decided: Nudges[Decided], changed: Nudges[SourceChanged]
+            ) -> None:
                 def look() -> None:
                     nudge(archived, Archived())
+                    nudge(decided, Decided())
                     nudge(changed, SourceChanged())
 
-                async with archived, changed:
+                async with archived, decided, changed:
                     await clerk(workshop.jobs, do=lambda job: workshop.do(job, look))
 
             async with create_task_group() as followers:
@@ -128,7 +134,21 @@ async def learners(
                         to_file,
                         to_withdraw,
                         changed,
+                        decided,
                         filer=workshop,
+                        attempts=workshop.attempts,
+                        witness=witness,
+                    )
+                )
+                start(
+                    partial(
+                        extractor,
+                        workshop.extraction,
+                        to_extract,
+                        after=await workshop.extraction.position(),
+                        extraction=workshop.extraction,
+                        again=workshop.extraction,
+                        max_per_minute=FREE,
                         attempts=workshop.attempts,
                         witness=witness,
                     )
@@ -143,7 +163,7 @@ async def learners(
                     )
                 )
                 async with create_task_group() as takers, captures, withdrawals:
-                    takers.start_soon(commanded, archived.clone(), changed.clone())
+                    takers.start_soon(commanded, archived.clone(), decided.clone(), changed.clone())
                     yield Learners(workshop, captures, withdrawals)
                     takers.cancel_scope.cancel()
             await workshop.jobs.reclaim()

@@ -1,31 +1,45 @@
-"""What people read is true: README, CHANGELOG, and the heads of the prompts."""
+"""What people read is true: README, docs, CHANGELOG, and the heads of the prompts."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
 import re
+import shlex
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from textwrap import dedent
+from types import UnionType
+from typing import Any, get_args
 
 import click
 import msgspec
 import pytest
 
 import intern.app
+from docs.generate import pages
+from docs.screenshots import PLAY, drawn, played
 from intern.app.models import PROMPTS
-from intern.cli import COMMANDS
+from intern.cli import COMMANDS, cli
+from intern.domain import Decision
+from intern.errors import ConfigError
+from intern.knowledge.database import MIGRATIONS
 from intern.llm.prompt import Prompt
 from intern.llm.templates import Templates
-from intern.settings import load_settings
+from intern.settings import Settings, load_settings
 
 SOURCE_TREE = Path(__file__).parents[1]
 README = (SOURCE_TREE / "README.md").read_text(encoding="utf-8")
 CHANGELOG = (SOURCE_TREE / "CHANGELOG.md").read_text(encoding="utf-8")
+DOCS = tuple(sorted((SOURCE_TREE / "docs").glob("*.md")))
+EVERY_PAGE = (SOURCE_TREE / "README.md", *DOCS)
+every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
 
 
 def _command(name: str) -> click.Command:
-    command: click.Command = import_module(f"intern.cli.{name}_").command
+    command: click.Command = import_module(f"intern.cli.{name.replace('-', '_')}_").command
     return command
 
 
@@ -35,15 +49,29 @@ def _parameters(command: click.Command) -> list[click.Parameter]:
     return [*command.params, *(parameter for each in below for parameter in each.params)]
 
 
-def _fenced(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def _blocks(page: Path, language: str) -> list[str]:
+    found = re.findall(rf"(?ms)^( *)```{language}\n(.*?)^\1```$", page.read_text(encoding="utf-8"))
+    return [dedent(block) for _, block in found]
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"(?ms)^( *)```.*?^\1```$", "", page.read_text(encoding="utf-8"))
+
+
+def _codes(page: Path) -> list[str]:
+    """What stands between single ticks."""
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", _prose(page))]
+
+
+def _options(command: click.Command) -> set[str]:
+    return {option for each in _parameters(command) for option in (*each.opts, *each.secondary_opts)} | {"--help"}
 
 
 # README.
 
 
 def test_the_readme_tells_of_every_command_as_it_is_called() -> None:
-    rows = re.findall(r"^\| `intern (\w+)([^`]*)` \|", README, re.MULTILINE)
+    rows = re.findall(r"^\| `intern ([\w-]+)([^`]*)` \|", README, re.MULTILINE)
     assert [name for name, _ in rows] == list(COMMANDS)
     for name, arguments in rows:
         usage = {word.strip("[]") for word in arguments.split()}
@@ -65,33 +93,192 @@ def test_every_option_that_the_readme_names_exists() -> None:
 def test_the_readme_s_python_is_the_example_of_the_door() -> None:
     assert intern.app.__doc__ is not None
     example = inspect.cleandoc(inspect.cleandoc(intern.app.__doc__).partition("Example:\n")[2])
-    assert _fenced("python") == [example + "\n"]
-
-
-def test_every_setting_that_the_readme_names_exists() -> None:
-    variables = set(re.findall(r"\bINTERN__\w+", README))
-    assert variables
-    for variable in variables:
-        load_settings(environ={variable: ""})
-    known = (SOURCE_TREE / "intern.toml.example").read_text(encoding="utf-8")
-    for section, key in re.findall(r"`(discord|llm|ai|kb|prompts|data|log)\.(\w+)`", README):
-        assert re.search(rf"(?ms)^\[{section}\]$.*?^# {key} = ", known), f"{section}.{key}"
-
-
-def test_every_make_target_and_file_that_the_readme_names_exists() -> None:
-    makefile = (SOURCE_TREE / "Makefile").read_text(encoding="utf-8")
-    targets = re.findall(r"\bmake ([a-z-]+)$", README, re.MULTILINE)
-    assert {"demo", "test"} <= set(targets)
-    for target in targets:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for name in re.findall(r"`([\w./-]+\.(?:md|example|toml)|LICENSE|prompts/)`", README):
-        assert (SOURCE_TREE / name).exists() or name == "intern.toml", name
+    assert _blocks(SOURCE_TREE / "README.md", "python") == [example + "\n"]
 
 
 def test_the_first_screen_holds_both_commands() -> None:
     first = "\n".join(README.splitlines()[:40])
     assert "make demo" in first
     assert "make test" in first
+
+
+# README and docs.
+
+
+@pytest.mark.parametrize("name", ["configuration.md", "commands.md"])
+def test_a_generated_page_is_what_would_be_generated_now(name: str) -> None:
+    committed = (SOURCE_TREE / "docs" / name).read_text(encoding="utf-8")
+    assert committed == pages()[name], "`make docs` makes it anew"
+
+
+def test_the_picture_of_the_scene_shows_what_the_scene_shows_now() -> None:
+    assert PLAY.read_text(encoding="utf-8") == drawn(played()), "`make screenshots` makes it anew"
+
+
+@every_page
+def test_every_command_line_of_a_block_could_be_typed(page: Path) -> None:
+    for line in "".join(_blocks(page, "sh")).splitlines():
+        match shlex.split(line):
+            case ["make", target]:
+                assert target in _targets(), line
+            case ["export", setting]:
+                name, _, value = setting.partition("=")
+                load_settings(environ={name: value.replace("…", "something")})
+            case ["intern" | ".venv/bin/intern", *words]:
+                _parse(cli, words)
+            case _:
+                pytest.fail(f"nobody knows how to check {line!r}")
+
+
+def _parse(command: click.Command, words: list[str]) -> None:
+    """Raises UsageError where no such command would be taken; what its options and arguments hold is not looked at."""
+    # As in the program: a command remembers which options ask for help, for all tests that come after.
+    with click.Context(command, info_name="intern", **cli.context_settings) as ctx:
+        _, rest, _ = command.make_parser(ctx).parse_args(list(words))
+        if isinstance(command, click.Group) and rest:
+            name, below, rest = command.resolve_command(ctx, rest)
+            assert name is not None
+            assert below is not None
+            _parse(below, rest)
+        else:
+            taken = sum(1 for each in command.params if isinstance(each, click.Argument) and each.required)
+            assert isinstance(command, click.Group) or taken <= len(words), f"{words} lacks an argument"
+
+
+@every_page
+def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
+    for code in _codes(page):
+        words = re.sub(r"[\[\]]", "", code).split()
+        if words[:1] != ["intern"] or len(words) == 1 or words[1].startswith("-"):
+            continue
+        assert words[1] in COMMANDS, code
+        command = _command(words[1])
+        named = {word for word in words if word.startswith("--")}
+        assert named <= _options(command), code
+        if isinstance(command, click.Group) and len(words) > 2 and words[2].isalpha() and words[2].islower():
+            assert words[2] in command.commands, code
+
+
+@every_page
+def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
+    for code in _codes(page):
+        if found := re.fullmatch(r"(?:\w+=\S+ )?make ([a-z-]+)", code):
+            assert found[1] in _targets(), code
+
+
+def _targets() -> set[str]:
+    makefile = (SOURCE_TREE / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+
+
+@every_page
+def test_every_setting_and_variable_that_a_page_names_exists(page: Path) -> None:
+    tables = {
+        name.replace("_", "."): getattr(Settings(), name) or Settings().llm for name in Settings.__struct_fields__
+    }
+    for code in _codes(page):
+        if found := re.fullmatch(r"([a-z]+(?:\.kb)?)\.(\w+)(?: = .*)?", code):
+            table, key = found[1], found[2]
+            if table in tables and key not in {"kb", "py"}:
+                assert key in tables[table].__struct_fields__, code
+    for variable in set(re.findall(r"\bINTERN__\w+", page.read_text(encoding="utf-8"))):
+        assert _is_setting(variable), variable
+
+
+def _is_setting(variable: str) -> bool:
+    try:
+        load_settings(environ={variable: ""})
+    except ConfigError as error:  # lists and numbers are never empty
+        return "there is no setting" not in str(error)
+    return True
+
+
+_FOLDERS = tuple(f"{name}/" for name in ("intern", "tests", "docs", "prompts", "packaging", "benchmarks"))
+
+
+@every_page
+def test_every_file_of_ours_that_a_page_names_exists(page: Path) -> None:
+    if page.name == "design.md":
+        pytest.skip("it also tells of what is to come")
+    roots = {path.name for path in SOURCE_TREE.iterdir() if path.is_file()}
+    for code in _codes(page):
+        if code.startswith(_FOLDERS) and " " not in code:
+            name, _, test = code.partition("::")
+            assert (SOURCE_TREE / name).exists(), code
+            assert not test or f"def {test}(" in (SOURCE_TREE / name).read_text(encoding="utf-8"), code
+        elif re.fullmatch(r"[A-Z]+\.md|LICENSE|Makefile|[\w.]+\.example", code):
+            assert code in roots, code
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", _prose(page))
+    for link in links:
+        if link.startswith("https://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.is_file(), link
+        assert not anchor or anchor in set(_anchors(target)), link
+
+
+def _anchors(page: Path) -> Iterator[str]:
+    """As GitHub makes them of headings, and those that are written down."""
+    text = _prose(page)
+    for heading in re.findall(r"(?m)^#+ (.*)$", text):
+        yield re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-")
+    yield from re.findall(r'<a id="([^"]+)">', text)
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", README))
+    assert linked == {page.name for page in DOCS}
+
+
+@every_page
+def test_every_block_of_settings_can_be_loaded(page: Path, tmp_path: Path) -> None:
+    for block in _blocks(page, "toml"):
+        (tmp_path / "intern.toml").write_text(block, encoding="utf-8")
+        load_settings(tmp_path / "intern.toml", environ={})
+
+
+@every_page
+def test_every_block_of_json_can_be_read(page: Path) -> None:
+    for line in "".join(_blocks(page, "json")).splitlines():
+        json.loads(line)
+
+
+def test_the_code_that_the_docs_show_is_the_code() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (SOURCE_TREE / "intern").rglob("*.py")]
+    shown = [block for page in DOCS for block in _blocks(page, "python")]
+    assert shown
+    for block in shown:
+        ast.parse(block)
+        assert any(block.strip() in source for source in sources), block
+
+
+def test_the_docs_name_every_table_of_the_database() -> None:
+    steps = "".join(step for step in MIGRATIONS if isinstance(step, str))
+    tables = set(re.findall(r"create (?:virtual )?table (\w+)", steps)) - set(re.findall(r"drop table (\w+)", steps))
+    section = _section("data.md", "intern.db")
+    rows = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(tables)
+
+
+def test_the_docs_name_every_decision() -> None:
+    rows = re.findall(r"^\| (`[^|]*) \|", _section("data.md", "Decisions"), re.MULTILINE)
+    tags = [each.__struct_config__.tag for each in _members(Decision)]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(tags)
+
+
+def _members(union: Any) -> Iterator[Any]:
+    for each in get_args(union):
+        yield from _members(each) if isinstance(each, UnionType) else (each,)
+
+
+def _section(page: str, heading: str) -> str:
+    text = (SOURCE_TREE / "docs" / page).read_text(encoding="utf-8")
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 # CHANGELOG.
@@ -105,7 +292,7 @@ def test_the_changelog_has_a_place_for_what_is_not_released() -> None:
 
 def test_the_changelog_tells_of_every_command() -> None:
     for name in COMMANDS:
-        assert f"`{name}`" in CHANGELOG or f"`intern {name}`" in CHANGELOG, name
+        assert re.search(rf"`(intern )?{name}[ `]", CHANGELOG), name
 
 
 # Prompts.

@@ -194,6 +194,61 @@ def test_channels_have_modes_and_any_id_may_be_a_number() -> None:
     assert (settings.discord.listed_channel_ids, settings.discord.handoff_role_id) == (("7",), "8")
 
 
+def test_rules_on_who_may_read_a_fact_are_a_list_and_hold_to_their_words() -> None:
+    settings = loaded(
+        "[facts]\nkeep_secret = true\n[[facts.overrides]]\ncategory = 'person'\nvisibility = 'private'\n"
+        "[[facts.overrides]]\ncontains = 'token'\nvisibility = 'shared'"
+    )
+    assert settings.facts.keep_secret
+    assert [(rule.category, rule.contains, rule.visibility) for rule in settings.facts.overrides] == [
+        ("person", "", "private"),
+        ("", "token", "shared"),
+    ]
+    assert "facts.overrides.visibility" in refused("[[facts.overrides]]\nvisibility = 'everybody'")
+
+
+def test_prices_are_a_list_and_hold_for_the_model_that_they_name() -> None:
+    settings = loaded(
+        """
+        [llm]
+        base_url = "http://localhost/v1"
+        model = "large"
+        daily_cost_budget = 2.5
+        currency = "EUR"
+        [[llm.prices]]
+        model = "large"
+        input = 3
+        output = 15
+        cached = 0.3
+        [[llm.prices]]
+        model = "small"
+        input = 0.1
+        [llm.kb]
+        model = "small"
+        """
+    )
+    assert settings.llm.price.of(1_000_000, 100_000, 500_000) == 1.5 + 0.15 + 1.5
+    assert settings.kb_model.price.of(1_000_000, 100_000, 500_000) == 0.1
+    assert (settings.kb_model.daily_cost_budget, settings.kb_model.currency) == (2.5, "EUR")
+
+
+@pytest.mark.parametrize("section", ["llm", "llm.kb"])
+def test_a_budget_of_money_needs_the_price_of_each_model_that_spends_it(section: str) -> None:
+    named = "large" if section == "llm.kb" else "small"
+    with pytest.raises(ConfigError, match=rf"{section}.daily_cost_budget: .*\[\[llm.prices\]\].*\[{section}\]"):
+        loaded(
+            f"""
+            [llm]
+            base_url = "http://localhost/v1"
+            model = "large"
+            daily_cost_budget = 2.5
+            prices = [{{ model = "{named}", input = 3 }}]
+            [llm.kb]
+            model = "small"
+            """
+        )
+
+
 def test_a_variable_may_hold_channels_and_a_single_id() -> None:
     settings = loaded(
         INTERN__DISCORD__CHANNELS='[{ id = 5, mode = "off" }]',
@@ -223,7 +278,7 @@ def test_a_variable_may_hold_channels_and_a_single_id() -> None:
         ("[prompts]\nqwertyuiop = 1", "there is no setting prompts.qwertyuiop; there are prompts.dir"),
         (
             "qwertyuiop = 1",
-            "there is no setting qwertyuiop; there are data, discord, llm, ai, kb, discovery, prompts, log",
+            "there is no setting qwertyuiop; there are data, discord, llm, ai, kb, discovery, extraction, facts",
         ),
         ('[ai]\n"a\\nb" = 1', r"there is no setting 'ai.a\nb'"),
         ("discord = 5", "discord must be a table: write [discord]"),

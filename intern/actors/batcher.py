@@ -5,7 +5,7 @@ from __future__ import annotations
 from anyio import CancelScope, EndOfStream, WouldBlock, current_time, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.router import Settles
+from intern.actors.settling import Settles
 from intern.conversations.batching import Batches
 from intern.domain import Batch, Heard, LateChange, MessageEdited, MessageRead, MessagesDeleted
 from intern.observe.clock import Clock

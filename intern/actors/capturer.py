@@ -8,9 +8,11 @@ from typing import Protocol
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.nudges import nudge
+from intern.actors.settling import Settles
 from intern.actors.witness import Witness
 from intern.conversations.capturing import capture_of
-from intern.domain import Archived, Capture, CapturedPair, CapturePending, CaptureRequest, ChannelId, MessageId
+from intern.domain import Archived, Capture, CapturedPair, CapturePending, CaptureRequest, MessageId
+from intern.observe.log import traced
 
 
 class Keeper(Protocol):
@@ -41,14 +43,6 @@ class Pending(Protocol):
         ...
 
 
-class Settles(Protocol):
-    """Hears of messages that need not be handled again after a restart."""
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        """These messages of a channel are done with."""
-        ...
-
-
 async def capturer(
     inbox: MemoryObjectReceiveStream[CaptureRequest],
     archived: MemoryObjectSendStream[Archived],
@@ -67,16 +61,17 @@ async def capturer(
     """
     async with inbox, archived, waiting:
         async for request in inbox:
-            texts = await pictures.known(request)
-            if texts is None:
-                await pending.add(request)
-                nudge(waiting, CapturePending())
-            elif await pending.join(request):
-                nudge(waiting, CapturePending())
-            else:
-                pair = await keeper.keep(capture_of(request, texts))
-                if pair is not None:
-                    witness.captured(pair)
-                    nudge(archived, Archived())
+            with traced((request.settles or [message.id for message in request.messages])[-1]):
+                texts = await pictures.known(request)
+                if texts is None:
+                    await pending.add(request)
+                    nudge(waiting, CapturePending())
+                elif await pending.join(request):
+                    nudge(waiting, CapturePending())
+                else:
+                    pair = await keeper.keep(capture_of(request, texts))
+                    if pair is not None:
+                        witness.captured(pair)
+                        nudge(archived, Archived())
             if request.settles:
                 settles.settle(request.channel_id, request.settles)

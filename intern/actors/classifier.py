@@ -8,6 +8,7 @@ from typing import Protocol
 
 from anyio import CancelScope, get_cancelled_exc_class, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from structlog.contextvars import bound_contextvars
 
 from intern.actors.guard import surviving
 from intern.actors.nudges import Due, DueLog, Log, follow
@@ -62,7 +63,8 @@ async def classifier(
                 # It was in work beside that one whenever the process ended, and is not to blame for it.
                 await forget_attempts(attempts, pair.qa_id)
             async with forgotten_when_cancelled(attempts, pair.qa_id):
-                filing = Filing(pair=pair, choice=await _choice(pair, chooser, attempts, pauses))
+                with bound_contextvars(qa_id=pair.qa_id):  # for the calls of the model, which know of no pair
+                    filing = Filing(pair=pair, choice=await _choice(pair, chooser, attempts, pauses))
                 given_up = isinstance(filing.choice, GivenUp)
                 witness.classified(filing)
                 await filings.send(filing)

@@ -9,13 +9,14 @@ from typing import Protocol, TypeVar
 
 from anyio import CancelScope, EndOfStream, WouldBlock, create_memory_object_stream, create_task_group, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from structlog.contextvars import bound_contextvars
 
 from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
 from intern.actors.guard import surviving
 from intern.actors.nudges import nudge
 from intern.actors.pauses import Pauses, growing_pauses
 from intern.actors.witness import Witness
-from intern.domain import Decision, Filing, MessageId, PairDecision, SourceChanged, TopicName, Withdrawal
+from intern.domain import Decided, Decision, Filing, MessageId, PairDecision, SourceChanged, TopicName, Withdrawal
 from intern.errors import InternError, KnowledgeError, ModelError
 from intern.learning.attempting import UNCOUNTED, Attempts, GivenUp
 from intern.observe.log import get_logger
@@ -52,6 +53,7 @@ async def integrator(
     inbox: MemoryObjectReceiveStream[Filing],
     withdrawals: MemoryObjectReceiveStream[Withdrawal],
     changed: MemoryObjectSendStream[SourceChanged],
+    decided: MemoryObjectSendStream[Decided],
     *,
     filer: Filer,
     witness: Witness,
@@ -68,13 +70,18 @@ async def integrator(
     """
     withdrawn, to_clear = create_memory_object_stream[None](1)
     nudge(withdrawn, None)  # a killed run may have left something undone
-    async with inbox, withdrawals, changed, withdrawn, to_clear, create_task_group() as tg:
-        tg.start_soon(partial(_write_down, withdrawals, withdrawn, filer, witness, pauses))
+    async with inbox, withdrawals, changed, decided, withdrawn, to_clear, create_task_group() as tg:
+        tg.start_soon(
+            partial(_write_down, withdrawals, withdrawn, decided, filer=filer, witness=witness, pauses=pauses)
+        )
         tg.start_soon(partial(_clear, to_clear, changed, filer, pauses))
         async for filing in inbox:
-            async with forgotten_when_cancelled(attempts, filing.pair.qa_id):
-                decision = await _file(filing, filer, attempts, pauses)
+            qa_id = filing.pair.qa_id
+            async with forgotten_when_cancelled(attempts, qa_id):
+                with bound_contextvars(qa_id=qa_id):
+                    decision = await _file(filing, filer, attempts, pauses)
             witness.decided(decision)
+            nudge(decided, Decided())
             nudge(changed, SourceChanged())
 
 
@@ -103,6 +110,8 @@ async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses
 async def _write_down(
     withdrawals: MemoryObjectReceiveStream[Withdrawal],
     withdrawn: MemoryObjectSendStream[None],
+    decided: MemoryObjectSendStream[Decided],
+    *,
     filer: Filer,
     witness: Witness,
     pauses: Pauses,
@@ -112,6 +121,7 @@ async def _write_down(
             if (decision := await filer.withdraw(withdrawal.message_ids)) is not None:
                 witness.decided(decision)
                 nudge(withdrawn, None)
+                nudge(decided, Decided())
 
     with withdrawn:
         try:

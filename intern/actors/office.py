@@ -7,9 +7,9 @@ truth: what a stream loses at a crash is read again from a log, a ledger or Disc
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, get_args
 
 from anyio import Event, create_memory_object_stream, create_task_group, current_time
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -20,6 +20,9 @@ from intern.actors.batcher import batcher
 from intern.actors.capturer import Keeper
 from intern.actors.classifier import TopicChooser, classifier
 from intern.actors.clerk import JobQueue, clerk
+from intern.actors.embedder import Embeds, embedder
+from intern.actors.extractor import Extraction, Step, extractor
+from intern.actors.fetcher import PageIndex, fetcher
 from intern.actors.indexer import Indices, indexer
 from intern.actors.integrator import Filer, integrator
 from intern.actors.interactions import Desk, Registry, Responses, interactions
@@ -44,6 +47,7 @@ from intern.domain import (
     CaptureRequest,
     Channel,
     ChannelId,
+    Decided,
     FellBehind,
     Filing,
     Heard,
@@ -66,6 +70,40 @@ SHUTDOWN_SECONDS = 20.0  # service managers kill after 90 or 30; a reply in work
 _log = get_logger(__name__)
 
 
+class Fill:
+    """How full each stream is, for whoever looks on; nothing before the office opened."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, tuple[Wire[Any], MemoryObjectSendStream[Any]]] = {}
+
+    def watch(self, wire: Wire[Any], stream: MemoryObjectSendStream[Any]) -> None:
+        """Remember the stream that was opened for a wire."""
+        # A clone of its own would keep the stream open: only its statistics are ever read, closed or not.
+        self._streams[wire.name] = (wire, stream)
+
+    def now(self) -> tuple[StreamFill, ...]:
+        """Every stream, in the order of the page."""
+        return tuple(
+            StreamFill(
+                name=wire.name,
+                kinds=wire.kinds,
+                waiting=stream.statistics().current_buffer_used,
+                size=wire.size,
+            )
+            for wire, stream in self._streams.values()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamFill:
+    """How many things lie between two actors."""
+
+    name: str
+    kinds: tuple[str, ...]
+    waiting: int
+    size: int
+
+
 @dataclass(frozen=True)
 class Wire(Generic[T]):
     """One bounded stream of one type between two actors."""
@@ -75,9 +113,23 @@ class Wire(Generic[T]):
     to: str
     size: int
 
-    def open(self) -> tuple[MemoryObjectSendStream[T], MemoryObjectReceiveStream[T]]:
-        """A fresh stream."""
-        return create_memory_object_stream[T](self.size)
+    @property
+    def name(self) -> str:
+        """From whom to whom, as in `batcher to router`; no two have the same."""
+        return f"{' and '.join(self.source)} to {self.to}"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of what it carries."""
+        kinds: tuple[Any, ...] = get_args(self.carries) or (self.carries,)
+        return tuple(each.__name__ for each in kinds)
+
+    def open(self, fill: Fill | None = None) -> tuple[MemoryObjectSendStream[T], MemoryObjectReceiveStream[T]]:
+        """A fresh stream, which `fill` can tell of."""
+        sends, receives = create_memory_object_stream[T](self.size)
+        if fill is not None:
+            fill.watch(self, sends)
+        return sends, receives
 
 
 # A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind.
@@ -104,6 +156,8 @@ ARCHIVED = Wire[Archived](Archived, ("capturer", "picturer", "reviewer", "clerk"
 FILINGS = Wire[Filing](Filing, ("classifier",), "integrator", 0)
 # A nudge: files, topics and the index cache hold the rest.
 CHANGES = Wire[SourceChanged](SourceChanged, ("integrator", "scout", "clerk"), "indexer", 1)
+# A nudge: the decisions hold the rest.
+DECIDED = Wire[Decided](Decided, ("integrator", "clerk"), "extractor", 1)
 # Replies are few and small; one that waits for Discord must not hold up a model call that is done.
 REPLIES = Wire[Reply](Reply, ("responder", "router"), "poster", 16)
 
@@ -120,6 +174,7 @@ WIRES: tuple[Wire[Any], ...] = (
     ARCHIVED,
     FILINGS,
     CHANGES,
+    DECIDED,
     REPLIES,
 )
 
@@ -153,8 +208,12 @@ class Parts:
     """Older pairs that are to be filed after all."""
     chooser: TopicChooser
     filer: Filer
+    decisions: Decisions
+    extracted_until: int
+    """How far the decisions were followed."""
+    max_extractions_per_minute: int
     reviews: Reviews
-    indices: Indices
+    indices: AllIndices
     responding: responder.Collaborators
     posting: poster.Collaborators
     desk: Desk
@@ -168,7 +227,18 @@ class Parts:
     """None where there is nothing to discover."""
     discovery_interval_seconds: float
     file_changes: Changes
+    embeds: Embeds | None = None
+    """None where the search goes by words alone."""
     witness: Witness
+    fill: Fill = field(default_factory=Fill)
+
+
+class AllIndices(Indices, PageIndex, Protocol):
+    """What topics, files and pages are listed in."""
+
+
+class Decisions(Log[Step, int], DueLog[Step], Extraction, Protocol):
+    """What was decided, and what is learned from it."""
 
 
 class Pictures(capturer.Pictures, picturer.Pictures, Protocol):
@@ -191,41 +261,30 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
     are cancelled, for they take up where they were. With `drain` (where no start follows: `intern try`, tests) open
     batches are flushed, and followers read to the end.
     """
-    events, to_batch = EVENTS.open()
-    behind, to_read = BEHIND.open()
-    interacting, to_interact = INTERACTIONS.open()
-    approved, to_review = APPROVED.open()
-    batches, to_route = BATCHES.open()
-    requests, to_answer = ANSWERS.open()
-    captures, to_capture = CAPTURES.open()
-    waiting, to_picture = PENDING.open()
-    withdrawals, to_withdraw = WITHDRAWALS.open()
-    archived, to_classify = ARCHIVED.open()
-    filings, to_file = FILINGS.open()
-    changed, to_index = CHANGES.open()
-    replies, to_post = REPLIES.open()
+    events, to_batch = EVENTS.open(parts.fill)
+    behind, to_read = BEHIND.open(parts.fill)
+    interacting, to_interact = INTERACTIONS.open(parts.fill)
+    approved, to_review = APPROVED.open(parts.fill)
+    batches, to_route = BATCHES.open(parts.fill)
+    requests, to_answer = ANSWERS.open(parts.fill)
+    captures, to_capture = CAPTURES.open(parts.fill)
+    waiting, to_picture = PENDING.open(parts.fill)
+    withdrawals, to_withdraw = WITHDRAWALS.open(parts.fill)
+    archived, to_classify = ARCHIVED.open(parts.fill)
+    filings, to_file = FILINGS.open(parts.fill)
+    changed, to_index = CHANGES.open(parts.fill)
+    decided, to_extract = DECIDED.open(parts.fill)
+    replies, to_post = REPLIES.open(parts.fill)
     witness, attendance = parts.witness, parts.attendance
-
-    async def listen() -> None:
-        await listener(
-            parts.gateway,
-            events,
-            interacting,
-            behind,
-            approved,
-            attendance=attendance,
-            approvals=parts.approvals,
-            admits=parts.admits,
-        )
-        stop.set()
 
     async with create_task_group() as books:
         books.start_soon(partial(marker, parts.marks, attendance=attendance))
         async with create_task_group() as followers:
-            job_archived, pictured, reviewed, job_changed, scouted, read, taught, words = (
+            job_archived, pictured, reviewed, job_decided, job_changed, scouted, read, taught, words = (
                 archived.clone(),
                 archived.clone(),
                 archived.clone(),
+                decided.clone(),
                 changed.clone(),
                 changed.clone(),
                 events.clone(),
@@ -263,6 +322,7 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                     to_file,
                     to_withdraw,
                     changed,
+                    decided,
                     filer=parts.filer,
                     attempts=parts.attempts,
                     witness=witness,
@@ -271,6 +331,7 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
             followers.start_soon(
                 partial(indexer, to_index, indices=parts.indices, settle_seconds=parts.settle_seconds, witness=witness)
             )
+            followers.start_soon(_extractor, parts, to_extract)
             async with create_task_group() as desk:
                 desk.start_soon(
                     partial(
@@ -336,11 +397,11 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                     )
                 )
                 async with create_task_group() as takers:
-                    takers.start_soon(listen)
+                    takers.start_soon(partial(_listener, parts, events, interacting, behind, approved, stop=stop))
                     takers.start_soon(partial(backfill, to_read, read, attendance=attendance, pages=parts.pages))
                     takers.start_soon(partial(scout, scouted, interval_seconds=parts.scan_interval_seconds))
-                    takers.start_soon(_explorer, parts)
-                    takers.start_soon(_clerk, parts, job_archived, job_changed)
+                    takers.start_soon(_explorer_and_fetcher, parts)
+                    takers.start_soon(_clerk, parts, job_archived, job_decided, job_changed)
                     await _told_to_stop(stop)
                     takers.cancel_scope.cancel()
                 desk.cancel_scope.deadline = current_time() + SHUTDOWN_SECONDS
@@ -354,9 +415,38 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
     _log.info("shutdown_finished")
 
 
-async def _explorer(parts: Parts) -> None:
-    if parts.discovery is not None:
-        await explorer(parts.discovery, interval_seconds=parts.discovery_interval_seconds, changes=parts.file_changes)
+async def _explorer_and_fetcher(parts: Parts) -> None:
+    async with create_task_group() as tg:
+        tg.start_soon(
+            partial(fetcher, parts.indices, interval_seconds=parts.scan_interval_seconds, witness=parts.witness)
+        )
+        if parts.embeds is not None:
+            tg.start_soon(embedder, parts.embeds)
+        if parts.discovery is not None:
+            every = parts.discovery_interval_seconds
+            await explorer(parts.discovery, interval_seconds=every, changes=parts.file_changes)
+
+
+async def _listener(
+    parts: Parts,
+    events: MemoryObjectSendStream[Heard],
+    interacting: MemoryObjectSendStream[Interaction],
+    behind: MemoryObjectSendStream[FellBehind],
+    approved: MemoryObjectSendStream[Approval],
+    *,
+    stop: Event,
+) -> None:
+    await listener(
+        parts.gateway,
+        events,
+        interacting,
+        behind,
+        approved,
+        attendance=parts.attendance,
+        approvals=parts.approvals,
+        admits=parts.admits,
+    )
+    stop.set()
 
 
 async def _told_to_stop(stop: Event) -> None:
@@ -369,12 +459,29 @@ def _warn_of_deadline(*, passed: bool) -> None:
         _log.warning("shutdown_deadline_passed", seconds=SHUTDOWN_SECONDS)
 
 
+async def _extractor(parts: Parts, decided: MemoryObjectReceiveStream[Decided]) -> None:
+    await extractor(
+        parts.decisions,
+        decided,
+        after=parts.extracted_until,
+        again=parts.decisions,
+        extraction=parts.decisions,
+        max_per_minute=parts.max_extractions_per_minute,
+        attempts=parts.attempts,
+        witness=parts.witness,
+    )
+
+
 async def _clerk(
-    parts: Parts, archived: MemoryObjectSendStream[Archived], changed: MemoryObjectSendStream[SourceChanged]
+    parts: Parts,
+    archived: MemoryObjectSendStream[Archived],
+    decided: MemoryObjectSendStream[Decided],
+    changed: MemoryObjectSendStream[SourceChanged],
 ) -> None:
     def look() -> None:
         nudge(archived, Archived())
+        nudge(decided, Decided())
         nudge(changed, SourceChanged())
 
-    async with archived, changed:
+    async with archived, decided, changed:
         await clerk(parts.jobs, do=lambda job: parts.do_job(job, look))

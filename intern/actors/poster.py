@@ -7,7 +7,7 @@ back, or turns out to be none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -18,12 +18,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.guard import surviving
 from intern.actors.pauses import Pauses, growing_pauses
+from intern.actors.settling import Settles
 from intern.actors.witness import Witness
 from intern.conversations.outgoing import Outgoing
 from intern.conversations.posting import NO_LONGER, PostOutcome
 from intern.domain import ChannelId, MessageId, Reply
 from intern.errors import DiscordError, DiscordUnavailableError, DiscordUnknownOutcomeError
-from intern.observe.log import get_logger
+from intern.observe.log import get_logger, traced
 
 T = TypeVar("T")
 
@@ -58,14 +59,6 @@ class Traces(Protocol):
 
     async def ended(self, question_id: MessageId, /, *, outcome: str, reason: str = "") -> None:
         """What became of the reply to a question. Raises KnowledgeError."""
-        ...
-
-
-class Settles(Protocol):
-    """Hears of messages that need not be handled again after a restart."""
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        """These messages of a channel are done with."""
         ...
 
 
@@ -112,7 +105,7 @@ class _Desk:
         """Post a reply, and settle its question."""
         question_id = reply.question.id
         try:
-            with surviving("poster", message_id=question_id):
+            with traced(question_id), surviving("poster", message_id=question_id):
                 await self._see_to(reply)
         finally:
             self._with.outgoing.done(question_id)

@@ -18,21 +18,21 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec import structs
 
 from intern.actors.guard import surviving
+from intern.actors.settling import Settles
 from intern.actors.witness import Witness
 from intern.conversations.outgoing import Outgoing
+from intern.conversations.seeing import Answers
 from intern.domain import (
     AIResult,
     AnswerRequest,
     ChannelId,
-    Conversation,
     MessageId,
     Reply,
-    RequestContext,
     UserId,
     Withdrawal,
 )
 from intern.errors import DiscordError, DiscordRefusedError
-from intern.observe.log import get_logger
+from intern.observe.log import get_logger, traced
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
 ROOM = 32  # questions in work or in line: one thread in which everybody asks must not keep the others waiting
@@ -41,14 +41,6 @@ TYPING_SECONDS = 8.0  # Discord shows it for ten
 _Place = tuple[ChannelId, UserId | None]
 
 _log = get_logger(__name__)
-
-
-class Answers(Protocol):
-    """Answers questions."""
-
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
-        """An answer or silence with its reason; never an `InternError`."""
-        ...
 
 
 class Replying(Protocol):
@@ -97,14 +89,6 @@ class Traces(Protocol):
         debug: Mapping[str, Any] | None = None,
     ) -> None:
         """Keep what became of a question, the last of these messages. Raises KnowledgeError."""
-        ...
-
-
-class Settles(Protocol):
-    """Hears of messages that need not be handled again after a restart."""
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        """These messages of a channel are done with."""
         ...
 
 
@@ -217,7 +201,8 @@ class _Desk:
     async def _do(self, job: _Job) -> None:
         while not (job.over or job.withdrawn):
             request = job.request
-            with CancelScope() as job.scope, surviving("responder", message_id=request.batch.last.id):
+            question = request.batch.last.id
+            with traced(question), CancelScope() as job.scope, surviving("responder", message_id=question):
                 await self._answer(job, request)
             if job.request is request:
                 break

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from intern.actors.guard import surviving
 from intern.actors.pauses import PATIENCE_SECONDS, Pauses, growing_pauses
+from intern.actors.settling import Settles
 from intern.actors.witness import Witness
 from intern.conversations.late import LateChanges, Meanwhile
 from intern.conversations.outgoing import Outgoing
@@ -36,7 +37,7 @@ from intern.domain import (
     Withdrawal,
 )
 from intern.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError
-from intern.observe.log import get_logger
+from intern.observe.log import get_logger, traced
 
 Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 
@@ -66,14 +67,6 @@ class Declines(Protocol):
         ...
 
 
-class Settles(Protocol):
-    """Hears of messages that need not be handled again after a restart."""
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        """These messages of a channel are done with."""
-        ...
-
-
 async def router(
     inbox: MemoryObjectReceiveStream[Batch | MessageEdited | MessagesDeleted],
     answers: MemoryObjectSendStream[AnswerRequest | Withdrawal],
@@ -97,6 +90,12 @@ async def router(
     turns, reader = _Turns(), _Reader(dispatch, late, pauses)
 
     async def work(item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
+        with traced(_message_of(item).id):
+            if isinstance(item, Batch):
+                _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
+            await route(item, turn, meanwhile)
+
+    async def route(item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
         message = _message_of(item)
         found: list[Requests] = []
         try:

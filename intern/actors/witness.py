@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from intern.domain import (
     AIResult,
     AnswerRequest,
     Batch,
     CapturedPair,
+    ConversationId,
     Decision,
     Declined,
     DeclineReason,
@@ -17,6 +18,7 @@ from intern.domain import (
     Reply,
 )
 from intern.indexing.refresh import Refreshed
+from intern.learning.extracting import Came
 from intern.observe.log import get_logger
 
 _log = get_logger("intern.actors")
@@ -28,6 +30,30 @@ _DECLINED: Final[Mapping[DeclineReason, str]] = {
 }
 
 
+class Tally(Protocol):
+    """Counts for a monitoring system; it neither waits nor raises. See `intern.observe.metrics`."""
+
+    def answered(self, result: AIResult, /) -> None:
+        """A question was thought over."""
+        ...
+
+    def declined(self, reason: DeclineReason, /) -> None:
+        """Nobody works on a question."""
+        ...
+
+    def posted(self, outcome: str, /) -> None:
+        """A reply came to its end."""
+        ...
+
+    def captured(self, pair: CapturedPair, /) -> None:
+        """A team answer is in the archive."""
+        ...
+
+    def decided(self, decision: Decision, /) -> None:
+        """Something was done with a capture."""
+        ...
+
+
 class Witness:
     """Logs what the verbs behind an actor do not log themselves, with ids rather than text.
 
@@ -37,27 +63,42 @@ class Witness:
     def __init__(self) -> None:
         self.count: Callable[[str], object] = lambda _: None
         """Counts an event of that name, by the day."""
+        self.unanswered: Callable[[AnswerRequest, str], object] = lambda _request, _reason: None
+        """Hears of a question without an answer, and why; it must neither wait nor raise."""
+        self.tally: Tally | None = None
+        """Counts along, where somebody looks at that."""
 
     def ignored(self, batch: Batch) -> None:
         """Nobody needed to act on a batch."""
         _log.debug("batch_ignored", channel_id=batch.channel_id, message_id=batch.last.id)
 
-    def answered(self, request: AnswerRequest, result: AIResult) -> None:  # noqa: ARG002 for who looks on
+    def answered(self, request: AnswerRequest, result: AIResult) -> None:
         """A question got its answer, or silence with a reason."""
         self.count("questions_answered" if result.should_reply else "questions_silent")
+        if self.tally:
+            self.tally.answered(result)
+        if not result.should_reply:
+            self.unanswered(request, result.reason)
 
     def declined(self, declined: Declined) -> None:
         """Nobody works on a question: too many wait already, its asker asked too much, or it is too old."""
         batch = declined.request.batch
         self.count(_DECLINED[declined.reason])
+        if self.tally:
+            self.tally.declined(declined.reason)
+        self.unanswered(declined.request, declined.reason)
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
     def posted(self, reply: Reply, outcome: str) -> None:
         """A reply stands on Discord, or was withheld, with the reason."""
+        if self.tally:
+            self.tally.posted(outcome)
         _log.info("reply_posted", message_id=reply.question.id, channel_id=reply.question.channel_id, outcome=outcome)
 
     def captured(self, pair: CapturedPair) -> None:
         """A team answer is safe in the archive."""
+        if self.tally:
+            self.tally.captured(pair)
         _log.info("qa_pair_captured", qa_id=pair.qa_id, conversation_id=pair.conversation_id, turns=len(pair.turns))
 
     def classified(self, filing: Filing) -> None:
@@ -65,6 +106,14 @@ class Witness:
 
     def decided(self, decision: Decision) -> None:
         """What was done with a pair is on disk."""
+        if self.tally:
+            self.tally.decided(decision)
+
+    def extracted(self, conversation_id: ConversationId, came: Came) -> None:
+        """A conversation was looked at for nuggets and facts."""
+        if came in {"extracted", "failed"}:
+            self.count(f"extractions_{came}")
+        _log.debug("conversation_looked_at", conversation_id=conversation_id, came=came)
 
     def indexed(self, refreshed: Refreshed) -> None:
         """The indices are up to date again."""

@@ -7,20 +7,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from intern.answering.loading import is_team
+from intern.answering.citable import citable, is_team
 from intern.answering.prompts import Draft, ShownSource
 from intern.domain import SilenceReason, SourceId
 
-_NOTHING = frozenset({"", "null", "none"})
+_NOTHING = frozenset({"", "null", "none", "nil", "n/a", "undefined"})
+
+_AROUND_NOTHING = " \t\r\n\"'`*_~.,:;!?-–—…()[]{}<>|"
 
 # Any scheme, as people and chat programs link it; what may not stand in a URL ends it. Schemes are short: without a
 # bound, each letter of a long word would be tried as the first of one.
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`]+", re.IGNORECASE)
+# What people type into a browser or write a letter to all the same: an address without its scheme. Endings that files
+# and libraries have, too (`install.sh`, `ASP.NET`, `socket.io`), count with a path or `www.` only.
+_BARE = re.compile(
+    r"(?<![\w@.-])(?P<bare>(?P<mailbox>[\w.+-]{1,64}@)?(?P<www>www\.)?(?:[a-z0-9-]{1,63}\.){1,8}(?P<end>[a-z]{2,24})"
+    r"(?::\d{1,5})?(?P<path>/[^\s<>\"`]*)?)(?![\w@-]|\.\w)",
+    re.IGNORECASE,
+)
+_SITES = frozenset({"com", "org", "gg", "dev", "info", "xyz"})
+_SITES_WITH_A_PATH = _SITES | frozenset(
+    "net io co ai me app biz link site online store tech cloud wiki ly ru cn de uk fr eu ch at nl es pl se".split()  # noqa: SIM905
+)
+_PLACEHOLDERS = ("example.com", "example.org", "example.net", ".example", ".test", ".invalid")
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 # Ends a sentence or emphasis rather than an address.
-_TRAILING = ".,;:!?'’”*_~|"
-_BLOCK = "--- QA ---"
-_ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
+_TRAILING = ".,;:!?'’”…*_~|。、，；：！？」』）】》"
 
 
 class Checked(Struct, frozen=True, kw_only=True):
@@ -75,7 +87,7 @@ class Cited(Struct, frozen=True, kw_only=True):
 def answer_text(answer: str | None) -> str:
     """The answer without white space around it; empty for the ways in which models say that they have none."""
     text = (answer or "").strip()
-    return "" if text.strip("\"'`*. \n").casefold() in _NOTHING else text
+    return "" if text.strip(_AROUND_NOTHING).casefold() in _NOTHING else text
 
 
 def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> Cited:
@@ -85,9 +97,7 @@ def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> Cited:
     """
     known: set[str] = set()
     for source in sources:
-        known.add(source.source_id)
-        if is_team(source.source_id):
-            known.update(f"{source.source_id}#{qa_id}" for qa_id in block_ids(source.text))
+        known.update(citable(source.source_id, source.text))
     kept: dict[str, None] = {}
     dropped = 0
     for citation in map(str.strip, citations):
@@ -104,18 +114,6 @@ def source_of(citation: str) -> SourceId:
     return SourceId(citation.partition("#")[0] if is_team(citation) else citation)
 
 
-def block_ids(text: str) -> Iterator[str]:
-    """The ids in the headers of a topic's QA blocks; what a turn says is never a header.
-
-    A turn may hold any text, the other kinds of line ends included, but after each line feed it is indented.
-    """
-    before = ""
-    for line in text.split("\n"):
-        if before.rstrip() == _BLOCK and (match := _ID.match(line)):
-            yield match[1]
-        before = line
-
-
 def urls(text: str) -> Iterator[str]:
     """The addresses in a text, without the Markdown and the punctuation around them."""
     at = 0
@@ -128,13 +126,46 @@ def urls(text: str) -> Iterator[str]:
 def strange_urls(
     answer: str, citations: Iterable[str], sources: Sequence[ShownSource], own: Iterable[str]
 ) -> list[str]:
-    """The addresses of an answer that stand in no cited source, byte for byte, and are none of the sources' `own`."""
+    """The addresses of an answer that stand in no cited source, byte for byte, and are none of the sources' `own`.
+
+    One without its scheme stands there if it does so with or without, or as the site of another.
+    """
     allowed = set(own)
     of = {source_of(citation) for citation in citations}
     for source in sources:
         if source.source_id in of:
-            allowed.update(urls(source.text))
-    return sorted({url for url in urls(answer) if url not in allowed})
+            allowed.update(urls(source.vouched))
+    strange = {url for url in urls(answer) if url not in allowed}
+    if bare := bare_addresses(answer):
+        known = {part for url in allowed for part in _without_scheme(url)}
+        for source in sources:
+            if source.source_id in of:
+                known.update(map(_plain, bare_addresses(source.vouched)))
+        strange.update(each for each in bare if _plain(each) not in known)
+    return sorted(strange)
+
+
+def bare_addresses(text: str) -> list[str]:
+    """Sites, pages and mailboxes named without a scheme; placeholders such as `example.com` are none."""
+    found: list[str] = []
+    for match in _BARE.finditer(_URL.sub(" ", text)):
+        address = _balanced(match["bare"]).rstrip(_TRAILING)
+        end = match["end"].casefold()
+        host = address.partition("/")[0].rpartition("@")[2].partition(":")[0].casefold()
+        is_one = match["mailbox"] or match["www"] or end in (_SITES_WITH_A_PATH if match["path"] else _SITES)
+        if is_one and not f".{host}".endswith(tuple(f".{each.lstrip('.')}" for each in _PLACEHOLDERS)):
+            found.append(address)
+    return found
+
+
+def _without_scheme(url: str) -> tuple[str, str]:
+    """What people write of an address: all but its scheme, or its site."""
+    rest = _plain(url.partition("://")[2])
+    return rest, rest.partition("/")[0]
+
+
+def _plain(address: str) -> str:
+    return address.casefold().rstrip("/").removeprefix("www.")
 
 
 def _balanced(url: str) -> str:

@@ -7,37 +7,77 @@ source; other code and numbers that stand nowhere are pointed out to the verifyi
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from msgspec import Struct
 
+# Wherever a chat shows one: ticks open a block within lists, quotations and lines, too, and end it as freely.
 _FENCED = re.compile(
-    r"^ {0,3}(?P<fence>`{3,}+|~{3,}+)(?P<info>[^\n`]*)\n(?P<code>.*?)(?:^ {0,3}(?P=fence)[^\n]*$|\Z)",
+    r"(?:(?<!`)(?P<fence>`{3,}+)|^[ \t>]*(?:(?:[*+-]|\d{1,3}[.)])[ \t]+)?(?P<tildes>~{3,}+))"
+    r"(?:(?P<line>[^\n`]+)(?P=fence)|(?P<info>[^\n`]*)\n(?P<code>.*?)(?:(?(fence)(?P=fence)|(?P=tildes))|\Z))",
     re.MULTILINE | re.DOTALL,
 )
-_SPAN = re.compile(r"(?P<ticks>`{1,2})(?!`)(?P<code>[^`\n]+)(?P=ticks)")
+_SPAN = re.compile(r"(?P<ticks>`{1,2})(?!`)(?P<code>(?:[^`\n]|\n(?![ \t]*\n))+)(?P=ticks)")
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://\S+", re.IGNORECASE)
 
-_SHELLS = frozenset({"sh", "bash", "shell", "zsh", "fish", "powershell", "ps1", "pwsh", "cmd", "bat", "batch"})
-_SESSIONS = frozenset({"", "console", "terminal", "shell-session", "sh-session", "text", "txt", "plain"})
-_PROMPT = re.compile(r"\A\s*(?:[$>%]|PS [^>\n]*>)\s+")
+_SHELLS = frozenset(
+    "sh bash shell zsh fish ksh csh tcsh nu nushell powershell ps1 pwsh cmd bat batch dos".split()  # noqa: SIM905
+)
+# What a model may call a block that is no program of any language.
+_SESSIONS = frozenset(
+    (  # noqa: SIM905
+        "console terminal term shell-session sh-session shellsession text txt plain plaintext none nohighlight ansi"
+        " log output cli command commandline command-line linux unix ubuntu debian macos mac windows"
+    ).split()
+) | {""}
+_PROMPT = re.compile(r"\A\s*(?:[$>%]|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]{1,40}@[\w.-]{1,40}:[^\s$#]{0,80}[$#])\s+")
+# A line that begins with a shell's prompt, also outside of any code.
+_PROMPTED = re.compile(
+    r"^[ \t>]*(?:(?:[*+-]|\d{1,3}[.)])[ \t]+)?((?:\$|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+[A-Za-z./~][^\n]*)$",
+    re.MULTILINE,
+)
 # A program, by itself or by its path, and something after it. What assigns, opens a block or ends a sentence is none.
-_COMMAND = re.compile(r"\A(?:\./|/|~/|[a-z])[\w./~+-]*(?:\s+(?![=:]|:=)\S.*)\Z")
+_COMMAND = re.compile(
+    r"\A(?:[A-Za-z_]\w*=\S*\s+)*"
+    r"(?:(?:\./|/|~/|[a-z]|(?i:sudo|doas)\s|[A-Z][a-z]+-[A-Z](?=\w))[\w./~+-]*(?:\s+(?![=:]|:=)\S.*))\Z"
+)
+# How lines of programs begin, rather than those of a shell.
+_PROGRAM = re.compile(
+    r"(?:import|from|return|let|const|var|def|class|if|elif|else|for|while|async|await|new|public|private|static|void|int"
+    r"|function|func|fn|pub|struct|enum|type|interface|package|namespace|using|raise|throw|try|catch|with|yield)\s"
+)
+_SENTENCE = re.compile(r"[\w)\]'\"][.?!,]\Z|\{\Z")
+# What no sentence holds: whatever ends such a line, it is one.
+_UNMISTAKABLE = re.compile(r"(?i:\A(?:sudo|doas)\s)|\s--?[A-Za-z]|[|&;<>]|\$\w")
+_TROUBLE = re.compile(
+    r"\b(?:errors?|exceptions?|fail(?:s|ed|ure)?|cannot|can't|could not|couldn't|denied|refused|rejected|not|no such"
+    r"|invalid|unknown|unable|missing|time[d-]? ?out|unexpected|warnings?)\b",
+    re.IGNORECASE,
+)
 _CHAINED = re.compile(r"\s*(?:&&|;)\s*")
+# To a shell, this and the rest of its line are silent.
+_COMMENT = re.compile(r"\s+#(?:\s|\Z)")
 
 # At the start of a line: the ordinal of a list, which is the answer's own.
 _ORDINAL = re.compile(r"^[ \t>]*(?:[*+-][ \t]+)?\d{1,3}[.)](?=[ \t])", re.MULTILINE)
 _UNIT = (  # what follows a quantity rather than a version
     r"(?!\s?(?:%|°|[kmgt]?i?b(?:it|yte)?s?\b|m?s\b|(?:milli)?sec|min|hour|day|week|month|year|px\b|[kmg]?hz\b|x\b|times\b))"
 )
+_PRE = r"[-+.]?(?:alpha|beta|rc|dev|pre|post|snapshot|nightly|b|a)(?![a-z])[.-]?\d*"
+_DATE = r"(?!\d{1,2}\.\d{1,2}\.(?:19|20)\d\d(?!\d|\.\d))"  # as half of the world writes it
 _VERSION = re.compile(
-    r"(?<![\w.])(?:"
-    r"v\d+(?:\.\d+)*(?:[-+.]?(?:alpha|beta|rc|dev|pre|post|b|a)[.-]?\d*)?"
-    r"|\d+(?:\.\d+){2,}(?:[-+][0-9a-z][0-9a-z.-]*|(?:alpha|beta|rc|dev|b|a)\d+)?"
-    rf"|(?<=[Vv]ersion )\d+(?:\.\d+)*|(?<=[Rr]elease )\d+(?:\.\d+)*|\d+\.\d+(?:rc\d+|b\d+|a\d+)?{_UNIT}"
-    r")(?![\w]|\.\d)",
+    r"(?=[v0-9])(?:"
+    # After a letter, too: `python3.12`, `relay_2.5.0_amd64.deb`.
+    rf"(?<![^\W_])(?<!\.)v\d+(?:\.\d+)*(?:{_PRE})?"
+    rf"|(?<![\d.]){_DATE}\d+(?:\.\d+){{2,}}(?:{_PRE}|[-+](?!\d+\.\d)(?=[a-z.-]*\d)[0-9a-z]+(?:[.-][0-9a-z]+)*)?"
+    r"|(?<=[Vv]ersion )\d+(?:\.\d+)*|(?<=[Rr]elease )\d+(?:\.\d+)*"
+    rf"|(?<![\d.]){_DATE}\d+\.\d+(?:{_PRE})?{_UNIT}"
+    r")(?![^\W_]|\.\d)",
     re.IGNORECASE,
 )
+_THOUSANDS = re.compile(r"\d{1,3}(?:\.\d{3})+")
 _NUMBER = re.compile(r"(?<![\w.,])\d++(?:[.,']\d++)*+")
 
 # Of what an invention is shown to the verifier; an answer full of them needs no list to be refused.
@@ -63,12 +103,13 @@ class Grounding(Struct, frozen=True, kw_only=True):
 def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) -> Grounding:
     """Hold an answer against the texts of its cited sources. `conversation`: what the members said.
 
-    Case, spacing, Markdown and a shell's prompt make no difference.
+    Case, spacing, Markdown, typography and a shell's prompt make no difference.
     """
     sources, said = [*cited], [*conversation]
     known = _Known(sources)
+    asked = _Known(said)
     anywhere = _Known([*sources, *said])
-    commands = [*dict.fromkeys(_commands(answer))]
+    commands = [each for each in dict.fromkeys(_commands(answer)) if not _is_quoted_trouble(each, asked)]
     strange = [command for command in commands if not all(map(known.holds, _parts(command, known)))]
     bare = _URL.sub(" ", answer)
     versions = [*dict.fromkeys(found[0] for found in _VERSION.finditer(bare))]
@@ -87,10 +128,20 @@ class _Known:
     """Texts to look in."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        whole = "\n".join(texts)
-        self._flat = f" {_flat(whole)} "
-        self._versions = {_version(found[0]) for found in _VERSION.finditer(whole)}
-        self._numbers = {_number(found[0]) for found in _NUMBER.finditer(whole)}
+        self._whole = "\n".join(texts)
+
+    # Each read when it is first asked for: most answers ask for little.
+    @cached_property
+    def _flat(self) -> str:
+        return f" {_flat(self._whole)} "
+
+    @cached_property
+    def _versions(self) -> frozenset[str]:
+        return frozenset(_version(found[0]) for found in _VERSION.finditer(self._whole))
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        return frozenset(_number(found[0]) for found in _NUMBER.finditer(self._whole))
 
     def holds(self, code: str) -> bool:
         """Whether a piece of code stands there, not as part of a longer word."""
@@ -104,7 +155,10 @@ class _Known:
 
     def holds_version(self, version: str) -> bool:
         """Whether that very version stands there."""
-        return _version(version) in self._versions or _version(version) in self._numbers
+        plain = _version(version)
+        # "10.000" is ten thousand to many; only as a number that stands there.
+        number = plain.replace(".", "") if _THOUSANDS.fullmatch(plain) else plain
+        return plain in self._versions or plain in self._numbers or number in self._numbers
 
     def holds_number(self, number: str) -> bool:
         """Whether that number stands there, be it within a version or an address."""
@@ -113,29 +167,55 @@ class _Known:
 
 def _commands(answer: str) -> Iterator[str]:
     """The command lines of an answer, without the shell's prompt."""
-    for block in _FENCED.finditer(answer):
-        language = block["info"].strip().partition(" ")[0].casefold()
-        for line in _lines(block["code"]):
+    for language, code in _blocks(answer):
+        for line in _lines(code):
             if language in _SHELLS or _PROMPT.match(line) or (language in _SESSIONS and _is_command(line)):
                 yield _bare(line)
-    for span in _SPAN.finditer(_FENCED.sub("\n", answer)):
-        if _PROMPT.match(span["code"]) or _is_command(span["code"].strip()):
-            yield _bare(span["code"])
+    for code in _spans(answer):
+        if _PROMPT.match(code) or _is_command(code.strip()):
+            yield _bare(code)
+    for found in _PROMPTED.finditer(_SPAN.sub(" ", _FENCED.sub("\n", answer))):
+        if _is_command(command := _bare(found[1])):
+            yield command
 
 
 def _codes(answer: str) -> Iterator[str]:
     """All code of an answer: the lines of its blocks, and its spans."""
+    for _, code in _blocks(answer):
+        yield from map(_bare, _lines(code))
+    yield from map(_bare, _spans(answer))
+
+
+def _blocks(answer: str) -> Iterator[tuple[str, str]]:
+    """Language and text of each block of code."""
     for block in _FENCED.finditer(answer):
-        yield from map(_bare, _lines(block["code"]))
+        if block["line"] is not None:
+            yield "", block["line"]
+            continue
+        info = block["info"].strip()
+        # A chat shows what follows the ticks as code, too, unless it is one word.
+        yield from [("", info)] if len(info.split()) > 1 else []
+        yield re.split(r"[\s,:;{}]+", info.lstrip("{. "), maxsplit=1)[0].casefold(), block["code"]
+
+
+def _spans(answer: str) -> Iterator[str]:
     for span in _SPAN.finditer(_FENCED.sub("\n", answer)):
-        yield _bare(span["code"])
+        yield " ".join(span["code"].split("\n"))
 
 
 def _lines(code: str) -> Iterator[str]:
-    """The lines of a block that say something, joined where a backslash does; comments say nothing."""
-    for line in re.sub(r"[ \t]*\\\n[ \t]*", " ", code).split("\n"):
-        if line.strip() and not line.lstrip().startswith("#"):
+    """The lines of a block that say something, joined where a backslash does; comments say and join nothing."""
+    begun = ""
+    for each in [*code.split("\n"), ""]:
+        line = begun + each.strip()
+        is_silent = line.lstrip("> \t").startswith("#")
+        begun = ""
+        if line.endswith("\\") and not is_silent and not _COMMENT.search(line):
+            begun = line[:-1].rstrip() + " "
+        elif line.strip("> \t") and not is_silent:
             yield line.strip()
+    if begun.strip():
+        yield begun.strip()
 
 
 def _bare(code: str) -> str:
@@ -143,21 +223,48 @@ def _bare(code: str) -> str:
 
 
 def _is_command(code: str) -> bool:
-    return bool(_COMMAND.match(code)) and not code.endswith((".", "?", "!", "{", ",")) and not _URL.match(code)
+    if not _COMMAND.match(code) or _URL.match(code):
+        return False
+    return bool(_UNMISTAKABLE.search(code)) or not (_SENTENCE.search(code) or _PROGRAM.match(code))
+
+
+def _is_quoted_trouble(code: str, asked: _Known) -> bool:
+    """Whether it is an error that the asker told of, and nothing that could be run."""
+    return bool(_TROUBLE.search(code)) and not _UNMISTAKABLE.search(code) and asked.holds(code)
 
 
 def _parts(command: str, known: _Known) -> list[str]:
-    """What must stand in a source: the whole line, or else each command of a chain."""
-    return [command] if known.holds(command) else [part for part in _CHAINED.split(command) if part]
+    """What must stand in a source: the whole line, or else each command of a chain, a comment left out."""
+    if known.holds(command):
+        return [command]
+    silent = next((each for each in _COMMENT.finditer(command) if _is_even(command[: each.start()])), None)
+    said = command[: silent.start()] if silent else command
+    return [said] if known.holds(said) else [part for part in _CHAINED.split(said) if part]
+
+
+def _is_even(before: str) -> bool:
+    """Whether all quotation marks are closed."""
+    return before.count('"') % 2 == 0 and before.count("'") % 2 == 0
 
 
 def _numbers(bare: str) -> Iterator[str]:
     return (found[0] for found in _NUMBER.finditer(_ORDINAL.sub("", bare)))
 
 
+# What typesetting and copying make of plain signs. A long dash is what became of two hyphens.
+_PLAIN = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb", '"')
+    | dict.fromkeys("\u2010\u2011\u2212", "-")
+    | dict.fromkeys("\u2013\u2014", "--")
+    | dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", "")
+)
+
+
 def _flat(text: str) -> str:
-    """The text as far as it matters: case, spacing, emphasis, code marks and continued lines do not."""
-    joined = re.sub(r"[ \t]*\\\r?\n[ \t]*", " ", text)
+    """The text as far as it matters: case, spacing, typography, emphasis, code marks, continued lines do not."""
+    plain = text if text.isascii() else unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
+    joined = re.sub(r"[ \t]*\\\r?\n[ \t]*", " ", plain)
     unmarked = re.sub(r"\*\*|\\(?=[-_*#.`])", "", joined.replace("`", " "))
     return " ".join(unmarked.casefold().split())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from intern.answering.citable import is_team
 from intern.answering.prompts import ShownSource
 from intern.domain import SourceText
 from intern.text.passages import best_passages
@@ -21,16 +22,12 @@ def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> 
             source_id=source.source_id,
             title=" ".join(source.title.split()),
             text=best_passages(source.text, query, share),
+            said=source.said,
         )
         for source, share in zip(telling, shares, strict=True)
     ]
     # A stable sort: within a kind, the model's order stays.
     return tuple(sorted((source for source in shown if source.text.strip()), key=lambda s: not is_team(s.source_id)))
-
-
-def is_team(source_id: str) -> bool:
-    """What the team answered, as opposed to documentation."""
-    return source_id.startswith("team:")
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:

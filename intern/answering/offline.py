@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from intern.answering.loading import is_team
+from intern.answering.citable import is_team
 from intern.answering.prompts import (
     ANSWER,
     GATE,

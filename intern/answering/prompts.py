@@ -10,6 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from intern.answering.citable import citable
 from intern.domain import IndexEntry
 from intern.llm.prompt import Choices, Prompt
 
@@ -65,6 +66,13 @@ class ShownSource(Struct, frozen=True, kw_only=True):
     source_id: str
     title: str
     text: str
+    said: str | None = None
+    """The team's own words, whole, where the text is a model's account: only these vouch for commands and links."""
+
+    @property
+    def vouched(self) -> str:
+        """What an answer may take commands, versions and addresses from."""
+        return self.text if self.said is None else self.said
 
 
 class AnswerIn(Struct, frozen=True, kw_only=True):
@@ -116,9 +124,13 @@ def _listed(given: SelectIn) -> Choices:
     return {"selected_source_ids": [entry.source_id for entry in given.entries]}
 
 
+def _shown(given: AnswerIn) -> Choices:
+    return {"citations": [known for source in given.sources for known in citable(source.source_id, source.text)]}
+
+
 _HISTORY = "discord.max_history_chars"
 
 GATE = Prompt("gate", takes=GateIn, gives=GateDecision, bounded_by=(_HISTORY,))
 SELECT = Prompt("select", takes=SelectIn, gives=Selection, offers=_listed, bounded_by=("ai.max_index_chars", _HISTORY))
-ANSWER = Prompt("answer", takes=AnswerIn, gives=Draft, bounded_by=("ai.max_source_chars", _HISTORY))
+ANSWER = Prompt("answer", takes=AnswerIn, gives=Draft, offers=_shown, bounded_by=("ai.max_source_chars", _HISTORY))
 VERIFY = Prompt("verify", takes=VerifyIn, gives=Verification, bounded_by=("ai.max_source_chars", _HISTORY))

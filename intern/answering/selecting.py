@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate, chain
 
 from msgspec import Struct
 
-from intern.domain import IndexEntry, SourceId
+from intern.domain import IndexEntry, SourceId, SourceText
 from intern.search.ranking import fused
 from intern.text.words import Rarity, words
 
@@ -20,15 +22,12 @@ class Chosen(Struct, frozen=True, kw_only=True):
     """Entries that the model could choose from."""
     unknown: int
     """Ids that were not in what was shown: invented, or pointing elsewhere. Never opened, never fetched."""
+    facts: tuple[SourceText, ...] = ()
+    """Known facts that fit; nobody has to choose them."""
 
 
 MOST_SHOWN = 200
 """Entries that are worth ranking by their texts; with descriptions of a line or two, fewer fit into a prompt."""
-
-
-def fits(entries: Iterable[IndexEntry], max_chars: int) -> bool:
-    """Whether the index can be shown whole."""
-    return sum(_listed(tuple(entries)).sizes) <= max_chars
 
 
 def shown_entries(
@@ -39,23 +38,12 @@ def shown_entries(
     Which these are, `best` tells (found by their texts) and the entries' own words.
     An id that would break a line is left out, and a description is made one line: none can forge an entry.
     """
-    index = _listed(tuple(entries))
-    if sum(index.sizes) <= max_chars:
-        return index.entries
-    kept: list[int] = []
-    room, least = max_chars, min(index.sizes)
-    for n in index.ranked(query, best):
-        if index.sizes[n] <= room:
-            kept.append(n)
-            room -= index.sizes[n]
-        if room < least:
-            break
-    return tuple(index.entries[n] for n in sorted(kept))
+    return listed(tuple(entries)).shown(query, max_chars, best)
 
 
 def best_entries(entries: Iterable[IndexEntry], query: str, best: Sequence[SourceId] = ()) -> tuple[IndexEntry, ...]:
     """All entries, those that fit the query best first."""
-    index = _listed(tuple(entries))
+    index = listed(tuple(entries))
     return tuple(index.entries[n] for n in index.ranked(query, best))
 
 
@@ -76,10 +64,25 @@ def chosen(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) ->
 @lru_cache(maxsize=8192)
 def entry_words(entry: IndexEntry) -> tuple[str, ...]:
     """The words of an entry; file names and addresses say much about what stands in them."""
-    return tuple(words(f"{entry.source_id.partition(':')[2]}\n{entry.description}"))
+    # But for a nugget's, which is a number.
+    name = "" if entry.source_id.startswith("nugget:") else entry.source_id.partition(":")[2]
+    return tuple(words(f"{name}\n{entry.description}"))
 
 
-class _Index:
+def listable(nuggets: Iterable[IndexEntry], max_chars: int) -> tuple[IndexEntry, ...]:
+    """As many nuggets, the best first, as fit into a quarter of the room: the index keeps the rest."""
+    kept: list[IndexEntry] = []
+    room = max_chars // 4
+    for nugget in nuggets:
+        entry = IndexEntry(nugget.source_id, " ".join(nugget.description.split()))
+        room -= size(entry)
+        if room < 0:
+            break
+        kept.append(entry)
+    return tuple(kept)
+
+
+class Index:
     """An index, and which of its entries hold a word: made once, asked for each question."""
 
     def __init__(self, entries: Iterable[IndexEntry]) -> None:
@@ -88,7 +91,9 @@ class _Index:
             for entry in entries
             if str(entry.source_id).isprintable()
         )
-        self.sizes = [_size(entry) for entry in self.entries]
+        self.sizes = [size(entry) for entry in self.entries]
+        self._smallest_first = sorted(self.sizes)
+        self._size = sum(self.sizes)
         self._places = {entry.source_id: n for n, entry in enumerate(self.entries)}
         self._holding: dict[str, list[int]] = {}
         held = [set(entry_words(entry)) for entry in self.entries]
@@ -97,32 +102,84 @@ class _Index:
             for word in have:
                 self._holding.setdefault(word, []).append(n)
 
-    def ranked(self, query: str, best: Sequence[SourceId] = ()) -> list[int]:
+    def fits(self, max_chars: int) -> bool:
+        """Whether it can be shown whole."""
+        return self._size <= max_chars
+
+    def worth_ranking(self, max_chars: int) -> int:
+        """How many entries to rank by their texts: twice as many as could be shown at most, since words rank, too."""
+        return min(2 * bisect_right([*accumulate(self._smallest_first[:MOST_SHOWN])], max_chars), MOST_SHOWN)
+
+    def shown(self, query: str, max_chars: int, best: Sequence[SourceId] = ()) -> tuple[IndexEntry, ...]:
+        """What `shown_entries` says."""
+        if self.fits(max_chars):
+            return self.entries
+        kept: list[int] = []
+        room, least = max_chars, self._smallest_first[0]
+        for n in self.ranked(query, best):
+            if self.sizes[n] <= room:
+                kept.append(n)
+                room -= self.sizes[n]
+            if room < least:
+                break
+        return tuple(self.entries[n] for n in sorted(kept))
+
+    def ranked(self, query: str, best: Sequence[SourceId] = ()) -> Iterator[int]:
         """All entries: the best, and those that hold the most of what is telling in the query; the others follow."""
         by_text = [self._places[source_id] for source_id in best if source_id in self._places]
         # Joined, since a description says what a source is for, and its text what it says: of 120 real questions, the
         # right one of 596 entries is among the first ten for 69%, by either alone for 62% to 65%.
         fitting = fused(by_text, self._by_words(query))
         taken = set(fitting)
-        return [*fitting, *(n for n in range(len(self.entries)) if n not in taken)]
+        return chain(fitting, (n for n in range(len(self.entries)) if n not in taken))
 
     def _by_words(self, query: str) -> list[int]:
         scores: dict[int, float] = {}
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
         for word in sorted(set(words(query))):
-            weight = self._rarity.weight(word)
-            for n in self._holding.get(word, ()):
+            weight, holding = self._rarity.weight(word), self._holding.get(word, ())
+            if weight < _TELLING:
+                continue
+            if not scores:
+                scores = dict.fromkeys(holding, weight)
+                continue
+            for n in holding:
                 scores[n] = scores.get(n, 0.0) + weight
-        # Sorting keeps the order of equals, which is the index's.
-        return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
+        # The order of equals is kept, which is the index's.
+        return sorted(sorted(scores), key=scores.__getitem__, reverse=True)[: 2 * MOST_SHOWN]
+
+
+def listed(entries: tuple[IndexEntry, ...]) -> Index:
+    """An index ready to be asked. Made of thousands of entries it takes hundreds of ms, unless it is `ready`."""
+    global _last  # noqa: PLW0603
+    known, index = _last
+    if known is not entries:
+        index = _made(entries)
+        _last = (entries, index)
+    return index
+
+
+def ready(entries: tuple[IndexEntry, ...]) -> bool:
+    """Whether `listed` takes no time: these very entries were asked for last, or they are few."""
+    return _last[0] is entries or len(entries) <= _FEW
+
+
+_TELLING = 0.01  # the weight of a word that all of fifty entries hold, or all but a few of thousands
+_FEW = 50  # some milliseconds
 
 
 # An index changes seldom and is read for each question; the one before may still be in use.
 @lru_cache(maxsize=2)
-def _listed(entries: tuple[IndexEntry, ...]) -> _Index:
-    return _Index(entries)
+def _made(entries: tuple[IndexEntry, ...]) -> Index:
+    return Index(entries)
 
 
-def _size(entry: IndexEntry) -> int:
+# Even to tell that two lists of thousands are equal takes a while, and a reader gives the very same one again. Set at
+# once, since several threads may come here.
+_last: tuple[tuple[IndexEntry, ...], Index] = ((), Index(()))
+
+
+def size(entry: IndexEntry) -> int:
+    """Characters that an entry takes in a prompt."""
     # Two line ends and the blank line between entries.
     return len(entry.source_id) + len(entry.description) + 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from logging import DEBUG
 from typing import Any
 
 import anyio
@@ -46,7 +47,8 @@ class Trace:
                 fields["seconds"] = _since(began)
                 if meter.calls:
                     fields["tokens"] = meter.tokens
-                self._log.debug("ai_step", step=name, **flat(name, fields))
+                if self._log.isEnabledFor(DEBUG):
+                    self._log.debug("ai_step", step=name, **flat(name, fields))
 
     def fields(self) -> dict[str, Any]:
         """All steps' fields for one log line: `gate.is_question` and so on."""

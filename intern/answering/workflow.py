@@ -13,12 +13,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
-from msgspec import Struct
+from msgspec import Struct, structs
 from structlog.contextvars import bound_contextvars
 
+from intern.answering.citable import is_team
 from intern.answering.citing import Checked, checked, source_of
 from intern.answering.grounding import grounding
-from intern.answering.loading import is_team, shown_sources
+from intern.answering.loading import shown_sources
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
     ANSWER,
@@ -34,7 +35,7 @@ from intern.answering.prompts import (
     VerifyIn,
 )
 from intern.answering.question import Asked, asked
-from intern.answering.selecting import MOST_SHOWN, Chosen, chosen, fits, shown_entries
+from intern.answering.selecting import Chosen, chosen, listable, listed, ready, size
 from intern.answering.trace import Trace
 from intern.domain import (
     COULD_NOT_LOOK,
@@ -42,18 +43,22 @@ from intern.domain import (
     Citation,
     Conversation,
     IndexEntry,
+    Learned,
     RequestContext,
     SilenceReason,
     SourceId,
     SourceText,
 )
-from intern.errors import InternError, KnowledgeError, ModelUnavailableError
+from intern.errors import InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.llm.prompt import Model
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
+
+_SHORT = 8000  # characters that are held against one another within a millisecond or two
+_MOST_CHARS = 300  # of what a model says, in the log and in `debug`
 
 
 class Knowledge(Protocol):
@@ -63,12 +68,16 @@ class Knowledge(Protocol):
         """The index, in its own order."""
         ...
 
-    async def load(self, source_id: SourceId, /) -> SourceText:
-        """A source of the index, whole."""
+    async def load_each(self, source_ids: Sequence[SourceId], /) -> Sequence[SourceText | KnowledgeError]:
+        """Sources of the index, whole, or why they could not be read; as many as were asked for, in their order."""
         ...
 
     async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
         """The sources whose text fits best, best first; None where that cannot be told. Raises nothing."""
+        ...
+
+    async def learned(self, query: str, /) -> Learned:
+        """The nuggets and facts that fit a question; none where nobody can tell. Raises nothing."""
         ...
 
     async def citation_link(self, source_id: SourceId, /) -> str | None:
@@ -171,7 +180,7 @@ async def gate(work: Work) -> GateDecision:
         given = GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
         decision = await work.model.ask(GATE, given, images=work.asked.images)
         fields.update(
-            is_question=decision.is_question, is_answerable=decision.is_answerable, reason=decision.reason[:300]
+            is_question=decision.is_question, is_answerable=decision.is_answerable, reason=decision.reason[:_MOST_CHARS]
         )
         return decision
 
@@ -179,11 +188,16 @@ async def gate(work: Work) -> GateDecision:
 async def select(work: Work, query: str) -> Chosen:
     """Which sources may hold the answer? An empty index is not worth a call. `query` may be empty."""
     with work.trace.step("selection") as fields:
-        entries = await work.knowledge.entries()
-        wanted, room = query or work.asked.question, work.options.max_index_chars
+        entries = tuple(await work.knowledge.entries())
+        index = listed(entries) if ready(entries) else await anyio.to_thread.run_sync(listed, entries)
+        wanted = query or work.asked.question
+        learned = await work.knowledge.learned(wanted)
+        nuggets = listable(learned.nuggets, work.options.max_index_chars)
+        room = work.options.max_index_chars - sum(map(size, nuggets))
         # The text of a source tells more than its description, where not all of these can be shown.
-        best = None if fits(entries, room) else await work.knowledge.best(wanted, MOST_SHOWN)
-        shown = shown_entries(entries, wanted, room, best or ())
+        best = None if index.fits(room) else await work.knowledge.best(wanted, index.worth_ranking(room))
+        # Last, so that the index before it is the same prompt for every question while it fits.
+        shown = (*index.shown(wanted, room, best or ()), *nuggets)
         ids: tuple[str, ...] = ()
         if shown:
             given = SelectIn(
@@ -194,32 +208,32 @@ async def select(work: Work, query: str) -> Chosen:
                 query=query,
             )
             ids = (await work.model.ask(SELECT, given, images=work.asked.images)).selected_source_ids
-        selection = chosen(ids, shown, work.options.max_sources)
+        selection = structs.replace(chosen(ids, shown, work.options.max_sources), facts=learned.facts)
         fields.update(
             selected_sources_count=len(selection.source_ids),
             source_ids=selection.source_ids,
             entries_count=len(entries),
             shown_entries_count=selection.shown,
             unknown_ids_count=selection.unknown,
+            nuggets_shown=tuple(nugget.source_id for nugget in nuggets),
+            facts=tuple(fact.source_id for fact in selection.facts),
         )
         return selection
 
 
 async def load(work: Work, selection: Chosen, query: str) -> Loaded:
-    """Read the chosen sources, side by side; one that cannot be read is logged and left out."""
+    """Read the chosen sources; one that cannot be read is logged and left out."""
     with work.trace.step("loading") as fields:
-        reads = {source_id: _Held[SourceText]() for source_id in selection.source_ids}
-        async with anyio.create_task_group() as tg:
-            for source_id, read in reads.items():
-                tg.start_soon(read.hold, partial(work.knowledge.load, source_id))
         sources: dict[SourceId, SourceText] = {}
         failed: list[SourceId] = []
-        for source_id, read in reads.items():
-            try:
-                sources[source_id] = read.take()
-            except KnowledgeError as error:
+        reads = await work.knowledge.load_each(selection.source_ids) if selection.source_ids else ()
+        for source_id, read in zip(selection.source_ids, reads, strict=True):
+            if isinstance(read, SourceText):
+                sources[source_id] = read
+            else:
                 failed.append(source_id)
-                _log.warning("source_unreadable", source_id=source_id, error=str(error))
+                _log.warning("source_unreadable", source_id=source_id, error=str(read))
+        sources.update((fact.source_id, fact) for fact in selection.facts)
         shown = shown_sources(tuple(sources.values()), query or work.asked.question, work.options.max_source_chars)
         fields.update(
             loaded_sources_count=len(sources),
@@ -251,14 +265,17 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
             citations=draft.source_ids,
             dropped_citations_count=draft.dropped_citations,
             strange_urls_count=len(draft.strange_urls),
+            strange_urls=_told(draft.strange_urls),
         )
         if draft.reason:
             return Drafted(reason=draft.reason, text=draft.text, source_ids=draft.source_ids)
-        texts = [source.text for source in _of(draft, loaded)]
-        # In a thread: an answer and its sources are text from strangers, and may be long.
-        held = await anyio.to_thread.run_sync(grounding, draft.text, texts, (work.asked.question, work.asked.history))
+        texts = [source.vouched for source in _of(draft, loaded)]
+        claims = (draft.text, texts, (work.asked.question, work.asked.history))
+        # In a thread where they are long: an answer and its sources are text from strangers.
+        is_short = len(draft.text) + sum(map(len, texts)) <= _SHORT
+        held = grounding(*claims) if is_short else await anyio.to_thread.run_sync(grounding, *claims)
         strange = (*held.strange_commands, *held.strange_versions)
-        fields.update(strange_count=len(strange), strange=strange[:5], suspicions_count=len(held.suspicions))
+        fields.update(strange_count=len(strange), strange=_told(strange), suspicions_count=len(held.suspicions))
         is_refused = work.options.strict_grounding and not held.holds
         return Drafted(
             reason="ungrounded" if is_refused else "",
@@ -285,9 +302,16 @@ async def verify(work: Work, draft: Drafted, loaded: Loaded) -> Verification:
         )
         verdict = await work.model.ask(VERIFY, given)
         fields.update(
-            is_good_enough=verdict.is_good_enough, issues_count=len(verdict.issues), issues=verdict.issues[:5]
+            is_good_enough=verdict.is_good_enough, issues_count=len(verdict.issues), issues=_told(verdict.issues)
         )
+        if verdict.suggested_fix:
+            fields["suggested_fix"] = verdict.suggested_fix[:_MOST_CHARS]
         return verdict
+
+
+def _told(texts: Sequence[str]) -> tuple[str, ...]:
+    """The first few of them, each as far as a line of the log bears."""
+    return tuple(text[:_MOST_CHARS] for text in texts[:5])
 
 
 def _of(draft: Drafted | Checked, loaded: Loaded) -> list[ShownSource]:
@@ -303,7 +327,7 @@ async def _worked_out(work: Work) -> AIResult:
     decision, selection = await way(work)
     if reason := refusal(decision):
         return _silence(reason)
-    if selection is None or not selection.source_ids:
+    if selection is None or not (selection.source_ids or selection.facts):
         return _silence("no_sources")
     query = (decision.rewrite_query or "").strip()
     loaded = await load(work, selection, query)
@@ -391,6 +415,8 @@ def _silence(reason: SilenceReason) -> AIResult:
 
 
 def _failure_reason(error: InternError) -> SilenceReason:
+    if isinstance(error, ModelBudgetError):
+        return "over_budget"
     if isinstance(error, ModelUnavailableError):
         return "model_unavailable"
     # What is neither the model's nor the stores' (a broken template, say) kept the model from being asked.

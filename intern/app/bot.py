@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 import anyio
-from anyio import Event, create_task_group, move_on_after, open_signal_receiver, sleep
+from anyio import Event, create_task_group, move_on_after, open_signal_receiver
 from anyio.to_thread import run_sync
 
 from intern.actors import poster, responder
@@ -20,11 +20,17 @@ from intern.actors.backfill import Pages
 from intern.actors.listener import Gateway
 from intern.actors.office import Answering, Parts, office
 from intern.actors.responder import Typing
+from intern.actors.router import Requests
 from intern.actors.witness import Witness
 from intern.answering.workflow import Answerer
-from intern.app.models import Models, open_models
+from intern.app.answered import Answered
+from intern.app.health import HealthChecks, ModelWatch
+from intern.app.learned import LearnedSources
+from intern.app.models import Models, open_embedder, open_models
+from intern.app.overview import Looked, Overheard, OverviewDesk, leaves_open
 from intern.app.searching import Ranking, discovered_sources, never_discovered
 from intern.app.workshop import Workshop
+from intern.conversations.answered import ThreadReader
 from intern.conversations.approving import Approvals
 from intern.conversations.attendance import Attendance
 from intern.conversations.batching import Batches
@@ -43,7 +49,9 @@ from intern.discord.sandbox import Sandbox
 from intern.discord.sandbox_commands import SandboxCommands
 from intern.discovery.watching import Changes
 from intern.domain import (
+    AnswerRequest,
     Attachment,
+    Batch,
     Channel,
     ChannelId,
     ChatMessage,
@@ -53,7 +61,7 @@ from intern.domain import (
     RoleId,
     snowflake_at,
 )
-from intern.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError
 from intern.knowledge.database import Database
 from intern.knowledge.feedback import FeedbackStore
 from intern.knowledge.greeted import Greeted
@@ -61,17 +69,25 @@ from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
 from intern.knowledge.marks import Marks, MarkStore
 from intern.knowledge.traces import Counts, TraceStore
+from intern.knowledge.unanswered import Unanswered
 from intern.knowledge.usage import UsageLog
 from intern.learning.picturing import Images, Picturing
+from intern.llm.breaker import Breaker
+from intern.llm.embedding_endpoint import EndpointEmbedder
+from intern.llm.prompt import Model
 from intern.observe.clock import Clock, SystemClock
+from intern.search.finding import Embedder, Finder, LastVectors
 from intern.settings import Settings
+
+if TYPE_CHECKING:
+    from intern.observe.metrics import Metrics
 
 
 class ToldAudience(Audience, Protocol):
     """Knows where everybody may read, once Discord has told."""
 
-    def knows(self, guild_id: GuildId | None, /) -> bool:
-        """Whether Discord has told of a server."""
+    async def told(self, guild_id: GuildId | None, /) -> None:
+        """Wait until Discord has told of a server."""
         ...
 
 
@@ -88,6 +104,12 @@ class Discord:
     responses: Answering
     images: Images
     guild_ids: tuple[GuildId, ...]
+    is_open: Callable[[], bool] = lambda: True
+    """Whether what happens there is told right now."""
+    tell_requests: Callable[[Callable[[type[DiscordError] | None], object], Callable[[], object]], object] = (
+        lambda _requested, _lost: None
+    )
+    """Who wants to hear of requests that ended, with what they raise, and of lost connections."""
 
 
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
@@ -95,18 +117,38 @@ OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[M
 
 @asynccontextmanager
 async def _parts(
-    settings: Settings, discord: Discord, *, witness: Witness, clock: Clock, models: OpenModels = open_models
+    settings: Settings,
+    discord: Discord,
+    *,
+    witness: Witness,
+    clock: Clock,
+    models: OpenModels = open_models,
+    page: bool = False,
 ) -> AsyncGenerator[Parts]:
-    """The bot, put together around a Discord; it holds the data folder meanwhile."""
-    with FolderLock(settings.data.dir):
+    """The bot, put together around a Discord; it holds the data folder meanwhile. With `page`, its page is served."""
+    with FolderLock(settings.data.dir) as lock:
         async with (
             await Database.open(settings.paths.database) as db,
             models(settings, UsageLog(db), clock) as opened,
+            open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
-            workshop = await run_sync(Workshop, settings, db, opened.learning, clock)
+            watch = ModelWatch(clock)
+            metrics = _metrics(settings, discord, opened, witness) if page and settings.page.enabled else None
+            watched = opened._replace(
+                answering=watch.over(_counted(opened.answering, metrics)),
+                learning=watch.over(_counted(opened.learning, metrics)),
+            )
+            workshop = await run_sync(partial(Workshop, settings, db, watched.learning, clock, embedder=embedder))
             await workshop.jobs.reclaim()
             await workshop.pending.load()
-            yield await _around(_Room(settings, discord, witness, clock, db, opened, workshop))
+            await workshop.extraction.extractor.mend()
+            overheard = Overheard(discord.gateway, clock=clock, unanswered=workshop.unanswered)
+            discord = replace(discord, gateway=overheard)
+            room = _Room(settings, discord, witness, clock, db, watched, workshop, embedder)
+            parts = await _around(room)
+            served = nullcontext() if metrics is None else _page(room, parts, overheard, lock, watch, metrics=metrics)
+            async with served:
+                yield parts
 
 
 class _Room(NamedTuple):
@@ -117,10 +159,11 @@ class _Room(NamedTuple):
     db: Database
     models: Models
     workshop: Workshop
+    embedder: Embedder | None
 
 
 async def _around(room: _Room) -> Parts:
-    settings, discord, witness, clock, db, models, workshop = room
+    settings, discord, witness, clock, db, models, workshop, _ = room
     options = settings.conversations
     attended = MarkStore(db)
     # A server that we never attended is looked back at as far as the operator wants.
@@ -129,13 +172,17 @@ async def _around(room: _Room) -> Parts:
     audience = _Audience(discord, options)
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     witness.count = counts.add
+    witness.unanswered = partial(_leave_open, workshop.unanswered)
     allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
     wording = load_wording(
         Path(settings.prompts.dir) if settings.prompts.dir else None,
         {"project_introduction": settings.ai.project_introduction},
     )
     handoff = settings.discord.handoff_role_id
-    late = LateChanges(workshop.archive, admits=audience.admits_id, pending=workshop.pending)
+    answered = workshop.extraction.answered
+    await answered.open(ThreadReader(discord.history, audience.admits_id))
+    late = LateChanges(workshop.archive, admits=audience.admits_id, pending=workshop.pending, answered=answered.threads)
+    finder = Finder(workshop.search, room.embedder and LastVectors(room.embedder))
     answerer = Answerer(
         models.answering,
         Library(
@@ -145,8 +192,16 @@ async def _around(room: _Room) -> Parts:
             topics=workshop.topics,
             archive=workshop.archive,
             pages=workshop.pages,
-            ranks=Ranking(settings, workshop.search),
+            ranks=Ranking(settings, finder),
             more=discovered_sources(settings, workshop.search),
+            learned=LearnedSources(
+                db,
+                workshop.search,
+                finder,
+                archive=workshop.archive,
+                decisions=lambda: workshop.decisions,
+                clock=clock,
+            ),
         ),
         settings.ai,
     )
@@ -172,18 +227,21 @@ async def _around(room: _Room) -> Parts:
         attendance=attendance,
         approvals=Approvals(clock=clock),
         pages=discord.pages,
-        marks=_Books(attended, counts),
+        marks=_Books(attended, counts, workshop.unanswered),
         open_batches=Batches(settings.discord.message_batch_wait_seconds),
         clock=clock,
-        dispatch=Dispatcher(
-            discord.history,
-            workshop.posts,
-            options,
-            guild_ids=discord.guild_ids,
-            audience=discord.audience,
-            clock=clock,
-            allows=allows,
-            private=PrivateNotes(discord.outlet, Greeted(db, clock=clock)),
+        dispatch=_Dispatch(
+            Dispatcher(
+                discord.history,
+                workshop.posts,
+                options,
+                guild_ids=discord.guild_ids,
+                audience=discord.audience,
+                clock=clock,
+                allows=allows,
+                private=PrivateNotes(discord.outlet, Greeted(db, clock=clock)),
+            ),
+            answered,
         ),
         declines=Declining(wording, traces=traces, clock=clock),
         late=late,
@@ -204,6 +262,9 @@ async def _around(room: _Room) -> Parts:
         again=workshop,
         chooser=workshop,
         filer=workshop,
+        decisions=workshop.extraction,
+        extracted_until=await workshop.extraction.position(),
+        max_extractions_per_minute=settings.extraction.max_per_minute if workshop.extraction.paced else FREE,
         reviews=workshop,
         indices=workshop,
         responding=responder.Collaborators(
@@ -244,9 +305,13 @@ async def _around(room: _Room) -> Parts:
         discovery=workshop if settings.discovery.scan_paths else None,
         discovery_interval_seconds=settings.discovery.interval_seconds,
         file_changes=Changes(settings.discovery, never_discovered(settings)),
+        embeds=workshop.embedding,
         witness=witness,
     )
 
+
+FREE = 1_000_000
+"""Extractions in a minute, where rules do them: they cost nothing, so the bound on calls does not count."""
 
 _TOLD_WITHIN = 5.0  # seconds
 
@@ -263,24 +328,100 @@ class _Audience:
 
     async def admits_id(self, channel_id: ChannelId) -> bool:
         channel = await self._discord.history.channel(channel_id)
-        with move_on_after(_TOLD_WITHIN):  # at a start, Discord tells of its servers right after it says hello
-            while not self._discord.audience.knows(channel.guild_id):  # noqa: ASYNC110 happens once, and within a second
-                await sleep(0.1)
-        if not self._discord.audience.knows(channel.guild_id):
+        # At a start, Discord tells of its servers right after it says hello.
+        with move_on_after(_TOLD_WITHIN) as waiting:
+            await self._discord.audience.told(channel.guild_id)
+        if waiting.cancelled_caught:
             raise DiscordUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
         return self.admits(channel)
 
 
 class _Books:
-    """What is written down every second: how far channels are settled, and what was counted."""
+    """What is written down every second: how far channels are settled, what was counted, and what was left open."""
 
-    def __init__(self, marks: MarkStore, counts: Counts) -> None:
+    def __init__(self, marks: MarkStore, counts: Counts, unanswered: Unanswered) -> None:
         self._marks = marks
         self._counts = counts
+        self._unanswered = unanswered
 
     async def keep(self, moved: Marks) -> None:
         await self._counts.store()
+        await self._unanswered.store()
         await self._marks.keep(moved)
+
+
+def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> None:
+    if leaves_open(reason):
+        unanswered.add(request.batch.messages, reason)
+
+
+def _metrics(settings: Settings, discord: Discord, opened: Models, witness: Witness) -> Metrics:
+    """The counters, told by all who know."""
+    from intern.app.measuring import count_request, metrics_of  # noqa: PLC0415 costs a tenth of a second
+
+    metrics = metrics_of(settings, witness, opened.usage)
+    discord.tell_requests(partial(count_request, metrics), metrics.reconnected)
+    return metrics
+
+
+def _counted(model: Model, metrics: Metrics | None) -> Model:
+    if metrics is None:
+        return model
+    from intern.app.measuring import CountedModel  # noqa: PLC0415 as above
+
+    return CountedModel(model, metrics)
+
+
+@asynccontextmanager
+async def _page(
+    room: _Room, parts: Parts, overheard: Overheard, lock: FolderLock, watch: ModelWatch, *, metrics: Metrics
+) -> AsyncGenerator[None]:
+    """The status page, for as long as the bot is at work and until it has left."""
+    from intern.app.measuring import Standing  # noqa: PLC0415 as above
+    from intern.page.server import serving  # noqa: PLC0415 aiohttp.web costs its import only where a page is served
+
+    checks = HealthChecks(room.db, lock, clock=room.clock, is_open=room.discord.is_open, model=lambda: watch.problem)
+    desk = OverviewDesk(
+        Looked(
+            settings=room.settings,
+            db=room.db,
+            workshop=room.workshop,
+            answers=parts.responding.answers,
+            overheard=overheard,
+            fill=parts.fill,
+            clock=room.clock,
+            health=checks.health,
+        )
+    )
+    standing = Standing(
+        settings=room.settings,
+        workshop=room.workshop,
+        fill=parts.fill,
+        overheard=overheard,
+        usage=room.models.usage,
+        breakers=_breakers(room),
+        clock=room.clock,
+    )
+    async with serving(room.settings.page, desk, now=room.clock.now, metrics=partial(standing.text, metrics)):
+        yield
+
+
+def _breakers(room: _Room) -> Mapping[str, Breaker]:
+    embedder = room.embedder
+    own = {"embeddings": embedder.breaker} if isinstance(embedder, EndpointEmbedder) else {}
+    return {**room.models.breakers, **own}
+
+
+class _Dispatch:
+    """Decides whom a batch concerns; a thread that was read before is looked at again because of it."""
+
+    def __init__(self, dispatcher: Dispatcher, answered: Answered) -> None:
+        self._dispatcher = dispatcher
+        self._answered = answered
+
+    async def dispatch(self, batch: Batch) -> Requests:
+        self._answered.heard(batch)
+        return await self._dispatcher.dispatch(batch)
 
 
 class _OpenMessages:
@@ -349,8 +490,10 @@ async def parts_on_discord(
             responses=HikariCommands(hikari.rest, guild_ids, ready=hikari.wait_ready),
             images=images,
             guild_ids=guild_ids,
+            is_open=lambda: hikari.is_open,
+            tell_requests=hikari.tell_requests,
         )
-        async with _parts(settings, discord, witness=witness, clock=clock) as parts:
+        async with _parts(settings, discord, witness=witness, clock=clock, page=True) as parts:
             yield parts
 
 

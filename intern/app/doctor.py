@@ -6,11 +6,14 @@ Nothing is changed anywhere. What is wrong is told in the order in which it shou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+from anyio.to_thread import run_sync
 from hikari.internal import routes
 from msgspec import Struct
 
+from intern.app.status import vectors_told
 from intern.discord.audience import (
     ADMINISTRATOR,
     READ_MESSAGE_HISTORY,
@@ -23,7 +26,14 @@ from intern.discord.audience import (
 from intern.discord.rest import LOGIN_REFUSED, HikariRest, ids, read
 from intern.discord.wire import FORUMS, RawMember, readable
 from intern.domain import Channel, GuildId, RoleId, UserId
-from intern.errors import ConfigError, DiscordNotFoundError, DiscordRefusedError, DiscordUnauthorizedError
+from intern.errors import (
+    ConfigError,
+    DiscordNotFoundError,
+    DiscordRefusedError,
+    DiscordUnauthorizedError,
+    KnowledgeError,
+)
+from intern.knowledge.copying import problems, schema_of, unsearchable
 from intern.settings import Settings
 
 # Bits of Discord's reference, "Permissions".
@@ -79,9 +89,31 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 async def examine(settings: Settings) -> Report:
-    """Look at everything. Raises ConfigError for a token that is missing or wrong, DiscordUnavailableError else."""
+    """Look at everything; at Discord only with a token, of which the report tells.
+
+    Raises ConfigError for a token that is wrong, DiscordUnavailableError where Discord cannot be asked.
+    """
+    if not settings.discord.token:
+        looked = _Looked(settings)
+        findings = [looked.model(), *await run_sync(looked.folder)]
+        # Last: what is damaged is worse than what is not set up yet.
+        findings.append(
+            Finding(
+                level="todo",
+                what="Discord was not looked at, for there is no token",
+                do="put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml",
+            )
+        )
+        return _report(findings, "")
     async with HikariRest(settings.discord, max_retries=1) as rest:
         return await _Doctor(settings, rest).examine()
+
+
+def _report(findings: Sequence[Finding], invite: str) -> Report:
+    todo = next((finding.do for finding in findings if finding.level == "todo"), "")
+    return Report(
+        ok=not todo, next=todo or "nothing; `intern run` can do its work", invite=invite, findings=tuple(findings)
+    )
 
 
 def invite_link(application_id: str) -> str:
@@ -154,20 +186,19 @@ class _Doctor:
         joined = [server for _, server in servers if server is not None]
         # What is not found may be on a server that is not shown to us.
         complete = bool(joined) and len(joined) == len(servers)
+        looked = _Looked(self._settings)
         findings = [
             _good("Discord accepts the token"),
             _intent(application),
             *self._guilds(servers, invite),
-            self._model(),
+            looked.model(),
+            *await run_sync(looked.folder),
             *(await self._team(joined) if complete else ()),
             *(found for server in joined for found in self._permissions(server, invite)),
             *(await self._channels(joined) if complete else ()),
             *(self._handoff(joined) if complete else ()),
         ]
-        todo = next((finding.do for finding in findings if finding.level == "todo"), "")
-        return Report(
-            ok=not todo, next=todo or "nothing; `intern run` can do its work", invite=invite, findings=tuple(findings)
-        )
+        return _report(findings, invite)
 
     # What is asked
 
@@ -231,13 +262,6 @@ class _Doctor:
                 )
             else:
                 yield _good(f"the bot is on {server.guild.name or guild_id}")
-
-    def _model(self) -> Finding:
-        try:
-            self._settings.require_model()
-        except ConfigError as error:
-            return Finding(level="todo", what="no model is chosen", do=str(error))
-        return _good("a model is chosen")
 
     async def _team(self, servers: Sequence[_Server]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
@@ -327,6 +351,88 @@ class _Doctor:
                 return _TO_LISTEN
             case "answer" | "mention_only":
                 return _TO_ANSWER | (CREATE_PUBLIC_THREADS if channel.type in _TEXT else 0)
+
+
+class _Looked:
+    """What can be told without Discord."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def model(self) -> Finding:
+        """Whether questions can be answered."""
+        try:
+            self._settings.require_model()
+        except ConfigError as error:
+            return Finding(level="todo", what="no model is chosen", do=str(error))
+        return _good("a model is chosen")
+
+    def _embeddings(self) -> Finding:
+        try:
+            model, documents, lacking = vectors_told(self._settings)
+        except KnowledgeError as error:
+            return Finding(level="todo", what="the search could not be looked at", do=str(error))
+        if model is None and self._settings.embeddings.provider == "none":
+            return _good("the search goes by words alone, as embeddings.provider says")
+        if model is None:
+            return Finding(
+                level="note",
+                what='the search goes by words alone; pip install "intern[embeddings]" or see [embeddings] for more',
+            )
+        vectors = "all" if not lacking else f"{documents - lacking}"
+        return _good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
+
+    def folder(self) -> list[Finding]:
+        """How the database stands. Blocks; beside a bot at work, too."""
+        path = self._settings.paths.database
+        try:
+            if not path.exists():
+                return [_good("there is no database yet; the first start makes it"), self._embeddings()]
+            schema, newest = schema_of(path)
+            if schema > newest:
+                return [_newer(path, schema, newest)]
+            found = [*_sound(path)]
+        except KnowledgeError as error:
+            return [Finding(level="todo", what="the database could not be looked at", do=str(error))]
+        if schema < newest:
+            what = f"the database has schema {schema}; the next start makes it {newest}; `intern backup` comes first"
+            return [*found, Finding(level="note", what=what)]
+        return [*found, self._embeddings()]
+
+
+def _newer(path: Path, schema: int, newest: int) -> Finding:
+    return Finding(
+        level="todo",
+        what=f"the database is of a newer intern: it has schema {schema}, and this one knows schemas up to {newest}",
+        do=f"install the intern that wrote {path}, or a newer one; or go back to a backup of before",
+    )
+
+
+def _sound(path: Path) -> Iterator[Finding]:
+    """What SQLite finds of pages, rows and full-text tables. Raises KnowledgeError."""
+    if wrong := problems(path, _NAMED_AT_MOST):
+        yield Finding(
+            level="todo",
+            what=f"the database is damaged: {'; '.join(wrong)}",
+            do=f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or "
+            "nothing: archive, decisions and topics are kept elsewhere, and the rest is made anew",
+        )
+        return
+    yield _good("the database is sound, and each row points to what is there")
+    try:
+        lacking = unsearchable(path)
+    except (KnowledgeError, OSError) as error:
+        yield Finding(level="note", what=f"the full-text tables could not be looked at: {error}")
+        return
+    if lacking:
+        yield Finding(
+            level="todo",
+            what=f"full-text tables do not say what stands in the database: {', '.join(lacking)}",
+            do=f"end the bot, move {path} away with its -wal and -shm files and run `intern index`: search, nuggets "
+            "and facts are made anew",
+        )
+    else:
+        yield _good("the full-text tables say what stands in the database")
 
 
 def _intent(application: _Application) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache, partial
 from hashlib import sha256
 
 import msgspec
@@ -12,7 +13,9 @@ from anyio.to_thread import run_sync
 
 from intern.actors.clerk import do_all
 from intern.answering.workflow import Answerer
-from intern.app.models import Models, open_models
+from intern.app.extraction import NotesJob, NotesRead
+from intern.app.learned import LearnedSources
+from intern.app.models import Models, open_embedder, open_models
 from intern.app.searching import Freshness, Outdated, Ranking, SearchResult, discovered_sources, result_of
 from intern.app.workshop import Workshop, discovery_of
 from intern.discovery.feed import Question
@@ -22,6 +25,7 @@ from intern.domain import (
     Capture,
     CapturedPair,
     Conversation,
+    ConversationId,
     IndexEntry,
     PairDecision,
     Parked,
@@ -29,27 +33,32 @@ from intern.domain import (
     RequestContext,
     SearchFilter,
 )
-from intern.errors import ConfigError, FolderBusyError, KnowledgeError
+from intern.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.archive import Archive
 from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog
+from intern.knowledge.extractions import ExtractionLog
+from intern.knowledge.facts import FactStore
 from intern.knowledge.jobs import Job, Jobs
 from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
+from intern.knowledge.nuggets import NuggetStore
 from intern.knowledge.pages import PageCopies
 from intern.knowledge.search_store import SqliteSearchStore
 from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.knowledge.usage import UsageLog
+from intern.learning.distilling import Segment
 from intern.learning.filing import Tally
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.importing import Kept
 from intern.learning.regenerating import Progress, Regenerated, progress_of
+from intern.learning.remembering import Retirement
 from intern.learning.reviewing import Review
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
-from intern.search.finding import Finder, Found
+from intern.search.finding import Embedder, Finder, Found, LastVectors
 from intern.settings import Settings
 
 _POLL_SECONDS = 0.2  # a person waits
@@ -72,14 +81,18 @@ class Intern:
         archive: Archive,
         topics: TopicLibrary,
         clock: Clock,
+        embedder: Embedder | None = None,
     ) -> None:
         self._settings = settings
+        self._embedder = embedder
+        # One for all: it holds the vectors in memory.
+        self._store = None if isinstance(db, KnowledgeError) else SqliteSearchStore(db)
         self._usable = db
         self._models = models
         self._clock = clock
-        self._library = self._read_from(archive, topics)
         self._lock = FolderLock(settings.data.dir)
         self._workshop: Workshop | None = None
+        self._library = self._read_from(archive, topics)
 
     async def answer(
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
@@ -93,8 +106,13 @@ class Intern:
         return await self._library.entries()
 
     async def index(self) -> Refreshed:
-        """Bring the indices up to date. Raises KnowledgeError; what the model could not describe is `pending`."""
-        return msgspec.json.decode(await self._have_done("index"), type=Refreshed)
+        """Bring the indices up to date, and nuggets and facts, too. Raises KnowledgeError.
+
+        What the model could not describe is `pending`; what it could not read is taken up again by the next one.
+        """
+        refreshed = msgspec.json.decode(await self._have_done("index"), type=Refreshed)
+        await self._extract()
+        return refreshed
 
     async def capture(self, capture: Capture) -> CapturedPair | None:
         """Archive a team answer and file it; when this returns, a question can find it.
@@ -129,7 +147,11 @@ class Intern:
 
         `tell` hears how many pairs are decided. Raises the KnowledgeError and ModelError families.
         """
-        return await (await self._opened()).catch_up(tell) if await self._holds_folder() else None
+        if not await self._holds_folder():
+            return None
+        tally = await (await self._opened()).catch_up(tell)
+        await self._extract()
+        return tally
 
     async def forget(self, asked: Forget) -> Forgot:
         """Take a member's messages, or single ones, out of all that is held.
@@ -147,6 +169,37 @@ class Intern:
         said = await self._have_done("review", msgspec.json.encode(review))
         return msgspec.json.decode(said, type=tuple[PairDecision, ...])
 
+    @property
+    def facts(self) -> FactStore:
+        """All facts, to be read. Raises KnowledgeError where the database cannot be opened."""
+        return FactStore(self._db, clock=self._clock)
+
+    @property
+    def nuggets(self) -> NuggetStore:
+        """All nuggets, to be read. Raises KnowledgeError where the database cannot be opened."""
+        return NuggetStore(self._db)
+
+    async def retire_fact(self, asked: Retirement) -> Retirement:
+        """Have a fact believed no more, and say why it is not.
+
+        Raises ConfigError where there is no such fact, and KnowledgeError.
+        """
+        done = await self._have_done("retire_fact", msgspec.json.encode(asked))
+        return msgspec.json.decode(done, type=Retirement)
+
+    @property
+    def extractions(self) -> ExtractionLog:
+        """What was learned from which conversation, to be read. Raises KnowledgeError."""
+        return ExtractionLog(self._db, clock=self._clock)
+
+    async def read_notes(self, notes: Sequence[Segment], *, withdrawn: Sequence[ConversationId] = ()) -> NotesRead:
+        """Learn from notes, and withdraw what others taught; see `intern.app.notes`.
+
+        Raises the KnowledgeError and ModelError families; what was read by then stays so.
+        """
+        payload = msgspec.json.encode(NotesJob(notes=tuple(notes), withdrawn=tuple(withdrawn)))
+        return msgspec.json.decode(await self._have_done("import_notes", payload), type=NotesRead)
+
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these; what stands about each afterwards.
 
@@ -162,7 +215,7 @@ class Intern:
 
         What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
         """
-        finder, freshness = Finder(SqliteSearchStore(self._db)), Freshness(self._settings)
+        finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings)
         found = await finder.find(text, wanted, limit)
         outdated = await run_sync(freshness.outdated, found)
         if outdated.sources or outdated.files:
@@ -173,18 +226,29 @@ class Intern:
 
     async def discovery_feed(self) -> tuple[Question, ...]:
         """What discovery would look into, the weightiest first. Changes nothing. Raises KnowledgeError."""
-        store = SqliteSearchStore(self._db)
-        return await discovery_of(self._settings, store, self._models.learning, self._clock).feed()
+        return await discovery_of(self._settings, self._search, self._models.learning, self._clock).feed()
 
     async def discover(self) -> Discovered:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
         return msgspec.json.decode(await self._have_done("discover"), type=Discovered)
 
+    async def _extract(self) -> None:
+        """Learn from what was filed and make vectors, where nobody else does so in this folder."""
+        if self._workshop is None:
+            return
+        try:
+            await self._workshop.extraction.extractor.mend()
+            await self._workshop.extraction.catch_up()
+        except ModelUnavailableError as error:
+            _log.warning("extraction_delayed", reason=str(error))
+        await self._workshop.embed()
+
     async def _freshen(self, found: Sequence[Found], outdated: Outdated) -> None:
         paths = sorted(each.document.path for each in found if each.document.source_id in outdated.files)
         try:
             if outdated.sources:
-                await self.index()
+                # Files and topics only: pages have their own times, and whoever searches waits.
+                await self._have_done("refresh")
             if paths:
                 await self._have_done("freshen", msgspec.json.encode(paths))
         except KnowledgeError as error:
@@ -194,6 +258,12 @@ class Intern:
     def close(self) -> None:
         """Let go of the folder."""
         self._lock.release()
+
+    @property
+    def _search(self) -> SqliteSearchStore:
+        if self._store is None:
+            self._store = SqliteSearchStore(self._db)
+        return self._store
 
     @property
     def _db(self) -> Database:
@@ -233,6 +303,11 @@ class Intern:
                 await meanwhile()
             await sleep(_POLL_SECONDS)
 
+    async def workshop(self) -> Workshop:
+        """All that changes the folder, for whoever has one of their own. Raises FolderBusyError and KnowledgeError."""
+        await run_sync(self._lock.acquire)
+        return await self._opened()
+
     async def _holds_folder(self) -> bool:
         try:
             await run_sync(self._lock.acquire)
@@ -242,14 +317,41 @@ class Intern:
 
     async def _opened(self) -> Workshop:
         if self._workshop is None:
-            workshop = await run_sync(Workshop, self._settings, self._db, self._models.learning, self._clock)
+            workshop = await run_sync(
+                partial(
+                    Workshop,
+                    self._settings,
+                    self._db,
+                    self._models.learning,
+                    self._clock,
+                    embedder=self._embedder,
+                )
+            )
             # Whoever writes knows best what is there.
-            self._workshop, self._library = workshop, self._read_from(workshop.archive, workshop.topics)
+            self._workshop = workshop
+            self._library = self._read_from(workshop.archive, workshop.topics)
         return self._workshop
+
+    def _decisions(self) -> Callable[[], DecisionLog]:
+        """Those of whoever writes, or as they stand on disk when they are first asked for."""
+        if self._workshop is not None:
+            decisions = self._workshop.decisions
+            return lambda: decisions
+        return cache(partial(DecisionLog, self._settings.paths.decisions))
 
     def _read_from(self, archive: Archive, topics: TopicLibrary) -> Library:
         paths = self._settings.paths
-        store = None if isinstance(self._usable, KnowledgeError) else SqliteSearchStore(self._usable)
+        store, finder, learned = self._store, None, None
+        if store is not None:
+            finder = Finder(store, self._embedder and LastVectors(self._embedder))
+            learned = LearnedSources(
+                self._db,
+                store,
+                finder,
+                archive=archive,
+                decisions=self._decisions(),
+                clock=self._clock,
+            )
         return Library(
             kb_index=paths.index,
             team_index=paths.team_index,
@@ -257,16 +359,20 @@ class Intern:
             topics=topics,
             archive=archive,
             pages=PageCopies(paths.web_cache),
-            ranks=None if store is None else Ranking(self._settings, store),
+            ranks=None if finder is None else Ranking(self._settings, finder),
             more=None if store is None else discovered_sources(self._settings, store),
+            learned=learned,
         )
 
 
 @asynccontextmanager
-async def open_intern(settings: Settings, *, clock: Clock | None = None) -> AsyncGenerator[Intern]:
+async def open_intern(
+    settings: Settings, *, clock: Clock | None = None, models: Models | None = None
+) -> AsyncGenerator[Intern]:
     """Open a data folder. Raises ConfigError where the settings cannot work, KnowledgeError where the disk fails.
 
-    A folder that cannot be written to can still be asked; what models cost is not kept then.
+    A folder that cannot be written to can still be asked; what models cost is not kept then. `models` are asked in
+    place of those that the settings name.
     """
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
@@ -277,9 +383,12 @@ async def open_intern(settings: Settings, *, clock: Clock | None = None) -> Asyn
             _log.warning("database_not_opened", reason=str(error))
             db = error
         usage = None if isinstance(db, KnowledgeError) else UsageLog(db)
-        models = await stack.enter_async_context(open_models(settings, usage, clock))
+        if models is None:
+            models = await stack.enter_async_context(open_models(settings, usage, clock))
+        vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock)
+        embedder = await stack.enter_async_context(vectors)
         archive, topics = await run_sync(_stores, settings, clock)
-        intern = Intern(settings, db, models=models, archive=archive, topics=topics, clock=clock)
+        intern = Intern(settings, db, models=models, archive=archive, topics=topics, clock=clock, embedder=embedder)
         try:
             yield intern
         finally:

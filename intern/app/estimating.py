@@ -34,7 +34,7 @@ def estimate_regeneration(settings: Settings) -> Estimate:
         decisions,
         paths.topics,
         describe=describe_by_rules,
-        tokens_of=_measure(settings) if asks else lambda _prompt, _given: 0,
+        tokens_of=measure(settings) if asks else lambda _prompt, _given: 0,
         options=settings.learning,
         basis=what_decides_topics(settings),
         awaits_review=unreviewed if settings.kb.review else lambda _: False,
@@ -42,7 +42,8 @@ def estimate_regeneration(settings: Settings) -> Estimate:
     return estimated if asks else replace(estimated, calls=0, tokens=0)
 
 
-def _measure(settings: Settings) -> TokensOf:
+def measure(settings: Settings) -> TokensOf:
+    """How long prompts are with the model and the templates of the settings. Raises ConfigError."""
     templates, model = templates_of(settings), settings.kb_model
 
     def tokens_of(prompt: Prompt[Any, Any], given: Any) -> int:

@@ -145,7 +145,7 @@ class Door(Protocol):
 
 class _Row(Struct, forbid_unknown_fields=True):
     question: str
-    expected_sources: list[str] = []
+    expected_sources: list[str] | None = None
     should_reply: bool | None = None
     id: str | int | None = None
 
@@ -186,25 +186,32 @@ def read_evaluation(file: Path) -> Evaluation:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeError) as error:
+        data = file.read_bytes()
+    except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeError as error:
+        wrong = error.start if isinstance(error, UnicodeDecodeError) else 0
+        line = data[:wrong].count(b"\n") + 1
+        raise ConfigError(f"{file}, line {line}: this is no UTF-8, so it cannot be read: {error}") from error
 
 
 def _question(line: str) -> Question:
     row = _row(line)
     if not row.question.strip():
         raise ConfigError("the question is empty")
-    for source in row.expected_sources:
+    expected = tuple(row.expected_sources or ())
+    for source in expected:
         if not source.startswith(_KINDS):
             raise ConfigError(f"{source[:80]!r} is no source id: they begin with kb: or team:")
-    if row.expected_sources and row.should_reply is False:
+    if expected and row.should_reply is False:
         raise ConfigError("it expects sources and, with should_reply, silence")
     return Question(
         id=row.question if row.id is None else str(row.id),
         question=row.question,
-        expected_sources=tuple(row.expected_sources),
-        should_reply=True if row.expected_sources else row.should_reply,
+        expected_sources=expected,
+        should_reply=True if expected else row.should_reply,
     )
 
 

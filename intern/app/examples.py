@@ -30,6 +30,7 @@ SAMPLES: Mapping[str, str | int] = MappingProxyType(
             "Team: another program uses the port; set `listen` to a free one"
         ),
         "description": "How the relay is configured: ports, addresses, certificates, and what each setting does.",
+        "existing_facts": "f1 2026-01-12 decision The relay listens on port 7480 unless its operator sets another.",
         "file_path": "docs/configuration.md",
         "file_type": "documentation",
         "history": "asker: I installed the relay with apt\nmember: which version?\nasker: 2.4.1",
@@ -56,6 +57,10 @@ SAMPLES: Mapping[str, str | int] = MappingProxyType(
         "text": "# Configuration\n\n`listen` is the address that the relay listens on. The default is `0.0.0.0:7480`.",
         "title": "Configuration",
         "topic": "relay-ports",
+        "transcript": (
+            "m1 User_1 (member): how do I move the relay to another port?\n"
+            "m2 User_2 (team): set `listen` in `relay.toml` and restart it"
+        ),
     }
 )
 """Values by the name of their field."""

@@ -166,11 +166,11 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
     skip("notices of Discord's", exports.system)
     skip("messages that cannot be read", exports.unreadable)
     for place in exports.channels:
-        _check_server(place, settings)
-        if reason := _closed(place, settings):
+        check_server(place, settings)
+        if reason := closed(place, settings):
             skip(reason, len(place.messages))
             continue
-        for batch in _batches(place, options.message_batch_wait_seconds):
+        for batch in batches_of(place, options.message_batch_wait_seconds):
             if batch.author.type != "team_member":
                 continue
             replies += 1
@@ -196,7 +196,7 @@ async def _captures(
     return [capture_of(request) for request in capture_requests(batch, channel, gathered)]
 
 
-def _batches(place: ExportedChannel, wait: float) -> Iterator[Batch]:
+def batches_of(place: ExportedChannel, wait: float) -> Iterator[Batch]:
     """The batches that would have formed, in the order in which they would have been settled."""
     if not place.messages:
         return
@@ -210,7 +210,8 @@ def _batches(place: ExportedChannel, wait: float) -> Iterator[Batch]:
     yield from batches.flush()
 
 
-def _check_server(place: ExportedChannel, settings: Settings) -> None:
+def check_server(place: ExportedChannel, settings: Settings) -> None:
+    """Raises ConfigError for the export of a server that the settings do not list."""
     served = settings.discord.guild_ids
     guild_id = place.channel.guild_id
     if served and guild_id not in served and not place.direct:
@@ -220,7 +221,7 @@ def _check_server(place: ExportedChannel, settings: Settings) -> None:
         )
 
 
-def _closed(place: ExportedChannel, settings: Settings) -> str | None:
+def closed(place: ExportedChannel, settings: Settings) -> str | None:
     """Why nothing may be learned there, in words; None where it may be.
 
     An export does not say whether everybody can read the channel: whoever imports it vouches for that.

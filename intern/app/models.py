@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from anyio import CancelScope
 
@@ -15,9 +16,14 @@ from intern.discovery import offline as offline_discovery
 from intern.discovery.prompts import SUMMARIZE_FILE
 from intern.indexing import offline as offline_indexing
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC
+from intern.knowledge.database import Database
 from intern.knowledge.usage import UsageLog
+from intern.knowledge.vector_memory import VectorMemory
 from intern.learning import offline as offline_learning
-from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
+from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
+from intern.llm.breaker import Breaker
+from intern.llm.embedding_endpoint import EndpointEmbedder, vectors_of
+from intern.llm.embedding_local import LOCAL_MODEL, LocalEmbedder, installed
 from intern.llm.endpoint import EndpointModel
 from intern.llm.offline import OfflineModel
 from intern.llm.options import LlmOptions
@@ -25,6 +31,7 @@ from intern.llm.prompt import Model, Prompt
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage
 from intern.observe.clock import Clock
+from intern.search.finding import Embedder
 from intern.settings import Settings
 
 PROMPTS: tuple[Prompt[Any, Any], ...] = (
@@ -36,6 +43,7 @@ PROMPTS: tuple[Prompt[Any, Any], ...] = (
     INTEGRATE,
     SPLIT_TOPIC,
     SUMMARIZE_IMAGES,
+    EXTRACT,
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,
     SUMMARIZE_FILE,
@@ -49,6 +57,10 @@ class Models(NamedTuple):
     answering: Model
     learning: Model
     """For capture and indexing: it never starves answers."""
+    usage: Usage | None = None
+    """What they cost; None where nobody counts."""
+    breakers: Mapping[str, Breaker] = MappingProxyType({})
+    """Those of the endpoints, by the table of the settings."""
 
 
 @asynccontextmanager
@@ -69,7 +81,52 @@ async def open_models(settings: Settings, log: UsageLog | None, clock: Clock) ->
 
         answering = await model(settings.llm, "llm")
         learning = answering if settings.llm_kb is None else await model(settings.llm_kb, "llm.kb")
-        yield Models(answering, learning.background() if isinstance(learning, EndpointModel) else learning)
+        opened = {"llm": answering, "llm.kb": learning} if learning is not answering else {"llm": answering}
+        yield Models(
+            answering,
+            learning.background() if isinstance(learning, EndpointModel) else learning,
+            usage,
+            {section: each.breaker for section, each in opened.items() if isinstance(each, EndpointModel)},
+        )
+
+
+def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
+    """What embeds, once an empty `embeddings.provider` is settled."""
+    return settings.embeddings.provider or ("local" if installed() else "none")
+
+
+def embedding_model(settings: Settings) -> str | None:
+    """The name of the vectors that are searched; None where there are none."""
+    match embeddings_kind(settings):
+        case "none":
+            return None
+        case "local":
+            return LOCAL_MODEL
+        case "endpoint":
+            return vectors_of(settings.embeddings.over(settings.llm))
+
+
+@asynccontextmanager
+async def open_embedder(
+    settings: Settings, db: Database | None, clock: Clock, usage: Usage | None = None
+) -> AsyncGenerator[Embedder | None]:
+    """Open what turns texts into vectors; None where the search goes by words alone. Raises ConfigError.
+
+    Without a database, what was embedded before is not remembered, and calls are counted in `usage` alone, which
+    stays its owner's to keep.
+    """
+    match embeddings_kind(settings):
+        case "none":
+            yield None
+        case "local":
+            yield LocalEmbedder()
+        case "endpoint":
+            counts = usage or Usage(None if db is None else UsageLog(db), clock=clock)
+            memory = None if db is None else VectorMemory(db, clock=clock)
+            options = settings.embeddings.over(settings.llm)
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(_kept, counts)
+                yield await stack.enter_async_context(EndpointEmbedder(options, usage=counts, memory=memory))
 
 
 async def _kept(usage: Usage) -> None:

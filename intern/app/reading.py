@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -103,15 +104,24 @@ class PairText(Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...]
 
 
+class Stores(NamedTuple):
+    """What a folder is read from."""
+
+    decisions: DecisionLog
+    topics: TopicLibrary
+    archive: Archive
+
+
 class Reading:
     """One look at a data folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, stores: Stores | None = None) -> None:
+        """With `stores`, those of the process that holds the folder: nothing is read anew."""
         paths = settings.paths
         # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-        self._decisions = DecisionLog(paths.decisions)
-        self._topics = TopicLibrary(paths.topics)
-        self._archive = Archive(paths.raw)
+        self._decisions, self._topics, self._archive = stores or Stores(
+            DecisionLog(paths.decisions), TopicLibrary(paths.topics), Archive(paths.raw)
+        )
         self._index = {entry.source_id: entry.description for entry in read_index(paths.team_index)}
 
     def topics(self) -> tuple[TopicLine, ...]:

@@ -24,6 +24,9 @@ from intern.knowledge.topics import TopicLibrary
 from intern.search.finding import Finder, Found
 from intern.settings import Settings
 
+_SPOKEN: frozenset[SearchKind] = frozenset({"nugget", "fact"})
+"""Distilled from what was said: no file, so none that could have changed."""
+
 
 class Searchable:
     """Keeps the search true to both indices."""
@@ -99,8 +102,8 @@ class DiscoveredSources:
 class Ranking:
     """A search in all that answers may draw on."""
 
-    def __init__(self, settings: Settings, store: SqliteSearchStore) -> None:
-        self._finder = Finder(store)
+    def __init__(self, settings: Settings, finder: Finder) -> None:
+        self._finder = finder
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
     async def rank(self, text: str, limit: int, /) -> list[SourceId]:
@@ -120,13 +123,27 @@ class SearchResult(Struct, frozen=True, kw_only=True):
     kind: SearchKind
     type: str
     path: str
-    """Of a discovered file the whole path, else the one in its folder; the address of a page."""
+    """Of a discovered file the whole path, else the one in its folder; the address of a page. Else empty."""
+    title: str
     summary: str
+    """Of a nugget and of a fact, what it says."""
+    score: float
+    """From words and likeness together; not comparable between questions."""
     matched: tuple[str, ...]
     """Words of the question that it holds."""
     bm25: float
     """How well they fit; not comparable between questions."""
+    words_place: int | None
+    """Its place among what words found, from 1."""
+    likeness: float | None
+    """How like the question it is, at most 1; None where it has no vector, or nobody looked."""
+    likeness_place: int | None
+    """Its place among what is alike, from 1."""
+    words_only: bool
+    """What says the same in other words could not be looked up; some of it may be missing here."""
     status: str
+    visibility: str
+    guild_id: str
     indexed_at: str | None
     at: datetime
     stale: bool = False
@@ -159,7 +176,7 @@ class Freshness:
         sources: set[SourceId] = set()
         files: set[SourceId] = set()
         gone: set[SourceId] = set()
-        for document in (each.document for each in found):
+        for document in (each.document for each in found if each.document.kind not in _SPOKEN):
             try:
                 mtime = self._mtime(document)
             except OSError:
@@ -196,10 +213,18 @@ def result_of(found: Found, outdated: Outdated) -> SearchResult:
         kind=document.kind,
         type=document.type,
         path=document.path,
-        summary=str(document.meta.get("summary") or ""),
+        title=document.title,
+        summary=str(document.meta.get("summary") or (document.text if document.kind in _SPOKEN else "")),
+        score=round(found.score, 4),
         matched=found.matched,
         bm25=round(found.bm25, 4),
+        words_place=found.words_place,
+        likeness=None if found.likeness is None else round(found.likeness, 4),
+        likeness_place=found.likeness_place,
+        words_only=found.words_only,
         status=document.status,
+        visibility=document.visibility,
+        guild_id=document.guild_id,
         indexed_at=str(indexed_at) if indexed_at else None,
         at=document.at,
         stale=document.source_id in outdated,

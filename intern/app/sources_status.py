@@ -16,11 +16,19 @@ from msgspec import Struct
 
 from intern.app.status import open_read_only
 from intern.domain import SourceId
+from intern.indexing.page_states import page_state
 from intern.knowledge.indices import CachedFile, CachedPage, CachedSource, IndexCache
 from intern.observe.clock import Clock
 from intern.settings import Settings
 
 State = Literal["ok", "pending", "failed", "gone"]
+_OF_PAGES: Mapping[str, State] = {
+    "fresh": "ok",
+    "pending": "pending",
+    "unseen": "pending",
+    "failing": "failed",
+    "gone": "gone",
+}
 
 _DISCOVERED = "select source_id, type, status, path, meta from search_documents where kind = 'file' order by path"
 
@@ -40,6 +48,8 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
     """None: with the next look of the running bot."""
     check_every_seconds: float | None
     """How often that looks; None where the source has a time of its own."""
+    note: str = ""
+    """How it was read, where that is worth knowing: a page that needs JavaScript, or that was rendered."""
 
 
 def sources_of(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
@@ -65,11 +75,15 @@ def _listed(source_id: SourceId, source: CachedSource, folder: Path, now: dateti
         last_error=source.last_error,
         next_check=next_check,
         check_every_seconds=None if next_check else every,
+        note=page_state(source).note if isinstance(source, CachedPage) else "",
     )
 
 
 def _state_of(source: CachedSource, folder: Path) -> State:
-    if isinstance(source, CachedFile) and not os.path.lexists(folder / source.rel_path):
+    if isinstance(source, CachedPage):
+        # A summary that failed is owed; the site is not to blame.
+        return "failed" if source.summary_pending and source.last_error else _OF_PAGES[page_state(source).state]
+    if not os.path.lexists(folder / source.rel_path):
         return "gone"  # the next refresh forgets it
     if source.last_error:
         return "failed"

@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self, TypedDict, cast
 
 import apsw
 from msgspec import Struct
 
+from intern.app.models import embedding_model
 from intern.domain import Parked, QAId, snowflake_time
 from intern.errors import KnowledgeError
 from intern.knowledge.archive import Archive
@@ -93,7 +94,22 @@ class Status(Struct, frozen=True, kw_only=True):
     pending_images: PendingImages | None
     waiting_jobs: int
     """Asked for by commands."""
+    tokens_today: int
+    """Prompts and replies of this UTC day."""
+    token_budget: int
+    """`llm.daily_token_budget`; 0: none."""
+    cost_today: float
+    """Of this UTC day, by the prices that were set."""
+    cost_budget: float
+    """`llm.daily_cost_budget`; 0: none."""
+    currency: str
     marks: tuple[Attended, ...]
+    documents: int
+    """What can be searched."""
+    embeddings: str | None
+    """The model whose vectors are searched; None where words alone are."""
+    unembedded: int
+    """Documents that have no vector of it yet."""
 
 
 def status_of(settings: Settings, *, clock: Clock) -> Status:
@@ -110,7 +126,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     undecided = [qa_id for qa_id in times if not decisions.decided(qa_id)]
     with _Reader(paths.database) as db:
         today, counts = clock.now().date().isoformat(), db.rows("counts", "select day, name, number from counts")
-        retries = retries_of(db.rows("retries", _RETRIES))
+        retries, used = retries_of(db.rows("retries", _RETRIES)), db.rows("usage", _usage(db))
         votes = dict(cast("list[tuple[str, int]]", db.rows("feedback", _VOTES)))
         return Status(
             data_dir=str(settings.data.dir),
@@ -131,12 +147,28 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
             pending_posts=db.number("posts", "select count(*) from posts where state = 'open'"),
             pending_images=_pending(db.rows("pending_captures", _PENDING), clock),
             waiting_jobs=db.number("jobs", "select count(*) from jobs where state <> 'finished'"),
+            tokens_today=sum(int(tokens) for day, tokens, _ in used if day == today),
+            token_budget=settings.llm.daily_token_budget,
+            cost_today=sum(float(cost) for day, _, cost in used if day == today),
+            cost_budget=settings.llm.daily_cost_budget,
+            currency=settings.llm.currency,
             marks=tuple(_attended(row, clock) for row in db.rows("attended", _ATTENDED)),
+            **_vectors(settings, db),
         )
+
+
+_USAGE = "select day, sum(prompt_tokens + completion_tokens), {cost} from usage group by day"
+
+
+def _usage(db: _Reader) -> str:
+    """What was spent each day; a database that no newer intern has opened yet knows of no money."""
+    columns = {str(row[1]) for row in db.rows("usage", "pragma table_info(usage)")}
+    return _USAGE.format(cost="sum(cost)" if "cost" in columns else "0.0")
 
 
 _PENDING = "select since, reason from pending_captures order by rid"
 _RETRIES = "select qa_id, tries, next_at from retries"
+_MADE = "select model, count(*) from search_vectors group by model"
 _VOTES = "select vote, count(*) from feedback group by vote"
 _ATTENDED = (
     "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id)"
@@ -227,6 +259,31 @@ class _Reader:
             return work()
         except apsw.Error as error:
             raise KnowledgeError(f"{self._path} cannot be read ({error}); check the file and its rights") from error
+
+
+def vectors_told(settings: Settings) -> tuple[str | None, int, int]:
+    """The model whose vectors are searched, all documents, and those without such a vector. Blocks.
+
+    Raises KnowledgeError.
+    """
+    with _Reader(settings.paths.database) as db:
+        told = _vectors(settings, db)
+        return told["embeddings"], told["documents"], told["unembedded"]
+
+
+class _Vectors(TypedDict):
+    embeddings: str | None
+    documents: int
+    unembedded: int
+
+
+def _vectors(settings: Settings, db: _Reader) -> _Vectors:
+    model = embedding_model(settings)
+    documents = db.number("search_documents", "select count(*) from search_documents")
+    made = dict(cast("list[tuple[str, int]]", db.rows("search_vectors", _MADE)))
+    return _Vectors(
+        embeddings=model, documents=documents, unembedded=0 if model is None else documents - made.get(model, 0)
+    )
 
 
 def _holder(data_dir: Path) -> tuple[int | None, bool]:

@@ -13,6 +13,7 @@ from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
 
 from intern.actors.nudges import Due
+from intern.app.extraction import Extraction, NotesJob
 from intern.app.models import what_decides_topics
 from intern.app.searching import Searchable, never_discovered
 from intern.app.status import MASKED
@@ -32,10 +33,12 @@ from intern.domain import (
     Skip,
     Topic,
     TopicName,
+    UserId,
     Withdrawn,
 )
 from intern.errors import ConfigError, KnowledgeError, ModelError
 from intern.indexing.catalogue import Catalogue
+from intern.indexing.embedding import Embedding
 from intern.indexing.offline import describe_by_rules
 from intern.indexing.pages import OpenWeb, refresh_pages
 from intern.indexing.provisional import add_topic_provisionally, describe_provisionally
@@ -49,6 +52,7 @@ from intern.knowledge.files import FileLayer
 from intern.knowledge.indices import read_index
 from intern.knowledge.jobs import Job, Jobs
 from intern.knowledge.library import Library
+from intern.knowledge.names import NameStore
 from intern.knowledge.pages import PageCopies
 from intern.knowledge.pending import PendingCaptures
 from intern.knowledge.posts import PostLedger
@@ -57,20 +61,24 @@ from intern.knowledge.search_store import SqliteSearchStore
 from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.knowledge.traces import Counts
+from intern.knowledge.unanswered import Unanswered
+from intern.knowledge.vector_memory import VectorMemory
 from intern.learning.again import Again, again
 from intern.learning.archiving import Archivist
 from intern.learning.classifying import choose_topic
 from intern.learning.filing import Filer, Tally, catch_up, choice_for, try_once
 from intern.learning.forgetting import Forget, Forgets, Forgot, Search, bury, clear, removed, search, told
-from intern.learning.importing import Kept, keep_imported
+from intern.learning.importing import Kept, keep_imported, names_of
 from intern.learning.material import left_of
 from intern.learning.regenerating import Progress, Regenerated, regenerate
+from intern.learning.remembering import Retirement
 from intern.learning.reviewing import Review, pair_of, reviewed, waiting_with
 from intern.learning.rounds import awaiting_review
 from intern.learning.swapping import finish_swap
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
+from intern.search.finding import Embedder
 from intern.settings import Paths, Settings
 from intern.web.addresses import Policy
 from intern.web.fetching import PageFetcher
@@ -93,6 +101,7 @@ class Workshop:
         *,
         web: OpenWeb | None = None,
         policy: Policy | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         """Open the stores, and finish what a killed process left half done. Blocks.
 
@@ -130,7 +139,9 @@ class Workshop:
             masked=self._count_masked,
         )
         self._remains = Remains(db)
-        self._derived: list[Forgets] = [self.pending, self._remains]
+        self.names = NameStore(db)
+        self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
+        self._derived: list[Forgets] = [self.pending, self._remains, self.unanswered]
         self._filer = Filer(
             model=model,
             topics=self.topics,
@@ -149,6 +160,7 @@ class Workshop:
             cache_path=paths.team_index_cache, index_path=paths.team_index, clock=clock, files=files
         )
         self.search = SqliteSearchStore(db)
+        self.embedding = None if embedder is None else Embedding(self.search, embedder)
         self._searchable = Searchable(
             self.search,
             library=Library(
@@ -163,6 +175,20 @@ class Workshop:
             topics=self.topics,
             catalogues=(self._kb_catalogue, self._team_catalogue),
         )
+        self.extraction = Extraction(
+            settings,
+            db,
+            model,
+            clock,
+            archive=self.archive,
+            pending=self.pending,
+            posts=self.posts,
+            decisions=self.decisions,
+            documents=self.search,
+            names=self.names,
+        )
+        self._derived.append(self.extraction)
+        self._derived.append(VectorMemory(db, clock=clock))
         self._discovery = discovery_of(settings, self.search, model, clock)
         # Regeneration replaces the library as a whole, so nobody may file meanwhile.
         self._filing = Lock()
@@ -178,6 +204,7 @@ class Workshop:
 
     async def keep(self, capture: Capture) -> CapturedPair | None:
         """Archive a capture; None where the archive holds all of it already."""
+        await self._note_names((capture,))
         pair = await self._archivist.keep(capture)
         try:
             await self._counts.store()
@@ -237,6 +264,7 @@ class Workshop:
         """Write down that messages teach nothing any more, whoever is filing meanwhile."""
         withdrawn = await self._filer.withdraw(message_ids)
         await self.pending.forget(message_ids)
+        await self.unanswered.forget(message_ids)
         return withdrawn
 
     async def clear_withdrawn(self) -> Sequence[TopicName]:
@@ -246,6 +274,7 @@ class Workshop:
 
     async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
         """Archive what an import was rehearsed to add."""
+        await self._note_names(captures)
         return await keep_imported(captures, self.archive, self._archivist)
 
     async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> Tally:
@@ -279,15 +308,35 @@ class Workshop:
         return QAId(self._settings.kb.qa_raw_last_processed_id) or None
 
     async def refresh(self) -> Refreshed:
-        """Bring both indices up to date."""
+        """Bring both indices up to date with topics and files."""
         async with self._indexing:
             topics = await self._refresh_topics()
             sources = await refresh_sources(
                 self._model, self.sources, self._kb_catalogue, clock=self._clock, options=self._settings.indexing
             )
-            await self._searchable.keep()
-        pages = await self._refresh_pages()
-        return _joined(topics, sources, pages)
+            await self._keep_searchable()
+        return _joined(topics, sources)
+
+    async def refresh_pages(self) -> Refreshed:
+        """Bring the index up to date with the listed pages. A big site takes minutes, and nobody waits for it."""
+        settings, paths = self._settings, self._settings.paths
+        async with self._fetching:
+            refreshed = await refresh_pages(
+                self._model,
+                paths.links,
+                self.pages,
+                self._kb_catalogue,
+                web=self._open_web,
+                clock=self._clock,
+                interval=timedelta(hours=settings.kb.url_refresh_min_interval_hours),
+                options=settings.indexing,
+                policy=self._policy,
+                renders=bool(settings.kb.render_command),
+            )
+        if refreshed.changed or refreshed.removed or refreshed.pending:
+            async with self._indexing:
+                await self._keep_searchable()
+        return refreshed
 
     async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
         """Rebuild the topics from the archive, and the team index from them; or go on with that."""
@@ -321,7 +370,7 @@ class Workshop:
                     await run_sync(self.topics.reload)
         async with self._indexing:
             await self._refresh_topics()
-            await self._searchable.keep()
+            await self._keep_searchable()
         return done
 
     async def forget(self, asked: Forget) -> Forgot:
@@ -330,11 +379,15 @@ class Workshop:
         Killed in between, asking again does the rest. Raises ConfigError for what can be no id, and KnowledgeError.
         """
         user_id = asked.checked().user_id
-        also = await self._remains.written_by(user_id) if user_id is not None else frozenset[MessageId]()
+        also = await self._written_by(user_id) if user_id is not None else frozenset[MessageId]()
         async with self._archivist.held():
             found = await run_sync(search, asked, self.archive, self.decisions, also)
             await run_sync(bury, asked, found, self.decisions, self._clock)
-        held = bool(also) or await self._remains.held(found.message_ids)
+        held = (
+            bool(also) or await self._remains.held(found.message_ids) or await self.extraction.holds(found.message_ids)
+        )
+        # At once: who waits below waits for whoever is filing.
+        await self.extraction.forget(found.message_ids)
         async with self._filing, self._indexing:
             changed = {*await self._filer.clear_withdrawn(self.archive), *await run_sync(self._clear_libraries, found)}
             await describe_provisionally(
@@ -346,17 +399,40 @@ class Workshop:
             )
             # What stands in them now can be found again once they are described.
             await self._searchable.forget({*found.topics, *changed})
+        # A thread that was being read just then may have brought messages that nobody knew of.
+        late = frozenset[MessageId]() if user_id is None else await self.extraction.written_by(user_id)
         for store in self._derived:
-            await store.forget(found.message_ids)
+            await store.forget({*found.message_ids, *late})
         if user_id is not None:
             await self._remains.forget_member(user_id)
+            await self.names.forget_author(user_id)
         erased = await self._erase(found) if asked.erase else None
         done = told(found, held=held, topics=changed, erased=erased)
         _log.info("messages_forgotten", messages=done.messages, captures=done.captures, topics=list(done.topics))
         async with self._indexing:
             await self._refresh_topics()
-            await self._searchable.keep()
+            await self._keep_searchable()
         return done
+
+    async def _note_names(self, captures: Sequence[Capture]) -> None:
+        """Know what people are called; the archive does not. Not of those who are forgotten, also just now."""
+
+        def forgotten(capture: Capture) -> set[UserId]:
+            written = zip(capture.message_ids, capture.author_ids, strict=False)
+            return {author for each, author in written if author and self.decisions.is_forgotten(author, each)}
+
+        told = [(capture, forgotten(capture)) for capture in captures]
+        await self.names.note(
+            (author, names) for capture, gone in told for author, names in names_of(capture) if author not in gone
+        )
+        for capture, gone in told:
+            for author in forgotten(capture) - gone:
+                await self.names.forget_author(author)
+
+    async def _written_by(self, user_id: UserId) -> frozenset[MessageId]:
+        """A member's messages that stand in no archive."""
+        kept = await self._remains.written_by(user_id) | await self.unanswered.written_by(user_id)
+        return kept | await self.extraction.written_by(user_id)
 
     async def discover(self) -> Discovered:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
@@ -372,12 +448,8 @@ class Workshop:
         """Do what a command asked for, and encode what it gave. `look` is called once there is something to see."""
         result: object
         match job.kind:
-            case "index":
-                result = await self.refresh()
-            case "discover":
-                result = await self.discover()
-            case "freshen":
-                result = await self.freshen(msgspec.json.decode(job.payload, type=tuple[str, ...]))
+            case "index" | "refresh":
+                result = await self._index(pages=job.kind == "index")
             case "regenerate":
                 done = await self.regenerate()
                 look()
@@ -405,9 +477,27 @@ class Workshop:
                 finally:
                     look()
                 result = retried
+            case _:
+                result = await self._do_quietly(job)
+        return msgspec.json.encode(result)
+
+    async def _do_quietly(self, job: Job) -> object:
+        """Jobs that leave nothing to look at."""
+        match job.kind:
+            case "discover":
+                return await self.discover()
+            case "freshen":
+                return await self.freshen(msgspec.json.decode(job.payload, type=tuple[str, ...]))
+            case "import_notes":
+                return await self.extraction.read_notes(msgspec.json.decode(job.payload, type=NotesJob))
+            case "retire_fact":
+                return await self.extraction.retire(msgspec.json.decode(job.payload, type=Retirement))
             case unknown:
                 raise KnowledgeError(f"this version of intern knows no job {unknown!r}; update the one that is running")
-        return msgspec.json.encode(result)
+
+    async def _index(self, *, pages: bool) -> Refreshed:
+        done = await self.refresh()
+        return _joined(done, await self.refresh_pages()) if pages else done
 
     def _clear_libraries(self, found: Search) -> set[TopicName]:
         """The topics, and the libraries that stand beside them: the one before, and one that is being built."""
@@ -430,6 +520,20 @@ class Workshop:
         for kind, number in kinds.items():
             self._counts.add(f"{MASKED}{kind}", number)
 
+    async def embed(self) -> None:
+        """Give every document its vector. Raises KnowledgeError; where none is to be had, words alone must do."""
+        if self.embedding is None:
+            return
+        try:
+            await self.embedding.all()
+        except ModelError as error:
+            _log.warning("documents_not_embedded", reason=str(error))
+
+    async def _keep_searchable(self) -> None:
+        await self._searchable.keep()
+        if self.embedding is not None:
+            self.embedding.nudge()
+
     async def _refresh_topics(self) -> Refreshed:
         return await refresh_topics(
             self._model,
@@ -439,26 +543,6 @@ class Workshop:
             clock=self._clock,
             options=self._settings.indexing,
         )
-
-    async def _refresh_pages(self) -> Refreshed:
-        settings, paths = self._settings, self._settings.paths
-        async with self._fetching:
-            refreshed = await refresh_pages(
-                self._model,
-                paths.links,
-                self.pages,
-                self._kb_catalogue,
-                web=self._open_web,
-                clock=self._clock,
-                interval=timedelta(hours=settings.kb.url_refresh_min_interval_hours),
-                options=settings.indexing,
-                policy=self._policy,
-                renders=bool(settings.kb.render_command),
-            )
-        if refreshed.changed or refreshed.removed or refreshed.pending:
-            async with self._indexing:
-                await self._searchable.keep()
-        return refreshed
 
     async def _choose(self, pair: CapturedPair) -> Topic | Skip:
         entries = await run_sync(read_index, self._settings.paths.team_index)

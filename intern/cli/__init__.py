@@ -21,19 +21,24 @@ COMMANDS = {
     "try": "Try the whole bot in the terminal, without Discord.",
     "index": "Bring the index of the knowledge base up to date.",
     "ask": "Ask a question, as a community member would.",
-    "search": "Search all that is indexed, and what was discovered.",
+    "search": "Search all that is known.",
     "discover": "Show what discovery would look into, and why; or do it.",
     "regenerate": "Rebuild the topic files from the archive.",
     "import": "Learn from exported history (DiscordChatExporter, JSON).",
-    "doctor": "Check token, intents, permissions and roles on Discord.",
+    "import-notes": "Learn nuggets and facts from a folder of notes (*.md).",
+    "doctor": "Check the data folder, and token, rights and roles on Discord.",
+    "backup": "Copy the database to a file, whether or not the bot runs.",
     "status": "Say how the data folder stands, whether or not the bot runs.",
     "topics": "Read the topics: list them, show one, tell its history.",
     "archive": "Read the captured pairs: list them, show one.",
+    "facts": "Read what is known as facts; retire what is no longer true.",
+    "nuggets": "Read what was distilled from conversations.",
     "prompts": "Read and check the wording of prompts and messages.",
     "eval": "Ask a file of questions, and say how well they were answered.",
+    "backtest": "Replay exported history, and compare with the team's answers.",
     "review": "Read, approve or reject captures that wait for the team.",
     "retry": "File parked pairs now: all of them, or those that you name.",
-    "forget": "Take a member's or a message's text out of all that was learned.",
+    "forget": "Take a member's or a message's text out of what was learned.",
     "init": "Write a commented intern.toml and the data folders.",
 }
 
@@ -49,7 +54,7 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"intern.cli.{cmd_name}_").command
+        command: click.Command = import_module(f"intern.cli.{cmd_name.replace('-', '_')}_").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -39,7 +39,8 @@ def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) ->
             ]
             show("\n".join([result.reply_text or "", "", *sources]))
         elif result.reason in COULD_NOT_LOOK:
-            say(f"intern: could not look: {(result.debug or {}).get('error', result.reason)}")
+            error = (result.debug or {}).get("error")
+            say(f"intern: could not look: {f'{error} ({result.reason})' if error else in_words(result.reason)}")
         else:
             say(f"no answer: {in_words(result.reason)}")
             if not is_indexed:

@@ -16,10 +16,11 @@ _MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool) -> None:
-    """Check token, intents, permissions and roles on Discord.
+    """Check the data folder, and token, rights and roles on Discord.
 
     Says the one next thing to do, and prints the link that invites the bot with no more permissions than it needs.
-    Changes nothing. Exit code 0: all is well. 1: there is something to do. 3: could not look.
+    Without a token, Discord is left out. Changes nothing, and may run beside the bot. Exit code 0: all is well. 1:
+    there is something to do. 3: could not look.
     """
     settings = settings_of(ctx, tells_itself=True)
     from intern.app.doctor import examine
@@ -30,6 +31,7 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     else:
         for finding in report.findings:
             say(f"{_MARKS[finding.level]}  {finding.what}")
-        show(f"invite link: {report.invite}")
+        if report.invite:
+            show(f"invite link: {report.invite}")
         show(f"next: {report.next}")
     sys.exit(0 if report.ok else 1)

@@ -22,7 +22,7 @@ _NAMED = 10
 def command(
     ctx: click.Context, *, user: str | None, messages: tuple[str, ...], erase: bool, yes: bool, as_json: bool
 ) -> None:
-    """Take a member's or a message's text out of all that was learned.
+    """Take a member's or a message's text out of what was learned.
 
     Out of topics, index, caches and the database; it does not come back when a thread is read again, nor by a
     regeneration. The archive keeps it unless you --erase. While `intern run` works on the same data folder, it does the

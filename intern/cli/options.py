@@ -20,7 +20,18 @@ _SILENCES = {
     "not_a_question": "that is no question",
     "not_answerable": "that is nothing that it answers",
     "no_sources": "nothing in its knowledge is about that",
+    "sources_unreadable": "no source that fits could be read",
     "no_answer": "its sources do not answer that",
+    "no_citations": "the answer cited no source that it was shown",
+    "ungrounded": "the answer gave a command, a version or an address that stands in no source that it cites",
+    "too_long": "the answer was longer than ai.max_answer_chars",
+    "rejected": "the answer did not pass the check by the model",
+    "images_unavailable": "its images could not be fetched",
+    "timeout": "it took longer than ai.request_timeout_seconds",
+    "over_budget": "today's budget is spent",
+    "model_unavailable": "the model cannot be asked now",
+    "model_failed": "the model gave no usable reply",
+    "knowledge_failed": "the index could not be read",
 }
 
 

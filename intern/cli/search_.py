@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice(["source", "file"]),
+    type=click.Choice(["source", "file", "nugget", "fact"]),
     multiple=True,
-    help="Sources of answers, or discovered files; all, unless given.",
+    help="Sources of answers, discovered files, nuggets or facts; all, unless given.",
 )
-@click.option("--type", "type_", metavar="TYPE", help="document, page, topic, documentation, source_code and so on.")
-@click.option("--status", metavar="STATUS", help="ok, pending, summary_failed and so on.")
+@click.option("--type", "type_", metavar="TYPE", help="document, page, topic, source_code, technical and so on.")
+@click.option("--status", metavar="STATUS", help="ok, pending, FACT, SPECULATION, active, retired and so on.")
+@click.option("--guild", "guild_id", metavar="ID", help="What comes from this server only.")
 @click.option("--after", type=click.DateTime(), help="Written at or after this time (UTC).")
 @click.option("--before", type=click.DateTime(), help="Written before this time (UTC).")
 @click.option(
@@ -41,21 +42,27 @@ def command(
     kinds: tuple[SearchKind, ...],
     type_: str | None,
     status: str | None,
+    guild_id: str | None,
     after: datetime | None,
     before: datetime | None,
     top: int,
     as_json: bool,
 ) -> None:
-    """Search all that is indexed, and what was discovered.
+    """Search all that is known.
 
-    Tells path and summary of what holds words of TEXT, best first, and which words these are. What changed since it was
-    indexed is indexed anew first. Exit code 1 where nothing was found, 3 where it could not be looked up.
+    Sources, discovered files, nuggets and facts; secret ones are never found, retired ones with `--status retired`.
+
+    Tells where it stands and what it says, best first, and why it was found: the words of TEXT that it holds, how like
+    TEXT it is, and its place among what each of both found. What changed since it was indexed is indexed anew first.
+    Exit code 1 where nothing was found, 3 where it could not be looked up.
     """
     settings = settings_of(ctx, tells_itself=True)
     from intern.app import open_intern
     from intern.domain import SearchFilter
 
-    wanted = SearchFilter(kinds=kinds, type=type_, status=status, after=_utc(after), before=_utc(before))
+    wanted = SearchFilter(
+        kinds=kinds, type=type_, status=status, guild_id=guild_id, after=_utc(after), before=_utc(before)
+    )
 
     async def work() -> int:
         async with open_intern(settings) as intern:
@@ -66,6 +73,8 @@ def command(
             show("\n\n".join(map(_told, found)))
         else:
             say("nothing was found")
+        if any(each.words_only for each in found):
+            say("found by words only: what says the same in other words could not be looked up just now")
         return 0 if found else 1
 
     sys.exit(anyio.run(work))
@@ -73,13 +82,27 @@ def command(
 
 def _told(result: SearchResult) -> str:
     where = result.path if result.kind == "file" else result.source_id
-    notes = [result.type, *([result.status] if result.status != "ok" else []), *(["stale"] if result.stale else [])]
-    lines = [f"{where}  ({', '.join(notes)})"]
+    said = (
+        result.kind if result.kind in {"nugget", "fact"} else "",
+        result.type,
+        result.status if result.status != "ok" else "",
+        result.visibility if result.visibility != "shared" else "",
+        "stale" if result.stale else "",
+    )
+    lines = [f"{where}  ({', '.join(filter(None, said))})"]
+    if result.kind == "nugget" and result.title:
+        lines.append(f"  {result.title}")
     if result.summary:
         lines.append(f"  {result.summary}")
     if result.matched:
-        lines.append(f"  holds: {', '.join(result.matched)}")
+        lines.append(f"  holds: {', '.join(result.matched)}{_place(result.words_place)}")
+    if result.likeness is not None:
+        lines.append(f"  is like it: {result.likeness:.2f}{_place(result.likeness_place)}")
     return "\n".join(lines)
+
+
+def _place(place: int | None) -> str:
+    return f" (no. {place})" if place is not None else ""
 
 
 def _utc(moment: datetime | None) -> datetime | None:

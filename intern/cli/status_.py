@@ -67,6 +67,8 @@ def _lines(status: Status) -> list[str]:
         _declined(status.counts_today),
         *_masked(status.masked),
         f"in work: {status.pending_posts} replies, {status.waiting_jobs} jobs",
+        _spent(status),
+        _searched(status),
     ]
     if status.pending_images is not None:
         waits = status.pending_images
@@ -80,6 +82,24 @@ def _lines(status: Status) -> list[str]:
     return lines
 
 
+def _spent(status: Status) -> str:
+    spent = f"spent today (UTC): {status.tokens_today} tokens"
+    if status.token_budget:
+        spent += f" of {status.token_budget}"
+    if status.cost_today or status.cost_budget:
+        spent += f", {status.cost_today:.4f}"
+        spent += f" of {status.cost_budget:g}" if status.cost_budget else ""
+        spent += f" {status.currency}"
+    return spent
+
+
+def _searched(status: Status) -> str:
+    if status.embeddings is None:
+        return f"search: {status.documents} documents, by words alone"
+    lacking = f", {status.unembedded} of them still without a vector" if status.unembedded else ""
+    return f"search: {status.documents} documents, by words and {status.embeddings}{lacking}"
+
+
 def _source_line(source: SourceStatus) -> str:
     where = source.path if source.source_id.startswith("file:") else source.source_id
     if source.next_check is not None:
@@ -89,7 +109,8 @@ def _source_line(source: SourceStatus) -> str:
     else:
         check = "not looked at any more"
     error = f": {source.last_error}" if source.last_error else ""
-    return f"{source.state:<7}  {where}  described {ago(source.age_seconds)}, {check}{error}"
+    note = f" ({source.note})" if source.note else ""
+    return f"{source.state:<7}  {where}{note}  described {ago(source.age_seconds)}, {check}{error}"
 
 
 def _masked(kinds: Mapping[str, int]) -> list[str]:

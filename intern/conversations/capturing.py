@@ -54,6 +54,7 @@ def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence
         ),
         message_ids=tuple(message.id for message in request.messages),
         author_ids=tuple(message.author.id for message in request.messages),
+        author_names=tuple(message.author.names for message in request.messages),
         answered_at=max(message.at for message in request.messages),
         guild_id=request.guild_id,
         channel_id=request.channel_id,

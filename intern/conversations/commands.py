@@ -18,6 +18,7 @@ from intern.conversations.context import Gathered, History, gather
 from intern.conversations.options import ConversationOptions
 from intern.conversations.posting import parts_of, thread_name
 from intern.conversations.replying import Wording, vote_buttons
+from intern.conversations.seeing import Answers
 from intern.conversations.teaching import conversation_around
 from intern.domain import (
     COULD_NOT_LOOK,
@@ -32,13 +33,11 @@ from intern.domain import (
     ChannelId,
     ChatMessage,
     Citation,
-    Conversation,
     GuildId,
     Interaction,
     InteractionTicket,
     LearnCommand,
     MessageId,
-    RequestContext,
     SilenceReason,
     UnknownInteraction,
     UserId,
@@ -86,6 +85,7 @@ _SILENCES: Final[Mapping[SilenceReason, str]] = {
     "too_long": "The answer was longer than allowed.",
     "rejected": "The answer did not pass the check that every answer goes through.",
     "timeout": "It took longer than allowed.",
+    "over_budget": "What may be spent in a day was spent; it starts anew at 00:00 UTC.",
     "model_unavailable": "The model could not be reached.",
     "model_failed": "The model gave no usable reply.",
     "knowledge_failed": "My knowledge could not be read.",
@@ -103,14 +103,6 @@ _OTHER_REASONS: Final[Mapping[str, str]] = {
     "no_thread": "Discord let me open no thread there.",
     "too_old": "Discord could not be reached until nobody waited for the reply any more.",
 }
-
-
-class Answers(Protocol):
-    """Answers questions."""
-
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
-        """An answer or silence with its reason; never an `InternError`."""
-        ...
 
 
 class Counted(Protocol):
@@ -303,6 +295,8 @@ class Commands:
         return said(self._instead(result.reason))
 
     def _instead(self, reason: SilenceReason) -> str:
+        if reason == "over_budget":
+            return self._wording.over_budget
         if reason in COULD_NOT_LOOK:
             return self._wording.cannot_look
         return self._wording.greeting if reason == "not_a_question" else NOT_KNOWN

@@ -60,13 +60,25 @@ class Pending(Protocol):
         ...
 
 
+class Answered(Protocol):
+    """Knows the threads that something may have been learned from; see `intern.knowledge.answered`. All from memory."""
+
+    def holds(self, channel_id: ChannelId, message_id: MessageId, /) -> bool:
+        """Whether a message stands in one of them, or was read with one."""
+        ...
+
+    def stir(self, channel_id: ChannelId, message_id: MessageId, /) -> None:
+        """Something happened to a message; its thread is to be looked at again."""
+        ...
+
+
 class Gone(NamedTuple):
     """Of the messages that were deleted, those that concern us."""
 
     asked: tuple[MessageId, ...]
     """They ask something, and may be in work."""
     taught: tuple[MessageId, ...]
-    """They were captured, or are on their way to the archive."""
+    """They were captured, are on their way to the archive, or were read with a thread that was answered in."""
 
 
 class Meanwhile:
@@ -127,6 +139,7 @@ class LateChanges:
         *,
         admits: Callable[[ChannelId], Awaitable[bool]],
         pending: Pending | None = None,
+        answered: Answered | None = None,
     ) -> None:
         """`admits` says whether we may still learn in a channel; it may ask Discord, and raise its errors.
 
@@ -134,6 +147,7 @@ class LateChanges:
         """
         self._captured = captured
         self._pending = pending
+        self._answered = answered
         self._admits = admits
         self._open: set[Meanwhile] = set()
         self._asked = _Recent[None]()
@@ -163,15 +177,18 @@ class LateChanges:
     def deleted(self, change: MessagesDeleted) -> Gone:
         """What a deletion withdraws; mostly nothing."""
         self._note(change)
-        ids = change.message_ids
+        ids, place = change.message_ids, change.channel_id
+        for each in ids:
+            self._stir(place, each)
         return Gone(
             asked=tuple(each for each in ids if each in self._asked),
-            taught=tuple(filter(self._holds, ids)),
+            taught=tuple(each for each in ids if self._holds(each) or self._was_read(place, each)),
         )
 
     def edited(self, change: MessageEdited) -> bool:
         """Whether an edit changes something that we captured, so that `captured_anew` is worth its calls."""
         self._note(change)
+        self._stir(change.message.channel_id, change.message.id)
         return self._holds(change.message.id)
 
     async def captured_anew(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
@@ -206,6 +223,13 @@ class LateChanges:
         if message_id in self._taught or self._captured.conversations_of(message_id):
             return True
         return self._pending is not None and self._pending.holds(message_id)
+
+    def _was_read(self, channel_id: ChannelId, message_id: MessageId) -> bool:
+        return self._answered is not None and self._answered.holds(channel_id, message_id)
+
+    def _stir(self, channel_id: ChannelId, message_id: MessageId) -> None:
+        if self._answered is not None:
+            self._answered.stir(channel_id, message_id)
 
     async def _underway(self, message_id: MessageId) -> list[_Place]:
         handed_on = self._taught.get(message_id)

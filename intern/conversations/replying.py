@@ -21,7 +21,7 @@ from intern.errors import ConfigError
 _FOLDER = "messages"
 _SUFFIX = ".md.j2"
 _MAX_CHARS = 1900  # with the mention of a role, one message of Discord's
-_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError)
+_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
 _VOTES = {"up": "👍", "down": "👎"}
 
@@ -35,6 +35,8 @@ class Wording(Struct, frozen=True, kw_only=True):
     """Looked, found nothing, and the mention of the team's role follows."""
     cannot_look: str
     """Could not look."""
+    over_budget: str
+    """Could not look, for what may be spent in a day is spent."""
     greeting: str
     """Nothing was asked."""
     limit: str
@@ -112,7 +114,7 @@ def reply_of(
     if not request.called and (nothing_to_look_for or not request.addressed):
         return None
     if result.reason in COULD_NOT_LOOK:
-        return notice(request, wording.cannot_look)
+        return notice(request, wording.over_budget if result.reason == "over_budget" else wording.cannot_look)
     if result.reason == "not_a_question":
         return notice(request, wording.greeting)
     if handoff_role_id is None or nothing_to_look_for:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
+from anyio import Event
 from msgspec import Meta, Struct
 
 from intern.discord.wire import readable
@@ -80,6 +81,7 @@ class Audience:
     def __init__(self, listed: Collection[ChannelId] = ()) -> None:
         self._listed = frozenset(listed)
         self._guilds: dict[GuildId, _Guild] = {}
+        self._welcomed: dict[GuildId, Event] = {}
 
     def admits(self, channel: Channel) -> bool:
         """Whether intern may listen and speak there."""
@@ -91,9 +93,10 @@ class Audience:
         guild = self._guilds.get(channel.guild_id)
         return place in self._listed or bool(guild and place and guild.is_open(place))
 
-    def knows(self, guild_id: GuildId | None) -> bool:
-        """Whether Discord has told of the server; until then all of it is closed, and that means nothing."""
-        return guild_id is None or guild_id in self._guilds
+    async def told(self, guild_id: GuildId | None) -> None:
+        """Wait until Discord has told of the server; until then all of it is closed, and that means nothing."""
+        while guild_id is not None and guild_id not in self._guilds:
+            await self._welcomed.setdefault(guild_id, Event()).wait()
 
     def hear(self, name: str, payload: Mapping[str, Any]) -> None:
         """Learn from a gateway dispatch, of whatever name.
@@ -120,6 +123,8 @@ class Audience:
         guild.everyone = next((role.bits for role in roles if role.id == RoleId(told.id)), 0)
         for channel in readable(told.channels, RawPermissions):
             guild.change(channel)
+        if waiting := self._welcomed.pop(told.id, None):
+            waiting.set()
 
     def _leave(self, told: _GuildDeleted) -> None:
         # An outage is announced in the same words, and ends with a GUILD_CREATE.

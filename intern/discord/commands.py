@@ -357,6 +357,7 @@ def _user_of(raw: _Raw, team: Team, memory: Memory) -> Author:
         id=UserId(user.id),
         name=nick or user.global_name or user.username or user.id,
         type=_type_of(user, team, roles or ()),
+        handles=user.handles,
     )
 
 

@@ -7,7 +7,6 @@ exports hold stays in memory, so a million messages take about half a gigabyte.
 from __future__ import annotations
 
 import mmap
-from bisect import bisect_left
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
+from intern.discord.ordering import position
 from intern.discord.wire import readable
 from intern.domain import (
     Attachment,
@@ -176,7 +176,7 @@ class ExportedHistory:
         """A message; None where the exports do not hold it."""
         await checkpoint()
         here = self._messages.get(channel_id, ())
-        at = _position(here, message_id)
+        at = position(here, message_id)
         return here[at] if at < len(here) and here[at].id == message_id else None
 
     async def before(
@@ -186,14 +186,14 @@ class ExportedHistory:
         del lookups
         await checkpoint()
         here = self._messages.get(channel_id, ())
-        end = len(here) if message_id is None else _position(here, message_id)
+        end = len(here) if message_id is None else position(here, message_id)
         return here[max(0, end - limit) : end]
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
         """The oldest messages newer than `message_id`, oldest first."""
         await checkpoint()
         here = self._messages.get(channel_id, ())
-        start = _position(here, message_id)
+        start = position(here, message_id)
         start += start < len(here) and here[start].id == message_id
         return here[start : start + limit]
 
@@ -297,7 +297,9 @@ class _Reading:
             kind = "team_member"
             self._team_seen.add(user_id)
         name = raw.nickname or raw.name or raw.id
-        return self._one(Author(id=user_id, name=name, type=kind, is_self=user_id == self._team.bot_id))
+        handles = tuple(filter(None, (raw.nickname, raw.name)))
+        is_self = user_id == self._team.bot_id
+        return self._one(Author(id=user_id, name=name, type=kind, is_self=is_self, handles=handles))
 
     def _is_team(self, raw: _Author) -> bool:
         return any(RoleId(role.id) in self._team.role_ids for role in readable(raw.roles, _Role))
@@ -379,7 +381,3 @@ def _is_snowflake(snowflake: str) -> bool:
 
 def _utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _position(messages: Sequence[ChatMessage], message_id: MessageId) -> int:
-    return bisect_left(messages, by_age(message_id), key=lambda message: by_age(message.id))

@@ -72,8 +72,10 @@ class HikariDiscord:
         self._told: set[GuildId] = set()  # of these servers, this session's GUILD_CREATE was heard
         self._deliver: Deliver | None = None
         self._connection: asyncio.Task[None] | None = None
+        self._shard: Shard | None = None
         self._bug: BaseException | None = None
         self._bug_met = asyncio.Event()
+        self._lost: Callable[[], object] = lambda: None
 
     async def __aenter__(self) -> Self:
         await self.rest.__aenter__()
@@ -91,6 +93,20 @@ class HikariDiscord:
             await self.rest.__aexit__(kind, error, traceback)
         if scope.cancelled_caught:
             _log.warning("discord_close_timed_out", seconds=_GOODBYE_SECONDS)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a session is open right now, so that what happens on Discord is told."""
+        return self._shard is not None and self._shard.is_connected
+
+    def tell_requests(
+        self, requested: Callable[[type[DiscordError] | None], object], lost: Callable[[], object]
+    ) -> None:
+        """Tell each request that ended, with what it raises, and each time that the connection is lost.
+
+        Neither must raise.
+        """
+        self.rest.counted, self._lost = requested, lost
 
     async def wait_ready(self) -> None:
         """Return once Discord has welcomed us for the first time; does not fail when `listen` does."""
@@ -128,6 +144,7 @@ class HikariDiscord:
             problem = await self._connect()
             if clock() - began > _STEADY_SECONDS:
                 pause = self._first_pause
+            self._lost()
             _log.warning("discord_connection_lost", problem=problem, next_try_seconds=pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -135,7 +152,8 @@ class HikariDiscord:
     async def _connect(self) -> str:
         """Hold one connection until it ends; return why, where it may be tried again."""
         try:
-            await self._new_shard(await self._address()).hold()
+            self._shard = self._new_shard(await self._address())
+            await self._shard.hold()
         except hikari.GatewayServerClosedConnectionError as error:
             if refusal := _FOR_GOOD.get(int(error.code or 0)):
                 raise ConfigError(refusal) from None

@@ -8,7 +8,7 @@ less than hikari's own types do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -120,6 +120,8 @@ class HikariRest:
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[Any]] = set()
+        self.counted: Callable[[type[DiscordError] | None], object] = lambda _: None
+        """Hears of each request that ended: what it would raise, None where nothing; it must not raise."""
 
     async def __aenter__(self) -> Self:
         await self._app.start()
@@ -357,6 +359,7 @@ class HikariRest:
         call = asyncio.create_task(request, name=f"discord: {what}")
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
+        call.add_done_callback(self._count)
         if route.method == "GET":
             self._reads.add(call)
             call.add_done_callback(self._reads.discard)
@@ -371,6 +374,15 @@ class HikariRest:
             raise
         except (hikari.HikariError, aiohttp.ClientError, TimeoutError, ValueError, RuntimeError) as error:
             raise _failure(what, error, otherwise) from error
+
+    def _count(self, call: asyncio.Task[Any]) -> None:
+        error = None if call.cancelled() else call.exception()
+        if call.cancelled():
+            self.counted(DiscordUnknownOutcomeError)
+        elif error is None:
+            self.counted(None)
+        elif isinstance(error, Exception):
+            self.counted(type(_failure("count it", error, DiscordUnknownOutcomeError)))
 
 
 def _json(body: Mapping[str, Any] | Sequence[Any]) -> data_binding.JSONObjectBuilder | Sequence[Any]:

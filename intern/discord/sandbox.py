@@ -6,7 +6,6 @@ calls give the same world. People act through plain methods, the bot through the
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Struct, structs
 
+from intern.discord.ordering import position
 from intern.discord.wire import APPROVES
 from intern.domain import (
     Approval,
@@ -307,10 +307,8 @@ class Sandbox:
         finally:
             self._listeners.remove(deliver)
 
-    def knows(self, guild_id: GuildId | None) -> bool:
-        """Whether the server was told of; here it always was."""
-        del guild_id
-        return True
+    async def told(self, guild_id: GuildId | None) -> None:
+        """Wait until the server was told of; here it always was."""
 
     def admits(self, channel: Channel) -> bool:
         """Whether everybody can read there, or it is listed."""
@@ -337,7 +335,7 @@ class Sandbox:
 
         def page() -> Sequence[ChatMessage]:
             here = self._here(channel_id)
-            end = len(here) if message_id is None else _position(here, message_id)
+            end = len(here) if message_id is None else position(here, message_id)
             return here[max(0, end - _page_size(limit)) : end]
 
         return await self._call("before", page)
@@ -437,7 +435,7 @@ class Sandbox:
 
     def _after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
         here = self._here(channel_id)
-        start = _position(here, message_id)
+        start = position(here, message_id)
         if start < len(here) and here[start].id == message_id:
             start += 1
         return here[start : start + _page_size(limit)]
@@ -510,10 +508,6 @@ class Sandbox:
 def _demand(met: bool, what: str) -> None:  # noqa: FBT001 - reads like an assertion
     if not met:
         raise DiscordRefusedError(f"Discord refused: {what}")
-
-
-def _position(messages: list[ChatMessage], message_id: MessageId) -> int:
-    return bisect_left(messages, by_age(message_id), key=lambda message: by_age(message.id))
 
 
 def _page_size(limit: int) -> int:

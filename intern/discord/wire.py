@@ -75,6 +75,11 @@ class RawUser(Struct, frozen=True):
     bot: bool | None = None
     system: bool | None = None
 
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """What the account is called, on every server."""
+        return tuple(filter(None, (self.global_name, self.username)))
+
 
 class RawMember(Struct, frozen=True):
     """An account within one server."""
@@ -407,6 +412,7 @@ def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = N
             name=_name_of(raw),
             type=_author_type(raw, team, held or ()),
             is_self=raw.author.id == team.bot_id and bool(team.bot_id),
+            handles=raw.author.handles,
         ),
         text=said,
         at=_utc(raw.timestamp) if raw.timestamp else snowflake_time(raw.id),

@@ -25,6 +25,7 @@ SilenceReason = Literal[
     "rejected",
     "images_unavailable",
     "timeout",
+    "over_budget",
     "model_unavailable",
     "model_failed",
     "knowledge_failed",
@@ -33,7 +34,15 @@ SilenceReason = Literal[
 `sources_unreadable` and `images_unavailable` to the end: could not look (see `COULD_NOT_LOOK`)."""
 
 COULD_NOT_LOOK: frozenset[SilenceReason] = frozenset(
-    {"sources_unreadable", "images_unavailable", "timeout", "model_unavailable", "model_failed", "knowledge_failed"}
+    {
+        "sources_unreadable",
+        "images_unavailable",
+        "timeout",
+        "over_budget",
+        "model_unavailable",
+        "model_failed",
+        "knowledge_failed",
+    }
 )
 """The reasons that say "could not look", as opposed to "found nothing"."""
 

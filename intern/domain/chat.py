@@ -24,6 +24,13 @@ class Author(Struct, frozen=True, kw_only=True):
     type: AuthorType
     is_self: bool = False
     """True for intern's own messages only."""
+    handles: tuple[str, ...] = ()
+    """What else they are called, as far as Discord tells: who is known by a nickname has an account's name, too."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that they are called."""
+        return tuple(dict.fromkeys((self.name, *self.handles)))
 
 
 class Attachment(Struct, frozen=True, kw_only=True):

@@ -15,19 +15,29 @@ UserId = NewType("UserId", str)
 RoleId = NewType("RoleId", str)
 
 ConversationId = NewType("ConversationId", str)
-"""`thread_<thread id>` or `reply_<root message id>`; stable however long the conversation grows."""
+"""`thread_<thread id>` or `reply_<root message id>` of what was captured, `answered_<thread id>` of a thread that
+intern answered in; stable however long the conversation grows."""
 
 QAId = NewType("QAId", str)
 """`qa_YYYYMMDD_HHMMSS[.ffffff]`, derived from the time of archiving (UTC)."""
 
 SourceId = NewType("SourceId", str)
-"""`kb:<relative path>`, `kb:<url>` or `team:<topic>.txt`; a team answer is cited as `team:<topic>.txt#<qa id>`."""
+"""`kb:<relative path>`, `kb:<url>`, `team:<topic>.txt`, `nugget:<id>` or `fact:<id>`; a team answer is cited as
+`team:<topic>.txt#<qa id>`."""
+
+NuggetId = NewType("NuggetId", str)
+"""A UUID. A nugget is cited as `nugget:<id>`."""
+
+FactId = NewType("FactId", str)
+"""A UUID. A fact is cited as `fact:<id>`."""
 
 TopicName = NewType("TopicName", str)
 """A slug: `[a-z0-9-]`, 1 to 64 characters. Made by `intern.text.slugs.topic_name`, never taken raw from a model."""
 
 # Discord's epoch, the first second of 2015 (Discord's reference, "Snowflakes").
 _DISCORD_EPOCH = datetime(2015, 1, 1, tzinfo=UTC)
+
+_ANSWERED = "answered_"
 
 
 def by_age(snowflake: str) -> tuple[int, str]:
@@ -48,6 +58,16 @@ def snowflake_at(moment: datetime, sequence: int = 0) -> str:
 def thread_conversation(thread: ChannelId) -> ConversationId:
     """The conversation that a thread is."""
     return ConversationId(f"thread_{thread}")
+
+
+def answered_conversation(thread: ChannelId) -> ConversationId:
+    """The conversation that a thread is in which intern answered, and nobody of the team was captured."""
+    return ConversationId(f"{_ANSWERED}{thread}")
+
+
+def answered_thread(conversation: ConversationId) -> ChannelId | None:
+    """The thread that such a conversation is; None for any other."""
+    return ChannelId(conversation.removeprefix(_ANSWERED)) if conversation.startswith(_ANSWERED) else None
 
 
 def reply_conversation(root: MessageId) -> ConversationId:

@@ -21,3 +21,14 @@ class SourceText(Struct, frozen=True, kw_only=True):
     text: str
     title: str
     url: str | None = None
+    said: str | None = None
+    """The team's own words, where the text is a model's account of them; None where the text is what was written."""
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """What was distilled from conversations and fits a question."""
+
+    nuggets: tuple[IndexEntry, ...] = ()
+    """To choose from, the best first."""
+    facts: tuple[SourceText, ...] = ()
+    """Known to fit, the best first."""

@@ -33,6 +33,8 @@ class Capture(Struct, frozen=True, kw_only=True):
     """The pair that this capture is a fuller or edited version of."""
     author_ids: tuple[UserId, ...] = ()
     """Who wrote each message, beside `message_ids`; "" for one that nobody knows, empty where it is known of none."""
+    author_names: tuple[tuple[str, ...], ...] = ()
+    """What each of `author_ids` is called, or empty. Only on the way to the archive, which holds no names."""
 
     @property
     def question(self) -> str:

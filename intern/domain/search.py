@@ -13,8 +13,9 @@ from intern.domain.ids import SourceId
 Match = NewType("Match", str)
 """An expression in the search engine's own language. Only `intern.search.query` makes one from anybody's text."""
 
-SearchKind = Literal["source", "file"]
-"""`source`: of the index. `file`: discovered, and no source of answers unless the operator wants that."""
+SearchKind = Literal["source", "file", "nugget", "fact"]
+"""`source`: of the index. `file`: discovered, and no source of answers unless the operator wants that. `nugget` and
+`fact`: distilled from conversations."""
 
 SearchPart = Literal["text", "description"]
 """What a source says, or what is said of it."""
@@ -31,8 +32,14 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     kind: SearchKind
     part: SearchPart = "text"
     type: str = ""
-    """`document`, `page`, `topic`; of a discovered file, its type: `documentation`, `source_code` and so on."""
+    """`document`, `page`, `topic`; of a discovered file, its type: `documentation`, `source_code` and so on; of a
+    fact, its category."""
     status: str = "ok"
+    """Of a nugget, `FACT` and so on; of a fact, `active` or `retired`."""
+    visibility: str = "shared"
+    """Of a fact; `secret` ones are no documents."""
+    guild_id: str = ""
+    """The server that it comes from; empty where it comes from none."""
     path: str = ""
     title: str = ""
     text: str = ""
@@ -50,6 +57,10 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
     part: SearchPart | None = None
     type: str | None = None
     status: str | None = None
+    retired: bool = False
+    """Also retired facts, where no status is asked for."""
+    visibility: str | None = None
+    guild_id: str | None = None
     after: datetime | None = None
     before: datetime | None = None
 
@@ -61,6 +72,22 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     document: SearchDocument
     bm25: float
     """Larger is better."""
+
+
+class LikeHit(Struct, frozen=True, kw_only=True):
+    """A document that is like a vector, the best of its source."""
+
+    rid: int
+    document: SearchDocument
+    likeness: float
+    """The cosine of both: 1 says the same, about 0 has nothing to do with it."""
+
+
+class MatchingIds(Struct, frozen=True, kw_only=True):
+    """Sources found by their words, best first."""
+
+    words: tuple[SourceId, ...] = ()
+    trigrams: tuple[SourceId, ...] = ()
 
 
 class HeldTerms(Struct, frozen=True, kw_only=True):

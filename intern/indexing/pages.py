@@ -1,17 +1,19 @@
 """Keeping the index true to the web pages that the operator lists.
 
 A page is asked for when its time has come, and not before; one that did not change costs no model call. One that cannot
-be had keeps what is known of it, with the reason, and is tried again after growing pauses; nobody waits for it.
+be had keeps what is known of it, with the reason, and is tried again after growing pauses; nobody waits for it. Many
+pages take a site's politeness of half a second each, so what is had of them is listed part by part.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import anyio
 import httpx
@@ -23,8 +25,9 @@ from intern.errors import PageGoneError, PageRefusedError, PageUnavailableError,
 from intern.indexing.catalogue import Catalogue, is_recovered
 from intern.indexing.material import source_material
 from intern.indexing.options import IndexingOptions
+from intern.indexing.page_states import MOST_MISSING
 from intern.indexing.provisional import describe_source
-from intern.indexing.refresh import Due, Progress, Refreshed, summarise
+from intern.indexing.refresh import Due, Owed, Refreshed, summarise
 from intern.knowledge.indices import (
     FRESH,
     NEEDS_SCRIPTS,
@@ -51,13 +54,16 @@ FIRST_PAUSE = timedelta(minutes=30)
 LONGEST_PAUSE = timedelta(days=1)
 GONE_PAUSE = timedelta(days=7)
 """A page that is gone may come back."""
-MOST_MISSING = 4
-"""Times in a row, over three and a half hours at least, that a site may say "no such page" before it is believed."""
 
 # Sites at a time: each has at most one page in memory.
 _SITES = 32
 # Pages that are read at a time; Python runs one of them anyway.
 _READERS = 2
+# Pages that are rendered at a time: a browser takes some hundred megabytes.
+_RENDERERS = 2
+# Pages whose entries are written together, at first; then as many as were written by then. So a kill costs half of what
+# was had at most, and index and cache, which are written as a whole, are not written more than a few times.
+_FIRST_PART = 64
 _LONGEST_STATUS = 300
 
 
@@ -76,25 +82,6 @@ class Web(Protocol):
 OpenWeb = Callable[[], AbstractAsyncContextManager[Web]]
 
 
-class PageState(NamedTuple):
-    """How a page stands, for people."""
-
-    url: str
-    state: Literal["fresh", "pending", "failing", "gone", "unseen"]
-    """`pending`: its summary is owed. `failing`: the index holds an older text, or none yet, and `error` says why."""
-    fetched_at: datetime | None
-    """When its site last served it, or said that it had not changed."""
-    error: str
-    note: str
-    """How it was read, where that is worth knowing: `NEEDS_SCRIPTS`, `RENDERED`."""
-    next_check_at: datetime | None
-
-
-def page_states(sources: Mapping[SourceId, CachedSource]) -> tuple[PageState, ...]:
-    """How each page of a catalogue stands, by address."""
-    return tuple(sorted(_state(page) for page in sources.values() if isinstance(page, CachedPage)))
-
-
 async def refresh_pages(
     model: Model,
     links: Path,
@@ -107,7 +94,6 @@ async def refresh_pages(
     options: IndexingOptions | None = None,
     policy: Policy | None = None,
     renders: bool = False,
-    progress: Progress | None = None,
 ) -> Refreshed:
     """Fetch the listed pages that are due, and bring their entries up to date.
 
@@ -117,29 +103,58 @@ async def refresh_pages(
     """
     bounds = options or IndexingOptions()
     look = await run_sync(_look, links, copies, catalogue, policy or Policy(), clock.now())
+
+    async def put(found: Sequence[_Found], drop: AbstractSet[SourceId]) -> list[Owed]:
+        entries = {page.source_id: page.entry for page in found}
+        due = _to_describe(found, look.known)
+        if not due and (entries or drop):
+            await run_sync(catalogue.change, entries, drop)
+        return await summarise(model, due, catalogue, put=entries, drop=drop, clock=clock, options=bounds)
+
     found = list(look.owed)
-    if look.due:
-        async with web() as opened:
-            found += await _Round(opened, copies, clock, interval, bounds, renders=renders).look_at(look.due)
-    put = {page.source_id: page.entry for page in found}
-    due = [
-        Due(page.source_id, page.material, page.entry, page.source_id not in look.known)
-        for page in found
-        if page.material
-    ]
-    if not due and (put or look.gone):
-        await run_sync(catalogue.change, put, look.gone)
-    owed = await summarise(
-        model, due, catalogue, put=put, drop=look.gone, clock=clock, options=bounds, progress=progress
-    )
+    owed = await put(found, look.gone)
+    async with AsyncExitStack() as stack:
+        if look.due:
+            opened = await stack.enter_async_context(web())
+            visits = _Round(opened, copies, clock, interval, bounds, renders=renders)
+            for part in _parts(look.due):
+                had = await visits.look_at(part)
+                owed += await put(had, frozenset())
+                found += had
     lost = {page.entry.url for page in found if not page.entry.summary_text}
     await run_sync(copies.keep_only, set(look.urls) - lost)
+    return _told(look, found, owed)
+
+
+def _to_describe(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]) -> list[Due]:
+    return [
+        Due(page.source_id, page.material, page.entry, page.source_id not in known) for page in found if page.material
+    ]
+
+
+def _parts(due: Sequence[_Listed]) -> Iterator[Sequence[_Listed]]:
+    """The pages in growing parts, some of each site in each: sites are slow, and asked side by side."""
+    of_site = Counter[bytes]()
+    turns: dict[SourceId, int] = {}
+    for page in due:
+        turns[page.source_id] = of_site[page.site]
+        of_site[page.site] += 1
+    mixed = sorted(due, key=lambda page: turns[page.source_id])
+    start, end = 0, _FIRST_PART
+    while start < len(mixed):
+        yield mixed[start:end]
+        start, end = end, 2 * end
+
+
+def _told(look: _Look, found: Sequence[_Found], owed: Sequence[Owed]) -> Refreshed:
+    place = {SourceId(f"kb:{url}"): n for n, url in enumerate(look.urls)}
+    pages = sorted(found, key=lambda page: place[page.source_id])
     failed = {source_id for source_id, _ in owed}
     result = Refreshed(
-        changed=tuple(page.source_id for page in due if page.source_id not in failed),
+        changed=tuple(page.source_id for page in pages if page.material and page.source_id not in failed),
         removed=tuple(sorted({*look.gone, *_withdrawn(found, look.known)})),
         pending=tuple(owed),
-        skipped=(*look.broken, *(SkippedFile(page.entry.url, page.failure) for page in found if page.failure)),
+        skipped=(*look.broken, *(SkippedFile(page.entry.url, page.failure) for page in pages if page.failure)),
     )
     if look.due or look.gone:
         _log.info("pages_refreshed", checked=len(look.due), changed=len(result.changed), removed=len(result.removed))
@@ -150,6 +165,11 @@ class _Listed(NamedTuple):
     source_id: SourceId
     url: str
     cached: CachedPage | None
+
+    @property
+    def site(self) -> bytes:
+        """Who is asked for it."""
+        return httpx.URL(self.url).netloc.lower()
 
 
 class _Found(NamedTuple):
@@ -225,12 +245,13 @@ class _Round:
         self._options = options
         self._renders = renders
         self._readers = anyio.CapacityLimiter(_READERS)
+        self._renderers = anyio.CapacityLimiter(_RENDERERS)
 
     async def look_at(self, due: Sequence[_Listed]) -> list[_Found]:
         """All of them, each site's one after the other."""
         sites: dict[bytes, list[_Listed]] = {}
         for page in due:
-            sites.setdefault(httpx.URL(page.url).netloc.lower(), []).append(page)
+            sites.setdefault(page.site, []).append(page)
         found: dict[SourceId, _Found] = {}
         limiter = anyio.CapacityLimiter(_SITES)
 
@@ -275,7 +296,8 @@ class _Round:
             return _with_text(read), FRESH
         status = NEEDS_SCRIPTS
         try:
-            body = await self._web.render(fetched.url)
+            async with self._renderers:
+                body = await self._web.render(fetched.url)
             if body is not None:
                 shown = await run_sync(_read, replace(fetched, charset="utf-8"), body, limiter=self._readers)
                 if len(shown.text) > len(read.text):
@@ -369,19 +391,3 @@ def _withdrawn(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]) 
         for page in found
         if not page.entry.summary_text and (before := known.get(page.source_id)) and before.summary_text
     }
-
-
-def _state(page: CachedPage) -> PageState:
-    failing = page.failures > 0
-    state: Literal["fresh", "pending", "failing", "gone", "unseen"]
-    if page.missing >= MOST_MISSING:
-        state = "gone"
-    elif failing:
-        state = "failing"
-    elif page.next_check_at is None:
-        state = "unseen"
-    else:
-        state = "pending" if page.summary_pending else "fresh"
-    said = page.fetch_status or ""
-    note = said if said in {NEEDS_SCRIPTS, RENDERED} else ""
-    return PageState(page.url, state, page.last_fetched_at, said if failing else "", note, page.next_check_at)

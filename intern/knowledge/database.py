@@ -235,6 +235,210 @@ MIGRATIONS: tuple[Migration, ...] = (
         insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
     end;
     """,
+    # 6: what is distilled from conversations (times in milliseconds since 1970, UTC), and vectors of what can be
+    # searched. `search_changes` tells whoever holds vectors in memory, in whichever process, which of them to read
+    # again; whoever slept through the last 8,192 reads all of them. A vector goes with the text that it is of.
+    """
+    create table conversations (
+        rid integer primary key,
+        id text not null unique,
+        agent_id text not null,
+        origin text not null check (origin in ('capture', 'answer', 'note')),
+        guild_id text,
+        channel_id text,
+        message_ids text not null,
+        last_message_at integer not null,
+        content_hash text not null,
+        is_withdrawn integer not null default 0
+    ) strict;
+    create table facts (
+        rid integer primary key,
+        id text not null unique,
+        agent_id text not null,
+        category text not null,
+        content text not null,
+        summary text not null,
+        visibility text not null check (visibility in ('shared', 'private', 'secret')),
+        confidence real not null,
+        first_seen_at integer not null,
+        last_seen_at integer not null,
+        occurrence_count integer not null,
+        supersedes text references facts (id),
+        is_active integer not null,
+        retired_at integer,
+        retired_why text not null default '',
+        metadata text not null,
+        wording text not null
+    ) strict;
+    create unique index facts_by_supersedes on facts (supersedes) where supersedes is not null;
+    create index facts_by_wording on facts (wording);
+    create table fact_beliefs (
+        rid integer primary key,
+        fact_id text not null unique references facts (id),
+        since integer not null,
+        until integer
+    ) strict;
+    create index facts_by_category on facts (category);
+    create index facts_by_agent on facts (agent_id);
+    create index facts_by_visibility on facts (visibility);
+    create table fact_occurrences (
+        rid integer primary key,
+        id text not null unique,
+        fact_id text not null references facts (id),
+        conversation_id text not null references conversations (id),
+        timestamp integer not null,
+        context_snippet text not null,
+        sentiment text not null,
+        is_withdrawn integer not null default 0,
+        first_at integer not null -- the first time that the conversation said so, however often it was read since
+    ) strict;
+    create index occurrences_of_fact on fact_occurrences (fact_id);
+    create index occurrences_of_conversation on fact_occurrences (conversation_id);
+    create virtual table facts_fts using fts5 (
+        content, summary, content = 'facts', content_rowid = 'rid', tokenize = 'porter unicode61 remove_diacritics 2'
+    );
+    insert into facts_fts (facts_fts, rank) values ('secure-delete', 1);
+    create trigger fact_added after insert on facts begin
+        insert into facts_fts (rowid, content, summary) values (new.rid, new.content, new.summary);
+    end;
+    create trigger fact_removed after delete on facts begin
+        insert into facts_fts (facts_fts, rowid, content, summary) values ('delete', old.rid, old.content, old.summary);
+    end;
+    create trigger fact_changed after update of content, summary on facts begin
+        insert into facts_fts (facts_fts, rowid, content, summary) values ('delete', old.rid, old.content, old.summary);
+        insert into facts_fts (rowid, content, summary) values (new.rid, new.content, new.summary);
+    end;
+    create table extractions_due (
+        rid integer primary key,
+        conversation_id text not null unique
+    ) strict;
+    create table extraction_log (
+        conversation_id text primary key references conversations (id),
+        content_hash text not null,
+        extracted_at integer not null,
+        model_used text not null,
+        facts_extracted integer not null default 0,
+        facts_updated integer not null default 0,
+        facts_deduplicated integer not null default 0,
+        nuggets_extracted integer not null default 0,
+        attempts integer not null default 0,
+        next_at integer,
+        error text
+    ) strict, without rowid;
+    create table nuggets (
+        rid integer primary key,
+        id text not null unique,
+        conversation_id text not null references conversations (id),
+        topic text not null,
+        timestamp integer not null,
+        topic_summary text not null,
+        detailed_analysis text not null,
+        status text not null check (status in ('FACT', 'SPECULATION', 'COMMUNITY_OPINION')),
+        keywords text not null,
+        source_message_ids text not null,
+        user_ids_involved text not null,
+        guild_id text,
+        channel_id text
+    ) strict;
+    create index nuggets_of_conversation on nuggets (conversation_id);
+    create table positions (
+        follower text primary key,
+        position text not null
+    ) strict, without rowid;
+    alter table search_documents
+        add column visibility text not null default 'shared' check (visibility in ('shared', 'private'));
+    alter table search_documents add column guild_id text not null default '';
+    create index stamps_of_kind on search_documents (kind, source_id, stamp);
+    create table search_vectors (
+        rid integer primary key references search_documents (rid) on delete cascade,
+        model text not null,
+        vector blob not null
+    ) strict;
+    create index vectors_of_model on search_vectors (model);
+    create table search_changes (
+        n integer primary key autoincrement,
+        rid integer not null
+    ) strict;
+    create trigger vector_added after insert on search_vectors begin
+        insert into search_changes (rid) values (new.rid);
+    end;
+    create trigger vector_changed after update on search_vectors begin
+        insert into search_changes (rid) values (new.rid);
+    end;
+    create trigger vector_removed after delete on search_vectors begin
+        insert into search_changes (rid) values (old.rid);
+    end;
+    create trigger document_of_vector_changed
+        after update of source_id, kind, part, type, status, visibility, guild_id, at on search_documents
+        when exists (select 1 from search_vectors where rid = new.rid) begin
+        insert into search_changes (rid) values (new.rid);
+    end;
+    create trigger text_of_vector_changed after update of title, text on search_documents
+        when old.title <> new.title or old.text <> new.text begin
+        delete from search_vectors where rid = new.rid;
+    end;
+    create trigger change_noted after insert on search_changes begin
+        delete from search_changes where n <= new.n - 8192;
+    end;
+    create table vector_memory (
+        key text primary key,
+        vector blob not null,
+        used_at integer not null
+    ) strict, without rowid;
+    create index vectors_by_use on vector_memory (used_at);
+    """,
+    # 7: questions that found no answer, in their own words, for the operator; and a row to try whether the disk takes
+    # what is written.
+    """
+    create table unanswered (
+        rid integer primary key,
+        question_id text not null unique,
+        message_ids text not null,
+        author_id text not null,
+        channel_id text not null,
+        at text not null,
+        reason text not null,
+        text text not null
+    ) strict;
+    create index unanswered_of_author on unanswered (author_id);
+    create table heartbeat (
+        one integer primary key check (one = 1),
+        at text not null
+    ) strict;
+    """,
+    # 8: what calls cost, in the currency of the prices that were set then.
+    "alter table usage add column cost real not null default 0",
+    # 9: threads that were answered in: when to look at them (milliseconds since 1970), and who wrote what was read
+    # there.
+    """
+    create table answered_threads (
+        rid integer primary key,
+        thread_id text not null unique,
+        look_at integer
+    ) strict;
+    create index answered_by_look on answered_threads (look_at) where look_at is not null;
+    create table thread_messages (
+        thread_id text not null,
+        message_id text not null,
+        author_id text not null,
+        is_outside integer not null,
+        is_held integer not null,
+        primary key (thread_id, message_id)
+    ) strict, without rowid;
+    create index thread_messages_by_id on thread_messages (message_id);
+    create index thread_messages_by_author on thread_messages (author_id);
+    create index posts_by_end on posts (changed_at, rid) where state = 'finished';
+    """,
+    # 10: what members are called, so that a model is told none of it; `look` is the name as it is searched for.
+    """
+    create table member_names (
+        rid integer primary key,
+        author_id text not null,
+        name text not null,
+        look text not null,
+        unique (author_id, name)
+    ) strict;
+    """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 
@@ -261,6 +465,7 @@ class Database:
         self._queue: SimpleQueue[_Operation[object] | None] = SimpleQueue()
         self._idle_readers: list[_Connection] = []
         self._limiter = CapacityLimiter(_READERS)
+        self._watcher: _Connection | None = None
         self._closed = False
         self._ended = anyio.Event()
         # A daemon, so that a loop that died without `close` does not keep the process alive.
@@ -304,6 +509,27 @@ class Database:
             raise RuntimeError(f"{self._path} is closed")
         return await to_thread.run_sync(self._read, work, limiter=self._limiter)
 
+    async def version(self) -> int | None:
+        """A number that is another one after each commit, whoever made it; None where that cannot be told now.
+
+        It stands in memory, so once it was asked for, it takes microseconds. Raises KnowledgeError.
+        """
+        if self._watcher is None:
+            opened = await to_thread.run_sync(self._watching)
+            # One for all, since those of two connections cannot be compared.
+            if self._watcher is None and not self._closed:
+                self._watcher = opened
+            else:
+                opened.close()
+        if self._closed or self._watcher is None:
+            raise RuntimeError(f"{self._path} is closed")
+        try:
+            return int(str(self._watcher.pragma("data_version")))
+        except apsw.BusyError:
+            return None
+        except apsw.Error as error:
+            raise explained(self._path, error) from error
+
     async def scrub(self) -> None:
         """Leave nothing on disk of what was deleted or overwritten, in the file or in its log.
 
@@ -319,6 +545,8 @@ class Database:
         """Finish what is queued, then let the file go. Harmless when repeated."""
         if not self._closed:
             self._closed = True
+            if self._watcher is not None:
+                self._watcher.close()
             self._queue.put(None)
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._ended.wait()
@@ -333,12 +561,20 @@ class Database:
     def _unless_broken(self, operation: _Operation[T]) -> T:
         error = operation.error
         if isinstance(error, apsw.Error):
-            raise _explained(self._path, error) from error
+            raise explained(self._path, error) from error
         if error is not None:
             raise error
         return cast("T", operation.value)
 
     # From here on: worker threads.
+
+    def _watching(self) -> _Connection:
+        try:
+            watcher = _connected(self._path, read_only=True)
+            watcher.set_busy_timeout(0)  # it is asked on the event loop's thread
+        except apsw.Error as error:
+            raise explained(self._path, error) from error
+        return watcher
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         try:
@@ -353,7 +589,7 @@ class Database:
                 if self._closed:
                     self._close_readers()
         except apsw.Error as error:
-            raise _explained(self._path, error) from error
+            raise explained(self._path, error) from error
 
     def _idle_reader(self) -> _Connection | None:
         try:
@@ -478,7 +714,7 @@ def _opened(path: Path, migrations: Sequence[Migration]) -> _Connection:
             db.close()
             raise
     except apsw.Error as error:
-        raise _explained(path, error) from error
+        raise explained(path, error) from error
     except OSError as error:
         raise KnowledgeError(f"{path.parent} cannot be made or opened ({error.strerror}); check its rights") from error
     return db
@@ -527,7 +763,7 @@ def _known_version(db: _Connection, path: Path, newest: int) -> int:
     return version
 
 
-def _explained(path: Path, error: apsw.Error) -> Exception:
+def explained(path: Path, error: apsw.Error) -> Exception:
     """What the operator can do about it. An error that only wrong SQL can cause is a bug and stays as it is."""
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():

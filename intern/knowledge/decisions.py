@@ -11,8 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
+from os import SEEK_END
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -31,7 +33,7 @@ from intern.domain import (
     Withdrawn,
     snowflake_time,
 )
-from intern.knowledge.blocks import time_of, whole
+from intern.knowledge.blocks import bare, time_of, whole
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.log import get_logger
 
@@ -40,6 +42,13 @@ _log = get_logger(__name__)
 D = TypeVar("D", bound=PairDecision)
 
 _DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
+
+
+class Placed(NamedTuple):
+    """A decision, and where it ends in the log: whoever has followed it goes on from there."""
+
+    end: int
+    decision: Decision
 
 
 class DecisionLog:
@@ -65,8 +74,8 @@ class DecisionLog:
         self._forgotten: dict[UserId, datetime] = {}
         # A withdrawal does not wait for a regeneration that writes its own decisions.
         self._appending = threading.Lock()
-        for decision in self._read(warn=True):
-            self._remember(decision)
+        for placed in self._read(warn=True):
+            self._remember(placed.decision)
 
     def append(self, decision: Decision) -> None:
         """Write a decision down. Raises KnowledgeError, and it has not been taken then."""
@@ -85,7 +94,14 @@ class DecisionLog:
 
     def all(self) -> Iterator[Decision]:
         """Every decision ever taken, oldest first, read as they are asked for."""
-        return self._read(warn=False)
+        return (placed.decision for placed in self._read(warn=False))
+
+    def after(self, position: int, most: int) -> Sequence[Placed]:
+        """Some of the decisions that stand behind `position` (0: from the start), oldest first.
+
+        A position behind the end is of another log; then it is read from the start. Blocks; raises KnowledgeError.
+        """
+        return tuple(islice(self._read(warn=False, start=position), most))
 
     def of(self, qa_id: QAId) -> PairDecision | None:
         """The last decision about a pair; None where there is none yet."""
@@ -120,7 +136,7 @@ class DecisionLog:
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
         """Whether a message may teach nothing any more: it was deleted, or is to be forgotten."""
-        return _bare(message_id) in self._gone
+        return bare(message_id) in self._gone
 
     def is_forgotten(self, user_id: UserId, message_id: MessageId) -> bool:
         """Whether a member's message is older than their wish to be forgotten.
@@ -131,7 +147,7 @@ class DecisionLog:
         if until is None:
             return False
         try:
-            return snowflake_time(_bare(message_id)) <= until
+            return snowflake_time(bare(message_id)) <= until
         except (ValueError, OverflowError):
             return True
 
@@ -146,7 +162,7 @@ class DecisionLog:
 
     def _remember(self, decision: Decision) -> None:
         if isinstance(decision, Withdrawn | Forgotten):
-            self._gone.update(map(_bare, decision.message_ids))
+            self._gone.update(map(bare, decision.message_ids))
             self._withdrawn.extend(decision.message_ids)
             if isinstance(decision, Forgotten) and decision.user_id is not None:
                 known = self._forgotten.get(decision.user_id, decision.at)
@@ -163,10 +179,13 @@ class DecisionLog:
         if self._newest is None or time > self._newest:
             self._newest = time
 
-    def _read(self, *, warn: bool) -> Iterator[Decision]:
+    def _read(self, *, warn: bool, start: int = 0) -> Iterator[Placed]:
         try:
             with self._path.open("rb") as file:
+                end = start if start <= file.seek(0, SEEK_END) else 0
+                file.seek(end)
                 for number, line in enumerate(file, 1):
+                    end += len(line)
                     if not line.strip():
                         continue
                     try:
@@ -177,16 +196,11 @@ class DecisionLog:
                         if warn:
                             _log.warning("decision_damaged", file=self._path.name, line=number, reason=str(error))
                     else:
-                        yield decision
+                        yield Placed(end, decision)
         except FileNotFoundError:
             return
         except OSError as error:
             raise unreadable(self._path, error) from error
-
-
-def _bare(message_id: MessageId) -> str:
-    # Discord's ids are bare; other programs wrote `msg_<id>`.
-    return message_id.removeprefix("msg_")
 
 
 class _State(Struct):

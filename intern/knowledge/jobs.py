@@ -82,7 +82,7 @@ class Jobs:
             lambda db: db.run(
                 # What was captured is in the archive by then, its secrets masked, and need not lie here as it came.
                 "update jobs set state = 'finished', result = ?, error = ?, exit_code = ?,"
-                " payload = case when kind in ('capture', 'import') then x'' else payload end"
+                " payload = case when kind in ('capture', 'import', 'import_notes') then x'' else payload end"
                 " where id = ? and state <> 'finished'",
                 (result, error, exit_code, job_id),
             )
@@ -108,7 +108,7 @@ class Jobs:
         def work(db: Transaction) -> int:
             db.run(
                 "update jobs set state = 'finished', exit_code = 3, error = ?,"
-                " payload = case when kind in ('capture', 'import') then x'' else payload end"
+                " payload = case when kind in ('capture', 'import', 'import_notes') then x'' else payload end"
                 " where state = 'claimed' and claims >= ?",
                 (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", _MOST_CLAIMS),
             )

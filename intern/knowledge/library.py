@@ -6,15 +6,17 @@ Only what an index lists is ever opened. An id may come from a model; it is look
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import is_not
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from anyio import to_thread
 
-from intern.domain import CapturedPair, IndexEntry, QAId, SourceId, SourceText, TopicName
+from intern.domain import CapturedPair, IndexEntry, Learned, MessageId, QAId, SourceId, SourceText, TopicName
 from intern.errors import KnowledgeError, SourceError
 from intern.knowledge.archive import Archive
+from intern.knowledge.blocks import bare
 from intern.knowledge.files import FileLayer, unreadable
 from intern.knowledge.indices import folded, is_url, read_index
 from intern.knowledge.pages import PageCopies
@@ -52,6 +54,18 @@ class MoreSources(Protocol):
         ...
 
 
+class LearnedSources(Protocol):
+    """Nuggets and facts. Each raises KnowledgeError."""
+
+    async def learned(self, query: str, /) -> Learned:
+        """What fits a question."""
+        ...
+
+    async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
+        """Those of these that are nuggets or facts, or why they cannot be told."""
+        ...
+
+
 class Library:
     """The sources of the operator and the topics of the team, as their indices on disk list them.
 
@@ -69,6 +83,7 @@ class Library:
         files: FileLayer | None = None,
         ranks: Ranks | None = None,
         more: MoreSources | None = None,
+        learned: LearnedSources | None = None,
         pages: PageCopies | None = None,
     ) -> None:
         layer = files or FileLayer()
@@ -79,13 +94,18 @@ class Library:
         self._archive = archive
         self._ranks = ranks
         self._more = more
+        self._learned = learned
+        self._listed: tuple[tuple[dict[SourceId, IndexEntry], ...], tuple[IndexEntry, ...]] = ((), ())
 
     async def entries(self) -> tuple[IndexEntry, ...]:
         """All that is listed, documents before topics; empty before the first indexing.
 
+        The very same tuple as before where nothing has changed and no sources but those of the indices are listed.
         Raises KnowledgeError where an index cannot be read.
         """
-        listed = await to_thread.run_sync(self._entries)
+        listed = self._unchanged()
+        if listed is None:
+            listed = await to_thread.run_sync(self._entries)
         return listed if self._more is None else (*listed, *await self._more.entries())
 
     async def load(self, source_id: SourceId) -> SourceText:
@@ -93,6 +113,17 @@ class Library:
         if self._more is not None and (found := await self._more.load(source_id)) is not None:
             return found
         return await to_thread.run_sync(self._load, source_id)
+
+    async def load_each(self, source_ids: Sequence[SourceId]) -> tuple[SourceText | KnowledgeError, ...]:
+        """What `load` gives or raises for each of them."""
+        found = {} if self._more is None else await _of_more(self._more, source_ids)
+        if self._learned is not None and any(each.startswith(("nugget:", "fact:")) for each in source_ids):
+            found.update(await self._of_learned(self._learned, source_ids))
+        others = [source_id for source_id in source_ids if source_id not in found]
+        # In one thread: to go there costs as much as to read a small file.
+        if others:
+            found.update(zip(others, await to_thread.run_sync(self._load_each, others), strict=True))
+        return tuple(found[source_id] for source_id in source_ids)
 
     async def best(self, query: str, limit: int) -> Sequence[SourceId] | None:
         """The sources whose text fits a query best, best first; None where nobody can tell, or the search failed."""
@@ -105,6 +136,17 @@ class Library:
             _log.warning("search_failed", reason=str(error))
             return None
 
+    async def learned(self, query: str) -> Learned:
+        """The nuggets and facts that fit a question; none where nobody can tell, or the search failed."""
+        if self._learned is None:
+            return Learned()
+        try:
+            return await self._learned.learned(query)
+        except KnowledgeError as error:
+            # Documents and topics still answer.
+            _log.warning("learned_search_failed", reason=str(error))
+            return Learned()
+
     async def citation_link(self, source_id: SourceId) -> str | None:
         """A link for readers: the page of a web source, or for `team:<topic>.txt#<qa id>` the message that answered.
 
@@ -113,8 +155,38 @@ class Library:
         """
         return await to_thread.run_sync(self._citation_link, source_id)
 
+    @staticmethod
+    async def _of_learned(
+        learned: LearnedSources, source_ids: Sequence[SourceId]
+    ) -> Mapping[SourceId, SourceText | KnowledgeError]:
+        try:
+            return await learned.load_each(source_ids)
+        except KnowledgeError as error:
+            return {each: error for each in source_ids if each.startswith(("nugget:", "fact:"))}
+
     def _entries(self) -> tuple[IndexEntry, ...]:
-        return tuple(entry for index in self._indices for entry in index.entries().values())
+        kept, listed = self._listed
+        parts = tuple(index.entries() for index in self._indices)
+        if len(kept) != len(parts) or any(map(is_not, kept, parts)):
+            listed = tuple(entry for part in parts for entry in part.values())
+            self._listed = (parts, listed)  # at once, as several threads may come here
+        return listed
+
+    def _unchanged(self) -> tuple[IndexEntry, ...] | None:
+        """What was listed last, if that is still so: to ask the disk takes less time than to go to a thread."""
+        kept, listed = self._listed
+        if kept and not any(map(is_not, kept, (index.unchanged() for index in self._indices))):
+            return listed
+        return None
+
+    def _load_each(self, source_ids: Sequence[SourceId]) -> list[SourceText | KnowledgeError]:
+        return [self._load_or_why_not(source_id) for source_id in source_ids]
+
+    def _load_or_why_not(self, source_id: SourceId) -> SourceText | KnowledgeError:
+        try:
+            return self._load(source_id)
+        except KnowledgeError as error:
+            return error
 
     def _is_listed(self, source_id: SourceId) -> bool:
         return any(source_id in index.entries() for index in self._indices)
@@ -158,10 +230,25 @@ class Library:
         return None if pair is None else jump_link(pair)
 
 
+async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[SourceId, SourceText | KnowledgeError]:
+    found: dict[SourceId, SourceText | KnowledgeError] = {}
+    for source_id in source_ids:
+        try:
+            if (text := await more.load(source_id)) is not None:
+                found[source_id] = text
+        except KnowledgeError as error:
+            found[source_id] = error
+    return found
+
+
 def jump_link(pair: CapturedPair) -> str | None:
     """Discord's link to the last message of a pair; None where one of the ids it needs is missing or foreign."""
-    message_id = pair.message_ids[-1].removeprefix("msg_") if pair.message_ids else ""
-    ids = (pair.guild_id or "", pair.channel_id or "", message_id)
+    return message_link(pair.guild_id, pair.channel_id, pair.message_ids[-1] if pair.message_ids else None)
+
+
+def message_link(guild_id: str | None, channel_id: str | None, message_id: str | None) -> str | None:
+    """Discord's link to a message; None where one of the ids it needs is missing or foreign."""
+    ids = (guild_id or "", channel_id or "", bare(MessageId(message_id or "")))
     if not all(part.isascii() and part.isdigit() for part in ids):
         return None
     return "https://discord.com/channels/" + "/".join(ids)
@@ -204,12 +291,21 @@ class _WatchedIndex:
             self._known = (stamp, entries)
         return entries
 
+    def unchanged(self) -> dict[SourceId, IndexEntry] | None:
+        """What was read last, if the file is still the same; reads nothing."""
+        known, entries = self._known
+        try:
+            return entries if self._stamp() == known else None
+        except KnowledgeError:
+            return None
+
     def _stamp(self) -> tuple[int, int, int] | None:
         # Taken before reading: a file that is replaced in between is read once more than needed, never once too few.
         try:
             status = self._path.stat()
         except FileNotFoundError:
-            self._known = (None, {})
+            if self._known[0] is not None:
+                self._known = (None, {})
             return None
         except OSError as error:
             raise unreadable(self._path, error) from error

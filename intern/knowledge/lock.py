@@ -24,6 +24,17 @@ class FolderLock:
         """Whether this object holds the lock."""
         return self._fd is not None
 
+    @property
+    def stands(self) -> bool:
+        """Whether it is held, and the folder's lock file is still the one that is: the folder was not taken away."""
+        if self._fd is None:
+            return False
+        try:
+            there, ours = (self._dir / ".lock").lstat(), os.fstat(self._fd)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
     def acquire(self) -> None:
         """Take the lock, making the folder if need be; holding it already is fine.
 

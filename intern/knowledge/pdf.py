@@ -1,47 +1,34 @@
-"""The text of PDF files, by pypdf, in a process of its own: a file can keep a parser busy for hours, or eat all memory.
+"""The text of PDF files, by pypdf, in a process of its own (see `intern.text.apart`).
 
-Started as a module, this file is that process: a PDF on stdin, a `_Said` on stdout. It has no network to ask, no
-environment to leak, and bounds on memory and time.
+Started as a module, this file is that process: a PDF on stdin, a `_Said` on stdout.
 """
 
 from __future__ import annotations
 
-import logging
-import resource
-import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 
 import msgspec
 from msgspec import Struct
 
+from intern.text.apart import SECONDS, BrokenError, TooLongError, be_apart, work_apart
 from intern.text.extracting import NoTextError
 from intern.text.marking import cleaned, headed
 
-_SECONDS = 20
-_MEMORY = 1 << 30  # bytes
 _LONGEST_TITLE = 120
 
 
 def pdf_text(data: bytes, max_chars: int) -> str:
-    """The text, page by page, below the title that the file gives itself. Raises NoTextError.
-
-    What is beyond `max_chars` is left out, but for the page that they end in.
-    """
+    """The text, page by page up to `max_chars`, below the title that the file gives itself. Raises NoTextError."""
     if find_spec("pypdf") is None:
         raise NoTextError("it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')")
-    command = [sys.executable, "-I", "-m", "intern.knowledge.pdf", str(max_chars)]
     try:
-        # Our own code; what is hostile goes in by stdin.
-        done = subprocess.run(  # noqa: S603
-            command, input=data, capture_output=True, check=False, timeout=_SECONDS, env={}
-        )
-    except subprocess.TimeoutExpired:
-        raise NoTextError(f"it is a PDF that could not be read within {_SECONDS} seconds") from None
-    try:
-        said = msgspec.json.decode(done.stdout, type=_Said)
-    except msgspec.DecodeError:
+        said = msgspec.json.decode(work_apart(__name__, data, str(max_chars)), type=_Said)
+    except TooLongError:
+        raise NoTextError(f"it is a PDF that could not be read within {SECONDS} seconds") from None
+    except (BrokenError, msgspec.DecodeError):
         raise NoTextError("it is a PDF that is damaged, or needs too much memory") from None
     if said.trouble:
         raise NoTextError(f"it is a PDF that {said.trouble}")
@@ -57,39 +44,36 @@ class _Said(Struct):
     trouble: str = ""
 
 
-def _read(data: bytes, max_chars: int) -> _Said:
-    from pypdf import PdfReader  # noqa: PLC0415 an extra, and only this process needs it
-    from pypdf.errors import PyPdfError  # noqa: PLC0415
+def _read(max_chars: int, data: bytes) -> bytes:
+    from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415 an extra, and only this process needs it
 
     try:
-        reader = PdfReader(BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            return _Said(trouble="wants a password")
-        pages: list[str] = []
-        room = max_chars
-        for page in reader.pages:
-            pages.append(page.extract_text())
-            room -= len(pages[-1])
-            if room <= 0:
-                break
-        title = reader.metadata.title if reader.metadata else None
-        return _Said(title=_whole(title or ""), text=_whole("\n\n".join(pages)))
+        said = _text(max_chars, data)
+    except DependencyError:
+        said = _Said(trouble="is encrypted in a way that is not read")
     except PyPdfError:
-        return _Said(trouble="is damaged")
+        said = _Said(trouble="is damaged")
+    return msgspec.json.encode(said)
+
+
+def _text(max_chars: int, data: bytes) -> _Said:
+    from pypdf import PdfReader  # noqa: PLC0415
+
+    reader = PdfReader(BytesIO(data))
+    if reader.is_encrypted and not reader.decrypt(""):
+        return _Said(trouble="wants a password")
+    text = ""
+    for page in reader.pages:
+        text += page.extract_text() + "\n\n"
+        if len(text) >= max_chars:
+            break
+    title = reader.metadata.title if reader.metadata else None
+    return _Said(title=_whole(title or "")[: 10 * _LONGEST_TITLE], text=_whole(text[:max_chars].rstrip("\n")))
 
 
 def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-    logging.disable()
-    said = _read(sys.stdin.buffer.read(), int(sys.argv[1]))
-    sys.stdout.buffer.write(msgspec.json.encode(said))
-
-
 if __name__ == "__main__":
-    _main()
+    be_apart(partial(_read, int(sys.argv[1])))

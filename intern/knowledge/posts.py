@@ -179,6 +179,32 @@ class PostLedger:
         """What a restart finds half done, oldest first."""
         return await self._db.read(lambda db: _posts(db, "state = 'open'"))
 
+    async def finished_after(self, position: str | None, limit: int) -> tuple[tuple[Post, str], ...]:
+        """Answers that were finished after a position (None: all), each with its own, in the order of their ends."""
+        at, _, rid = (position or "").partition(" ")
+        values = (at, int(rid) if rid.isascii() and rid.isdigit() else 0, limit)
+
+        def work(db: Transaction) -> tuple[tuple[Post, str], ...]:
+            ends = db.rows(
+                "select question_id, changed_at, rid from posts where state = 'finished' and not notice"
+                " and (changed_at, rid) > (?, ?) order by changed_at, rid limit ?",
+                values,
+            )
+            return tuple(
+                (_posts(db, "question_id = ?", str(each))[0], f"{ended!s} {rid!s}") for each, ended, rid in ends
+            )
+
+        return await self._db.read(work)
+
+    async def asked_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
+        """Where and what the messages are that were answered in a thread, oldest answer first."""
+        statement = (
+            "select posts.channel_id, post_messages.message_id from posts join post_messages using (question_id)"
+            " where thread_id = ? and state = 'finished' and not notice order by posts.rid, post_messages.message_id"
+        )
+        rows = await self._db.read(lambda db: db.rows(statement, (thread_id,)))
+        return tuple((ChannelId(str(place)), MessageId(str(each))) for place, each in rows)
+
     async def answered_in(self, thread_id: ChannelId) -> bool:
         """Whether an answer of ours was finished in this thread (not merely in the channel around it)."""
         statement = "select 1 from posts where state = 'finished' and thread_id = ? and not notice"

@@ -176,4 +176,5 @@ def _without(capture: Capture, gone: AbstractSet[str]) -> Capture:
         turns=tuple(capture.turns[n] for n in kept) if aligned else (),
         message_ids=tuple(capture.message_ids[n] for n in kept) if aligned else (),
         author_ids=tuple(capture.author_ids[n] for n in kept) if aligned and capture.author_ids else (),
+        author_names=tuple(capture.author_names[n] for n in kept) if aligned and capture.author_names else (),
     )

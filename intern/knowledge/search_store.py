@@ -1,66 +1,115 @@
-"""What can be searched by its words: documents in the database, and SQLite's full-text tables beside them.
+"""What can be searched: documents in the database, SQLite's full-text tables for their words, vectors for their sense.
 
-Derived from sources, topics and discovered files: lost, it is built again. Text of others reaches the engine only as a
-`Match` that `intern.search.query` made. Room is left for vectors, nuggets and facts beside the same documents.
+Derived from sources, topics, discovered files, nuggets and facts: lost, it is built again. Text of others reaches the
+engine only as a `Match` that `intern.search.query` made. A vector goes with the text that it is of.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from operator import mul
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from anyio.to_thread import run_sync
 
 from intern.domain import (
     HeldTerms,
+    LikeHit,
     Match,
+    MatchingIds,
     SearchDocument,
     SearchFilter,
     SearchHit,
     SearchKind,
     SourceId,
 )
+from intern.errors import KnowledgeError
 from intern.knowledge.database import Database, Row, Transaction, Value
 from intern.text.words import plain_words, unspaced_runs
 
+if TYPE_CHECKING:
+    from intern.knowledge.vectors import Asked, Vectors
+
 WordTable = Literal["words", "trigrams"]
 
-_COLUMNS = "id, source_id, kind, part, type, status, path, title, text, unspaced, meta, stamp, at"
-_READ = "id, source_id, kind, part, type, status, path, title, text, meta, stamp, at"
+_READ = "id, source_id, kind, part, type, status, visibility, guild_id, path, title, text, meta, stamp, at"
 _PUT = (
-    f"insert into search_documents ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+    f"insert into search_documents ({_READ}, unspaced) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
     " on conflict (id) do update set source_id = excluded.source_id, kind = excluded.kind, part = excluded.part,"
-    " type = excluded.type, status = excluded.status,"
+    " type = excluded.type, status = excluded.status, visibility = excluded.visibility, guild_id = excluded.guild_id,"
     " path = excluded.path, title = excluded.title, text = excluded.text,"
     " unspaced = excluded.unspaced, meta = excluded.meta, stamp = excluded.stamp, at = excluded.at"
 )
 _IN = "in (select value from json_each(?))"
 _DROP_OTHERS = f"delete from search_documents where source_id = ? and id not {_IN}"  # noqa: S608
 
+_UNEMBEDDED = (
+    f"select {_READ} from search_documents where rid in (select rid from search_documents"  # noqa: S608
+    " where rid not in (select rid from search_vectors where model = ?) order by rid limit ?) order by rid"
+)
+# Nothing of a document that changed or went while its vector was made.
+_PUT_VECTOR = (
+    "insert into search_vectors (rid, model, vector)"
+    " select rid, ?, ? from search_documents where id = ? and title = ? and text = ?"
+    " on conflict (rid) do update set model = excluded.model, vector = excluded.vector"
+)
+_UNIT_WITHIN = 0.01
+
 # A short title that holds the word says as much as a sentence; a path says less, and holds the same words again.
 _SCORE = {"words": "-bm25(search_words, 1.0, 0.5, 1.0)", "trigrams": "-bm25(search_trigrams)"}
-# A bare column beside max() is of the row with the maximum. Texts are read of those only that are told of: of 100,000
-# documents, thousands may match.
+# The best ten for each source that is wanted are looked at first: where they are of enough sources, no other document
+# can be better than these. Of 100,000 documents thousands may match, and to ask whether the filter lets them pass costs
+# more than their scores.
+_FIRST = 10
+# A bare column beside max() is of the row with the maximum. Texts are read of those only that are told of.
 _BEST_OF_EACH = (
     "with hits as materialized"
-    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?),"
+    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{first}),"
     " best as materialized (select rid, source_id as best_of, max(score) as score"
     " from hits cross join search_documents using (rid) where {wanted}"
     " group by source_id order by max(score) desc, source_id limit ?)"
     " select rid, {columns}, score from best cross join search_documents using (rid) order by score desc, best_of"
 )
 
+# Ids are asked for by the dozen: ten times as many would be as many as match. The count tells whether these were all.
+_FIRST_IDS = 5
+_IDS_OF_BEST = (
+    "with hits as materialized"
+    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{first})"
+    " select source_id, (select count(*) from hits) from hits cross join search_documents using (rid) where {wanted}"
+    " group by source_id order by max(score) desc, source_id limit ?"
+)
+
+
+_SCORES_OF_BEST = (
+    "with hits as materialized"
+    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{first})"
+    " select source_id, max(score) from hits cross join search_documents using (rid) where {wanted}"
+    " group by source_id order by max(score) desc, source_id limit ?"
+)
+
 
 class SqliteSearchStore:
-    """Documents and their words. All methods raise KnowledgeError."""
+    """Documents, their words and their vectors. All methods raise KnowledgeError.
 
-    def __init__(self, db: Database) -> None:
+    The first search by a vector reads all vectors of its model into memory, where this store keeps them: have one.
+    """
+
+    def __init__(self, db: Database, vectors: Vectors | None = None) -> None:
         self._db = db
+        self._vectors = vectors
+        self._first_use = Lock()
+        self._counted: dict[tuple[Value, ...], int] = {}
+        self._counted_at: int | None = None
 
     async def put(self, documents: Sequence[SearchDocument]) -> None:
         """These are from now on all the documents of the sources that they are of. One transaction."""
-        rows = [_row_of(document) for document in documents]
+        rows = await run_sync(lambda: [_row_of(document) for document in documents])  # each word is looked at
         by_source: dict[str, list[str]] = {}
         for document in documents:
             by_source.setdefault(document.source_id, []).append(document.id)
@@ -82,8 +131,9 @@ class SqliteSearchStore:
     async def stamps(self, kind: SearchKind) -> Mapping[SourceId, str]:
         """The stamp of each source of a kind."""
         statement = "select source_id, max(stamp) from search_documents where kind = ? group by source_id"
-        rows = await self._db.read(lambda db: db.rows(statement, (kind,)))
-        return {SourceId(source_id): stamp for source_id, stamp in msgspec.convert(rows, list[tuple[str, str]])}
+        return await self._db.read(
+            lambda db: dict(msgspec.convert(db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
+        )
 
     async def documents(
         self, kind: SearchKind, source_ids: Collection[SourceId] | None = None
@@ -99,23 +149,78 @@ class SqliteSearchStore:
 
         A bound, since a word of every second document would take as long to count as to search for.
         """
-
-        def work(db: Transaction) -> HeldTerms:
-            total = _number(db.row("select count(*) from search_documents"))
-            if total < least:
-                return HeldTerms(documents=total, counts=(0,) * len(terms))
-            count = "select count(*) from (select 1 from search_words where search_words match ? limit ?)"
-            bound = int(total * at_most) + 1
-            return HeldTerms(documents=total, counts=tuple(_number(db.row(count, (term, bound))) for term in terms))
-
-        return await self._db.read(work)
+        total = await self._count("select count(*) from search_documents")
+        if total < least:
+            return HeldTerms(documents=total, counts=(0,) * len(terms))
+        count = "select count(*) from (select 1 from search_words where search_words match ? limit ?)"
+        bound = int(total * at_most) + 1
+        counts = await self._db.read(lambda db: tuple(_number(db.row(count, (term, bound))) for term in terms))
+        return HeldTerms(documents=total, counts=counts)
 
     async def matching(self, match: Match, table: WordTable, wanted: SearchFilter, limit: int) -> tuple[SearchHit, ...]:
         """The sources whose best document matches best, best first."""
         conditions, values = _conditions(wanted)
-        statement = _BEST_OF_EACH.format(score=_SCORE[table], table=table, columns=_READ, wanted=conditions)
-        rows = await self._db.read(lambda db: db.rows(statement, (match, *values, limit)))
-        return tuple(_hit_of(row) for row in rows)
+
+        def work(db: Transaction) -> list[Row]:
+            for first in (f" order by score desc, rowid limit {limit * _FIRST}", ""):
+                statement = _BEST_OF_EACH.format(
+                    score=_SCORE[table], table=table, columns=_READ, wanted=conditions, first=first
+                )
+                rows = db.rows(statement, (match, *values, limit))
+                if len(rows) == limit:
+                    break
+            return rows
+
+        return tuple(_hit_of(row) for row in await self._db.read(work))
+
+    async def ids(
+        self, words: Sequence[Match], trigrams: Match | None, wanted: SearchFilter, limit: int
+    ) -> MatchingIds:
+        """What `matching` finds in either table, by id alone: one look at the file, and no text read.
+
+        Each of `words` is looked for only where those before it find fewer than `limit`; what the last finds counts.
+        """
+
+        def work(db: Transaction) -> MatchingIds:
+            found: tuple[SourceId, ...] = ()
+            for match in words:
+                found = self._ids(db, "words", match, wanted, limit)
+                if len(found) == limit:
+                    break
+            inside = () if trigrams is None else self._ids(db, "trigrams", trigrams, wanted, limit)
+            return MatchingIds(words=found, trigrams=inside)
+
+        return await self._db.read(work)
+
+    def _ids(
+        self, db: Transaction, table: WordTable, match: Match, wanted: SearchFilter, limit: int
+    ) -> tuple[SourceId, ...]:
+        conditions, values = _conditions(wanted)
+        rows: list[tuple[SourceId, int]] = []
+        most = limit * _FIRST_IDS
+        for first in (f" order by score desc, rowid limit {most}", ""):
+            statement = _IDS_OF_BEST.format(score=_SCORE[table], table=table, wanted=conditions, first=first)
+            rows = msgspec.convert(db.rows(statement, (match, *values, limit)), list[tuple[SourceId, int]])
+            if len(rows) == limit or (rows and rows[0][1] < most):
+                break
+        return tuple(source_id for source_id, _ in rows)
+
+    async def scores(
+        self, words: Match | None, trigrams: Match | None, wanted: SearchFilter, limit: int
+    ) -> tuple[Mapping[SourceId, float], Mapping[SourceId, float]]:
+        """What `matching` finds in the table of words and in that of trigrams, and how well: no text is read."""
+        conditions, values = _conditions(wanted)
+
+        def found(db: Transaction, table: WordTable, match: Match | None) -> dict[SourceId, float]:
+            rows: list[Row] = []
+            for first in (f" order by score desc, rowid limit {limit * _FIRST}", "") if match is not None else ():
+                statement = _SCORES_OF_BEST.format(score=_SCORE[table], table=table, wanted=conditions, first=first)
+                rows = db.rows(statement, (match, *values, limit))
+                if len(rows) == limit:
+                    break
+            return dict(msgspec.convert(rows, list[tuple[SourceId, float]]))
+
+        return await self._db.read(lambda db: (found(db, "words", words), found(db, "trigrams", trigrams)))
 
     async def containing(self, part: str, wanted: SearchFilter, limit: int) -> tuple[SearchHit, ...]:
         """Sources that hold a run of characters too short for trigrams, in scripts without spaces."""
@@ -141,6 +246,99 @@ class SqliteSearchStore:
 
         return await self._db.read(work)
 
+    async def unembedded(self, model: str, limit: int) -> tuple[SearchDocument, ...]:
+        """Documents that have no vector of this model, those that were put first before the others."""
+        rows = await self._db.read(lambda db: db.rows(_UNEMBEDDED, (model, limit)))
+        return tuple(map(_document_of, rows))
+
+    async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
+        """Give documents their vectors, in place of any of another model, and say how many took theirs.
+
+        A document whose title or text is another by now takes none. Raises ValueError for what is no unit vector of
+        32-bit floats.
+        """
+        rows = [
+            (model, vector, document.id, _carried(document.title), _carried(document.text))
+            for document, vector in vectors
+        ]
+
+        def work(db: Transaction) -> int:
+            for _, vector, document_id, _, _ in rows:
+                if not _is_unit(vector):
+                    raise ValueError(f"the vector of {document_id!a} by {model} is none of length 1")
+            return sum(db.run(_PUT_VECTOR, row) for row in rows)
+
+        return await self._db.write(work)
+
+    async def like(
+        self, vector: bytes, model: str, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
+    ) -> tuple[LikeHit, ...]:
+        """The sources whose best document is most like a vector of this model, best first; then those of `also`.
+
+        What has no vector of the model is not among them. Exact: all that the filter lets pass are compared.
+        """
+
+        def work(db: Transaction) -> tuple[LikeHit, ...]:
+            vectors, asked = self._asked(model, vector)
+            alike = vectors.like(db, asked, wanted, limit, also)
+            conditions, values = _conditions(wanted)
+            statement = f"select rid, {_READ} from search_documents where rid {_IN} and {conditions}"  # noqa: S608
+            rows = db.rows(statement, (_json([each.rid for each in alike]), *values))
+            documents = {row[0]: _document_of(row[1:]) for row in rows}
+            # What went or changed since `db` looked is not among them.
+            return tuple(
+                LikeHit(rid=rid, document=documents[rid], likeness=likeness)
+                for rid, likeness in alike
+                if rid in documents
+            )
+
+        return await self._db.read(work)
+
+    async def likenesses(
+        self, vector: bytes, model: str, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
+    ) -> Mapping[SourceId, float]:
+        """What `like` finds, and how like it is: no text is read."""
+
+        def work(db: Transaction) -> dict[SourceId, float]:
+            vectors, asked = self._asked(model, vector)
+            alike = vectors.like(db, asked, wanted, limit, also)
+            conditions, values = _conditions(wanted)
+            statement = f"select rid, source_id from search_documents where rid {_IN} and {conditions}"  # noqa: S608
+            rows = db.rows(statement, (_json([each.rid for each in alike]), *values))
+            sources = dict(msgspec.convert(rows, list[tuple[int, SourceId]]))
+            return {sources[rid]: likeness for rid, likeness in alike if rid in sources}
+
+        return await self._db.read(work)
+
+    async def holds(self, kinds: Collection[SearchKind]) -> bool:
+        """Whether there is any document of these kinds."""
+        statement = f"select exists (select 1 from search_documents where kind {_IN})"  # noqa: S608
+        return bool(await self._count(statement, _json(kinds)))
+
+    async def _count(self, statement: str, *values: Value) -> int:
+        """A number, counted anew only where something was committed since: to go to a thread takes longer."""
+        version = await self._db.version()
+        if version is None or version != self._counted_at:
+            self._counted, self._counted_at = {}, version
+        counted = self._counted  # of this version, also where another has begun by the time it is filled in
+        key = (statement, *values)
+        if key not in counted:
+            counted[key] = _number(await self._db.read(lambda db: db.row(statement, values)))
+        return counted[key]
+
+    def _asked(self, model: str, vector: bytes) -> tuple[Vectors, Asked]:
+        try:
+            # It loads numpy: 100 ms and 20 MB that whoever searches by words alone need not pay.
+            from intern.knowledge.vectors import Asked, Vectors  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise KnowledgeError(
+                f'vectors cannot be compared without {error.name}; pip install "intern[embeddings]", or set '
+                'embeddings.provider = "none"'
+            ) from error
+        with self._first_use:
+            self._vectors = self._vectors or Vectors()
+        return self._vectors, Asked(model, vector)
+
     async def check(self) -> None:
         """Hold the full-text tables against the documents. Raises KnowledgeError where they differ."""
 
@@ -165,10 +363,18 @@ def _conditions(wanted: SearchFilter) -> tuple[str, list[Value]]:
     if wanted.kinds:
         conditions.append(f"kind {_IN}")
         values.append(_json(wanted.kinds))
-    for column, value in (("part", wanted.part), ("type", wanted.type), ("status", wanted.status)):
+    for column, value in (
+        ("part", wanted.part),
+        ("type", wanted.type),
+        ("status", wanted.status),
+        ("visibility", wanted.visibility),
+        ("guild_id", wanted.guild_id),
+    ):
         if value is not None:
             conditions.append(f"{column} = ?")
             values.append(value)
+    if wanted.status is None and not wanted.retired:
+        conditions.append("status <> 'retired'")
     for condition, moment in (("at >= ?", wanted.after), ("at < ?", wanted.before)):
         if moment is not None:
             conditions.append(condition)
@@ -186,19 +392,29 @@ def _row_of(document: SearchDocument) -> Row:
         document.part,
         document.type,
         document.status,
+        document.visibility,
+        document.guild_id,
         path,
         title,
         text,
-        _unspaced(f"{title} {path} {text}"),
         msgspec.json.encode(document.meta).decode(),
         document.stamp,
         _time(document.at),
+        _unspaced(f"{title} {path} {text}"),
     )
 
 
 def _carried(text: str) -> str:
     """What SQLite can hold: it would end a text at a zero byte here and not there, and UTF-8 has no surrogates."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+
+
+def _is_unit(vector: bytes) -> bool:
+    """Whether these are finite numbers that make a vector of length 1."""
+    if len(vector) % 4:
+        return False
+    numbers = struct.unpack(f"<{len(vector) // 4}f", vector)
+    return math.isclose(sum(map(mul, numbers, numbers)), 1, rel_tol=_UNIT_WITHIN)
 
 
 def _unspaced(text: str) -> str:

@@ -123,6 +123,20 @@ class TraceStore:
 
         return await self._db.read(work)
 
+    async def newest(self, limit: int, offset: int = 0) -> tuple[Trace, ...]:
+        """The questions that were heard of last, newest first."""
+
+        def work(db: Transaction) -> tuple[Trace, ...]:
+            rows = db.rows(f"{_SELECT} order by at desc, rid desc limit ? offset ?", (limit, offset))
+            return tuple(map(_trace, rows))
+
+        return await self._db.read(work)
+
+    async def count(self) -> int:
+        """How many questions are kept."""
+        row = await self._db.read(lambda db: db.row("select count(*) from traces"))
+        return msgspec.convert(row, tuple[int])[0]
+
 
 class Counts:
     """What is counted by the UTC day, such as questions that were shed: in memory at once, on disk with `store`."""
@@ -160,6 +174,16 @@ class Counts:
             lambda db: db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
         )
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
+
+    async def since(self, day: date) -> dict[date, dict[str, int]]:
+        """What was stored for each day from `day` on, by name; days without anything are left out."""
+        rows = await self._db.read(
+            lambda db: db.rows("select day, name, number from counts where day >= ?", (day.isoformat(),))
+        )
+        days: dict[date, dict[str, int]] = {}
+        for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
+            days.setdefault(at, {})[name] = number
+        return days
 
 
 def bounded(debug: Mapping[str, Any]) -> str:

@@ -1,12 +1,29 @@
-"""Calls and tokens by UTC day and prompt, kept over restarts."""
+"""Calls, tokens and money by UTC day and prompt, kept over restarts."""
 
 from __future__ import annotations
 
 from datetime import date
 
 import msgspec
+from msgspec import Struct
 
 from intern.knowledge.database import Database
+
+
+class PromptUsage(Struct, frozen=True):
+    """What a prompt cost on a day."""
+
+    prompt: str
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float = 0.0
+    """In the currency of the prices that were set."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompts and replies together."""
+        return self.prompt_tokens + self.completion_tokens
 
 
 class UsageLog:
@@ -15,19 +32,22 @@ class UsageLog:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def add(self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int) -> None:
+    async def add(
+        self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int, *, cost: float = 0.0
+    ) -> None:
         """Add to the counts of a prompt on a day."""
         await self._db.write(
             lambda db: db.run(
-                "insert into usage (day, prompt, calls, prompt_tokens, completion_tokens) values (?, ?, ?, ?, ?)"
+                "insert into usage (day, prompt, calls, prompt_tokens, completion_tokens, cost)"
+                " values (?, ?, ?, ?, ?, ?)"
                 " on conflict (day, prompt) do update set calls = calls + excluded.calls,"
                 " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
-                " completion_tokens = completion_tokens + excluded.completion_tokens",
-                (day.isoformat(), prompt, calls, prompt_tokens, completion_tokens),
+                " completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost",
+                (day.isoformat(), prompt, calls, prompt_tokens, completion_tokens, cost),
             )
         )
 
-    async def spent(self, day: date) -> int:
+    async def spent(self, day: date, /) -> int:
         """All tokens of a day, prompts and replies together."""
         row = await self._db.read(
             lambda db: db.row(
@@ -36,3 +56,20 @@ class UsageLog:
             )
         )
         return msgspec.convert(row, tuple[int])[0]
+
+    async def cost(self, day: date, /) -> float:
+        """All money of a day."""
+        row = await self._db.read(
+            lambda db: db.row("select coalesce(sum(cost), 0.0) from usage where day = ?", (day.isoformat(),))
+        )
+        return msgspec.convert(row, tuple[float])[0]
+
+    async def of(self, day: date) -> tuple[PromptUsage, ...]:
+        """The counts of a day, by prompt."""
+        rows = await self._db.read(
+            lambda db: db.rows(
+                "select prompt, calls, prompt_tokens, completion_tokens, cost from usage where day = ? order by prompt",
+                (day.isoformat(),),
+            )
+        )
+        return tuple(PromptUsage(*msgspec.convert(row, tuple[str, int, int, int, float])) for row in rows)

@@ -106,7 +106,7 @@ class Archivist:
                 ) from error
 
     def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
-        capture, masked = self._without_secrets(capture)
+        capture, masked = self._without_secrets(structs.replace(capture, author_names=()))
         home = capture.conversation_id if imported else self.home_of(capture)
         before = self._archive.latest_of(home)
         if before is not None and imported:

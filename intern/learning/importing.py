@@ -6,14 +6,15 @@ So an import is rehearsed first: the same captures go through the same rules ove
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Protocol
 
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId
+from intern.domain import Capture, CapturedPair, ConversationId, MessageId, UserId
 from intern.knowledge.archive import Erased
 from intern.knowledge.blocks import qa_id_of
 
@@ -137,10 +138,11 @@ async def rehearse(captures: Sequence[Capture], archive: Archived, rehearsal: Re
         homes[home] = None
         if holder is None:
             await keeper.keep(_with_home(capture, home), imported=True)
+    names = dict(chain.from_iterable(map(names_of, captures)))
     added = sorted(rehearsal.added(), key=lambda pair: (pair.answered_at, pair.timestamp))
     joined = sum(archive.latest_of(pair.conversation_id) is not None for pair in added)
     return Rehearsed(
-        captures=tuple(_with_home(pair, pair.conversation_id) for pair in added),
+        captures=tuple(_with_home(pair, pair.conversation_id, names) for pair in added),
         would=Kept(archived=len(added) - joined, joined=joined, known=len(homes) - len(added)),
     )
 
@@ -169,12 +171,20 @@ def _holder_of(capture: Capture, archive: Archived) -> ConversationId | None:
     return None
 
 
-def _with_home(capture: Capture, home: ConversationId) -> Capture:
+def names_of(capture: Capture) -> Iterator[tuple[UserId, tuple[str, ...]]]:
+    """What its authors are called, as far as it tells."""
+    return ((author, names) for author, names in zip(capture.author_ids, capture.author_names, strict=False) if author)
+
+
+def _with_home(
+    capture: Capture, home: ConversationId, names: Mapping[UserId, tuple[str, ...]] | None = None
+) -> Capture:
     return Capture(
         conversation_id=home,
         turns=capture.turns,
         message_ids=capture.message_ids,
         author_ids=capture.author_ids,
+        author_names=tuple(names.get(each, ()) for each in capture.author_ids) if names else (),
         answered_at=capture.answered_at,
         guild_id=capture.guild_id,
         channel_id=capture.channel_id,

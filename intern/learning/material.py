@@ -176,14 +176,14 @@ def _cut(turns: Sequence[Turn], room: int) -> tuple[Turn, ...]:
         turns = (*turns[: most // 2], *turns[-(most - most // 2) :])
     # A turn's line costs its speaker and its newline. White space is folded, so further lines cost no indent.
     folded = [" ".join(turn.text.split()) for turn in turns]
-    limit = _even_share([len(text) + len("User: \n") for text in folded], room) - len("User: \n")
+    limit = even_share([len(text) + len("User: \n") for text in folded], room) - len("User: \n")
     return tuple(
         Turn(turn.speaker, text if len(text) <= limit else f"{text[: max(limit - 1, 0)]}…")
         for turn, text in zip(turns, folded, strict=True)
     )
 
 
-def _even_share(sizes: Sequence[int], room: int) -> int:
+def even_share(sizes: Sequence[int], room: int) -> int:
     """The length at which to cut, so that all fit into `room` and what the short ones leave goes to the long."""
     left = room
     for n, size in enumerate(sorted(sizes)):

@@ -6,9 +6,10 @@ They keep nearly everything: without understanding, a needless block costs less 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from intern.domain import IndexEntry, TopicBlock
 from intern.knowledge.blocks import parse_blocks
@@ -16,15 +17,20 @@ from intern.knowledge.indices import parse_index
 from intern.learning.material import age_of, question_of
 from intern.learning.prompts import (
     CLASSIFY,
+    EXTRACT,
     INTEGRATE,
     SPLIT_TOPIC,
     SUMMARIZE_IMAGES,
     ClassifyIn,
     ClassifyOut,
+    ExtractIn,
+    ExtractOut,
+    FactOut,
     ImagesIn,
     ImagesOut,
     IntegrateIn,
     IntegrateOut,
+    NuggetOut,
     SplitIn,
     SplitOut,
 )
@@ -45,6 +51,20 @@ _JOIN_WORDS = 2  # …and so many of them, or one word like "install" would gath
 _SAME_QUESTION = 0.85  # Jaccard of the words
 _SAME_ANSWER = 0.85
 _TELLING_WORDS = 4  # a shorter question ("does it work now?") may mean anything
+_SUMMARY_CHARS = 300
+_ANALYSIS_CHARS = 4000
+_KEYWORDS = 8
+_MOST_DECISIONS = 3
+
+_MESSAGE = re.compile(r"(?P<id>\w+) \w+ \((?P<role>\w+)\): (?P<text>.*)")
+_EXISTING = re.compile(r"(?P<id>\w+) \S+ \S+ (?P<text>.*)")
+_DECIDED = re.compile(
+    r"\b(?:we(?:'ve| have)? (?:decided|agreed|settled on|will no longer|no longer|are dropping|dropped)|from now on"
+    r"|as of (?:now|today|version)|(?:is|are|was|were) (?:now )?(?:deprecated|discontinued))\b",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_DECISION_CHARS = range(20, 300)
 
 
 def classify(given: ClassifyIn) -> ClassifyOut:
@@ -91,11 +111,33 @@ def summarize_images(given: ImagesIn) -> ImagesOut:
     return ImagesOut(summaries=())
 
 
+def extract(given: ExtractIn) -> ExtractOut:
+    """One nugget of what was asked and what the team said, and as facts only what says that it was decided."""
+    said = _messages(given.transcript)
+    first_answer = next((n for n, each in enumerate(said) if each.team), len(said))
+    asked = [each for each in said[:first_answer] if not each.team] or [each for each in said if not each.team]
+    answers = [each for each in said if each.team]
+    question, answer = ("\n".join(each.text for each in part).strip() for part in (asked, answers))
+    if len({word for word in words(answer) if word not in _PLEASANTRIES}) < _TELLING_WORDS:
+        return ExtractOut(nuggets=(), facts=())
+    terms = [term for term in key_terms(question or answer, 12) if not _PLEASANTRIES.issuperset(words(term))]
+    nugget = NuggetOut(
+        topic=" ".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS]) or "untitled",
+        topic_summary=_shortened(" ".join((question or answer).split()), _SUMMARY_CHARS),
+        detailed_analysis=_shortened(answer, _ANALYSIS_CHARS),
+        status="FACT",
+        keywords=tuple(key_terms(f"{question}\n{answer}", _KEYWORDS)),
+        source_message_ids=tuple(each.id for each in (*asked, *answers)),
+    )
+    return ExtractOut(nuggets=(nugget,), facts=tuple(_decisions(answers, given.existing_facts)))
+
+
 RULES: dict[str, Callable[[Any], Any]] = {
     CLASSIFY.name: classify,
     INTEGRATE.name: integrate,
     SPLIT_TOPIC.name: split_topic,
     SUMMARIZE_IMAGES.name: summarize_images,
+    EXTRACT.name: extract,
 }
 """For `OfflineModel`."""
 
@@ -136,3 +178,52 @@ def _likeness(one: str, other: str) -> float:
     if not ours or not theirs:
         return float(one.strip() == other.strip())
     return len(ours & theirs) / len(ours | theirs)
+
+
+class _Message(NamedTuple):
+    id: str
+    role: str
+    text: str
+
+    @property
+    def team(self) -> bool:
+        return self.role == "team"
+
+
+def _messages(transcript: str) -> list[_Message]:
+    """What people said, oldest first; what a line's author wrote on further lines goes with it."""
+    said: list[_Message] = []
+    for line in transcript.split("\n"):
+        if line.startswith("  ") and said:
+            said[-1] = said[-1]._replace(text=f"{said[-1].text}\n{line[2:]}")
+        elif found := _MESSAGE.fullmatch(line):
+            said.append(_Message(found["id"], found["role"], found["text"]))
+    return [each for each in said if each.role in {"team", "member"}]
+
+
+def _decisions(answers: Iterable[_Message], existing: str) -> Iterable[FactOut]:
+    known = [found for line in existing.split("\n") if (found := _EXISTING.fullmatch(line))]
+    stated = [
+        (message.id, sentence.strip())
+        for message in answers
+        for sentence in _SENTENCE_END.split(message.text)
+        if len(sentence.strip()) in _DECISION_CHARS and _DECIDED.search(sentence)
+    ]
+    for message_id, sentence in stated[:_MOST_DECISIONS]:
+        same = [found["id"] for found in known if _likeness(found["text"], sentence) >= _SAME_ANSWER]
+        yield FactOut(
+            category="decision",
+            content=sentence,
+            summary=_shortened(sentence, 100),
+            visibility="shared",
+            confidence=0.5,
+            sentiment="neutral",
+            duplicate_of=same[0] if same else "",
+            supersedes="",
+            note="",
+            source_message_ids=(message_id,),
+        )
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

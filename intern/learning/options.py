@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from intern.domain import Visibility
+
 
 class LearningOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of a capture's prompts and effects: it costs no more than these, whatever the knowledge grows to."""
@@ -24,3 +26,37 @@ class LearningOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Characters of a topic file; one that outgrows them is split in two."""
     max_outline_chars: Annotated[int, Meta(ge=1)] = 8000
     """Characters of the questions that a model sees when it splits a topic."""
+
+
+class VisibilityRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Decides who may read the facts that it fits, whatever all else says."""
+
+    category: str = ""
+    """Fits facts of this category; empty: of any."""
+    contains: str = ""
+    """Fits facts with this in their text, upper case or lower; empty: any text."""
+    visibility: Visibility
+
+
+class FactOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of facts, and who may read them."""
+
+    keep_secret: bool = False
+    """Secret facts are stored, for `intern facts --secret` alone; otherwise nothing of them is kept."""
+    overrides: tuple[VisibilityRule, ...] = ()
+    """The first that fits a fact decides."""
+
+
+class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is distilled from conversations, and how fast."""
+
+    auto: bool = True
+    """Nuggets and facts are made as conversations are filed."""
+    min_turns: Annotated[int, Meta(ge=1)] = 2
+    """Messages that a conversation must have."""
+    max_per_minute: Annotated[int, Meta(ge=1)] = 10
+    """Conversations that are read in any minute."""
+    existing_facts: Annotated[int, Meta(ge=0, le=60)] = 50
+    """Facts that a model is shown beside a conversation, those most like it."""
+    from_questions: bool = False
+    """Also from threads that intern answered in and nobody of the team did."""

@@ -7,12 +7,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from intern.domain import FactCategory, NuggetStatus, Sentiment, Visibility
 from intern.llm.prompt import Choices, Prompt
 
 # Wide: they stop a reply that has run wild, while code checks what it says.
 _Name = Annotated[str, Meta(max_length=500)]
 _Id = Annotated[str, Meta(max_length=500)]
 _SHOWN_ID = re.compile(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
+# In what `learning/distilling.py` writes, a line that is not indented begins a message or a fact.
+_FIRST_WORD = re.compile(r"^(\w+) ", re.MULTILINE)
 
 
 class ClassifyIn(Struct, frozen=True, kw_only=True):
@@ -104,6 +107,50 @@ class ImagesOut(Struct, frozen=True, kw_only=True):
     summaries: Annotated[tuple[ImageSummary, ...], Meta(max_length=100, description="One for each listed image.")]
 
 
+class ExtractIn(Struct, frozen=True, kw_only=True):
+    """What the extractor sees."""
+
+    transcript: str
+    """Oldest message first, each led by its id and by who wrote it."""
+    existing_facts: str = ""
+    """One line for each of those most like the conversation: its id, date and category, then what it says."""
+
+
+class NuggetOut(Struct, frozen=True, kw_only=True):
+    """A nugget as a model proposes it."""
+
+    topic: Annotated[str, Meta(max_length=300, description="A short title.")]
+    topic_summary: Annotated[str, Meta(max_length=1000, description="One sentence.")]
+    detailed_analysis: Annotated[str, Meta(max_length=8000, description="Several sentences.")]
+    status: NuggetStatus
+    keywords: Annotated[tuple[Annotated[str, Meta(max_length=200)], ...], Meta(max_length=30)]
+    source_message_ids: Annotated[
+        tuple[_Id, ...], Meta(max_length=200, description="Ids of the messages that it comes from.")
+    ]
+
+
+class FactOut(Struct, frozen=True, kw_only=True):
+    """A fact as a model proposes it; code decides what becomes of it."""
+
+    category: FactCategory
+    content: Annotated[str, Meta(max_length=2000)]
+    summary: Annotated[str, Meta(max_length=500, description="One line of at most 100 characters.")]
+    visibility: Visibility
+    confidence: Annotated[float, Meta(ge=0, le=1)]
+    sentiment: Sentiment
+    duplicate_of: Annotated[_Id, Meta(description="Id of the existing fact that says the same, or empty.")]
+    supersedes: Annotated[_Id, Meta(description="Id of the existing fact that it updates, or empty.")]
+    note: Annotated[str, Meta(max_length=1000, description="What changed, or that it comes up again; or empty.")]
+    source_message_ids: Annotated[tuple[_Id, ...], Meta(max_length=200, description="Ids of the messages that say it.")]
+
+
+class ExtractOut(Struct, frozen=True, kw_only=True):
+    """What is worth knowing of a conversation."""
+
+    nuggets: Annotated[tuple[NuggetOut, ...], Meta(max_length=20)]
+    facts: Annotated[tuple[FactOut, ...], Meta(max_length=50)]
+
+
 def _removable(given: IntegrateIn) -> Choices:
     return {"remove_ids": _SHOWN_ID.findall(given.blocks)}
 
@@ -116,7 +163,19 @@ def _pictured(given: ImagesIn) -> Choices:
     return {"message_id": [image.message_id for image in given.images]}
 
 
+def _extractable(given: ExtractIn) -> Choices:
+    facts = ["", *_FIRST_WORD.findall(given.existing_facts)]
+    return {
+        "source_message_ids": _FIRST_WORD.findall(given.transcript),
+        "duplicate_of": facts,
+        "supersedes": facts,
+    }
+
+
 CLASSIFY = Prompt("classify", takes=ClassifyIn, gives=ClassifyOut)
 INTEGRATE = Prompt("integrate", takes=IntegrateIn, gives=IntegrateOut, offers=_removable)
 SPLIT_TOPIC = Prompt("split_topic", takes=SplitIn, gives=SplitOut, offers=_movable)
 SUMMARIZE_IMAGES = Prompt("summarize_images", takes=ImagesIn, gives=ImagesOut, offers=_pictured)
+EXTRACT = Prompt(
+    "extract", takes=ExtractIn, gives=ExtractOut, offers=_extractable, bounded_by=("extraction.existing_facts",)
+)

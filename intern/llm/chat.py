@@ -22,6 +22,13 @@ _EXCERPT = 200  # characters of a stranger's text that an error may quote
 _IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
 _IMAGE_TYPE = re.compile(r"image/[a-z0-9.+-]{1,40}")
 _MOST_TOKENS = 10_000_000  # of one call; a larger count is a mistake, and would eat up any budget
+_PLACE = re.compile(r" - (?:at|from) `((?:key in )?\$[\w.\[\]]{0,200})`\Z")
+# What msgspec says before it quotes a reply; the types and bounds are ours.
+_FAULTS = re.compile(
+    r"Invalid enum value|Invalid value|Object contains unknown field|Object missing required field `\w{1,60}`"
+    r"|Expected `[^`]{1,60}`(?: of length [<>]= \d+| [<>]=? [\d.-]+)?(?:, got `[^`]{1,60}`)?"
+    r"|JSON is malformed: [a-z ]{1,60}(?:\(byte \d+\))?|Input data was truncated|Invalid [A-Za-z0-9-]{1,20}"
+)
 _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
@@ -53,9 +60,14 @@ class _Choice(Struct):
     finish_reason: str | None = None
 
 
+class _Details(Struct):
+    cached_tokens: int | None = None
+
+
 class _Tokens(Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
 
 
 class _Body(Struct):
@@ -70,6 +82,8 @@ class Completion(NamedTuple):
     prompt_tokens: int | None
     completion_tokens: int | None
     """None where the endpoint does not count."""
+    cached_tokens: int = 0
+    """Of the prompt's, those that the endpoint had in its cache."""
 
     def tokens(self, estimated_prompt_tokens: int) -> tuple[int, int]:
         """Prompt and reply tokens, estimated where the endpoint did not count."""
@@ -141,7 +155,7 @@ def read_completion(body: bytes, *, what: str) -> Completion:
     try:
         read = msgspec.json.decode(body, type=_Body)
     except _BROKEN as error:
-        raise ModelReplyError(f"{what}: the reply is not a chat completion: {excerpt(str(error))}") from error
+        raise ModelReplyError(f"{what}: the reply is not a chat completion: {_fault(error)}") from error
     if not read.choices:
         quoted = excerpt(body.decode("utf-8", "replace"))
         raise ModelReplyError(f"{what}: the reply holds no choices: {quoted}")
@@ -152,7 +166,8 @@ def read_completion(body: bytes, *, what: str) -> Completion:
     prompt_tokens, completion_tokens = (
         min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, tokens.completion_tokens)
     )
-    return Completion(read.choices[0], prompt_tokens, completion_tokens)
+    cached = (tokens.prompt_tokens_details and tokens.prompt_tokens_details.cached_tokens) or 0
+    return Completion(read.choices[0], prompt_tokens, completion_tokens, min(max(0, cached), prompt_tokens))
 
 
 def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
@@ -161,9 +176,8 @@ def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOpti
     try:
         return msgspec.json.decode(text, type=prompt.gives)
     except _BROKEN as error:
-        raise ModelReplyError(
-            f"{what}: the reply does not fit {prompt.gives.__name__}: {excerpt(str(error))}"
-        ) from error
+        # Not `from error`: it quotes the reply, and a traceback would show it.
+        raise ModelReplyError(f"{what}: the reply does not fit {prompt.gives.__name__}: {_fault(error)}") from None
 
 
 def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str) -> str:
@@ -180,7 +194,7 @@ def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str
         case other:
             raise ModelReplyError(f"{what}: the reply ended for an unknown reason: {excerpt(other)}")
     if choice.message.refusal:
-        raise ModelRefusedError(f"{what}: the model refused: {excerpt(choice.message.refusal)}")
+        raise ModelRefusedError(f"{what}: the model refused, in {len(choice.message.refusal)} characters of its own")
     calls = [call.function for call in choice.message.tool_calls or () if call.function.name == name]
     if calling and calls:
         return calls[0].arguments
@@ -198,6 +212,16 @@ def _without_code_fence(text: str) -> str:
     block = text.strip()
     first_line, newline, rest = block.partition("\n")
     return rest.removesuffix("```") if newline and first_line.startswith("```") and rest.endswith("```") else text
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with a reply and where, without a word of the reply: it may tell of people."""
+    if not isinstance(error, msgspec.MsgspecError):
+        return type(error).__name__
+    said = str(error)
+    place = _PLACE.search(said)
+    kind = _FAULTS.match(said)
+    return (kind[0] if kind else type(error).__name__) + (f" - at `{place[1]}`" if place else "")
 
 
 def excerpt(text: str) -> str:

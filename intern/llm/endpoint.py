@@ -13,6 +13,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from logging import DEBUG
 from typing import NamedTuple, Self
 
 import anyio
@@ -24,19 +25,22 @@ from intern.domain import Image
 from intern.errors import (
     ConfigError,
     ModelAccessError,
+    ModelError,
     ModelPromptTooLongError,
     ModelRefusedError,
     ModelReplyError,
     ModelSchemaError,
     ModelUnavailableError,
 )
-from intern.llm.chat import Completion, chat_request, excerpt, read_completion, reply_of
+from intern.llm.breaker import Breaker, Refused
+from intern.llm.chat import chat_request, excerpt, read_completion, reply_of
 from intern.llm.limits import Limits
 from intern.llm.options import LlmOptions
 from intern.llm.prompt import InT, Model, OutT, Prompt
 from intern.llm.refusals import FormRefused, TooLong, refusal_of
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage
+from intern.llm.wire import Reply, Wire, has_proxies
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
@@ -46,6 +50,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attemp
 _LONGEST_RETRY_AFTER = 60.0  # seconds; an answer that comes later helps nobody, and background work is tried again
 _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+_BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 # What these refuse is the request in hand; any other status would meet the next request, too.
 _OF_ONE_REQUEST = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
@@ -58,45 +63,58 @@ _KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry witho
 class EndpointUnavailableError(ModelUnavailableError):
     """An attempt failed for a reason that may pass."""
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, retry_after: float | None = None, *, busy: bool = False) -> None:
         super().__init__(message)
+        self.busy = busy
+        """It is there, and only wants to be asked less."""
         self.retry_after = retry_after
         """Seconds that the endpoint asked us to wait, within our own bounds; None if it did not say."""
 
 
-class EndpointModel:
-    """A model behind an endpoint. Close it with `aclose`, or use it as an async context manager.
+class Endpoint:
+    """What all that is asked of an endpoint shares. Close it with `aclose`, or use it as an async context manager.
 
-    A client that is handed in stays the caller's to close. Raises `ConfigError` for a missing or malformed
-    `base_url`, `api_key` or `model`; `section` is the table that the message names.
+    A client that is handed in stays the caller's to close. Without one, calls go over connections of our own, or
+    through the proxies that the environment names. Raises `ConfigError` for a missing or malformed `base_url`,
+    `api_key` or `model`; `section` is the table that the message names.
     """
 
     def __init__(
         self,
         options: LlmOptions,
         *,
-        templates: Templates,
+        path: str,
         usage: Usage,
         client: httpx.AsyncClient | None = None,
         section: str = "llm",
     ) -> None:
-        self._url = _completions_url(options.base_url, section)
+        self._url = _url_of(options.base_url, path, section)
         self._key = _checked_key(options, section)
         if not options.model:
             raise ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
+        self._where = _shown(self._url)
         self._options = options
         self._section = section
-        self._templates = templates
         self._usage = usage
         self._limits = Limits(
             in_flight=options.max_in_flight,
             per_minute=options.calls_per_minute,
             tokens_a_day=options.daily_token_budget,
             usage=usage,
+            cost_a_day=options.daily_cost_budget,
+            price=options.price,
         )
-        self._background = _Background(self, self._limits.background())
-        self._owns_client = client is None
-        self._client = client or httpx.AsyncClient(timeout=options.timeout_seconds)
+        self.breaker = Breaker()
+        """Whether the endpoint is asked at all; for whoever looks on."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",  # nothing that grows while it is read
+            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+        }
+        owned = httpx.AsyncClient(timeout=options.timeout_seconds) if client is None and has_proxies() else None
+        lent = client or owned
+        self._wire = Wire(self._url, headers) if lent is None else _Lent(lent, self._url, headers, owned)
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,31 +124,15 @@ class EndpointModel:
 
     async def aclose(self) -> None:
         """Close the connections, also when cancelled."""
-        if self._owns_client:
-            with anyio.move_on_after(2, shield=True):
-                await self._client.aclose()
+        with anyio.move_on_after(2, shield=True):
+            await self._wire.aclose()
 
-    def background(self) -> Model:
-        """The same endpoint for work that must not starve answers; all callers share one view of the limits."""
-        return self._background
-
-    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        """A reply that fits `prompt.gives`. Raises the `ModelError` family, and `ConfigError` for a broken template."""
-        return await self.ask_within(self._limits, prompt, given, images)
-
-    async def ask_within(self, limits: Limits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]) -> OutT:
-        """`ask` under limits of the caller's choice."""
-        request = chat_request(prompt, given, self._templates.render(prompt, given), images, self._options)
-        what = f"{prompt.name}: {_shown(self._url)}"
-        call = _Call(what, request.body, request.prompt_tokens, prompt.bounded_by)
-        with structlog.contextvars.bound_contextvars(prompt=prompt.name):
-            async with limits.budgeted(request.prompt_tokens + self._options.max_tokens, what=prompt.name):
-                completion = await self._with_retries(limits, call)
-                spent = completion.tokens(request.prompt_tokens)
-                await self._usage.add(prompt.name, *spent)
-        return reply_of(completion, prompt, self._options, what=what)
-
-    async def _with_retries(self, limits: Limits, call: _Call) -> Completion:
+    async def _answered(self, limits: Limits, call: Call) -> bytes:
+        """What the endpoint answered in the end. Raises the `ModelError` family."""
+        try:
+            return await self._attempt(limits, call)  # almost always all there is to it
+        except EndpointUnavailableError as error:
+            failed = [error]
         attempts = stamina.retry_context(
             on=pause_before_retry,
             attempts=self._options.max_retries + 1,
@@ -141,58 +143,76 @@ class EndpointModel:
         )
         async for attempt in attempts:
             with attempt:
+                if failed:
+                    raise failed.pop()
                 return await self._attempt(limits, call)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _attempt(self, limits: Limits, call: _Call) -> Completion:
+    async def _attempt(self, limits: Limits, call: Call) -> bytes:
         what = call.what
+        if refused := self.breaker.refuses(anyio.current_time(), background=limits.is_background):
+            raise self._left_alone(refused, what)  # before it waits for a slot
         async with limits.attempt():
-            started = anyio.current_time()
-            try:
-                with anyio.fail_after(self._options.timeout_seconds):
-                    answer = await self._exchange(call.body, what)
-            except (TimeoutError, httpx.TimeoutException) as error:
-                limit = f"{self._options.timeout_seconds:g} s ({self._section}.timeout_seconds)"
-                raise EndpointUnavailableError(f"{what} did not answer within {limit}") from error
-            except httpx.DecodingError as error:
-                raise ModelReplyError(f"{what}: the reply is damaged: {self._scrubbed(str(error))}") from error
-            except httpx.RequestError as error:
-                reason = self._scrubbed(str(error)) or type(error).__name__
-                raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
+            return await self._tried(limits, call)
+
+    async def _tried(self, limits: Limits, call: Call) -> bytes:
+        """One attempt: what becomes of it decides whether the endpoint is asked at all."""
+        breaker, now = self.breaker, anyio.current_time
+        started = now()
+        permit = breaker.asks(started, background=limits.is_background)
+        if isinstance(permit, Refused):
+            raise self._left_alone(permit, call.what)
+        try:
+            answer = await self._answer(call)
+        except EndpointUnavailableError as error:
+            if error.busy:
+                breaker.succeeded(permit)
+            elif breaker.failed(permit, now(), str(error)):
+                _log.warning("model_circuit_opened", section=self._section, seconds=breaker.pause, reason=str(error))
+            raise
+        except ModelError:
+            breaker.succeeded(permit)  # it said no, so it is there
+            raise
+        except BaseException:
+            breaker.gave_up(permit)
+            raise
+        if breaker.succeeded(permit):
+            _log.info("model_circuit_closed", section=self._section)
+        if _log.isEnabledFor(DEBUG):
+            _log.debug("model_replied", model=self._options.model, seconds=round(now() - started, 3))
+        return answer.body
+
+    async def _answer(self, call: Call) -> Reply:
+        """What the endpoint answered, where it did."""
+        what = call.what
+        try:
+            with anyio.fail_after(self._options.timeout_seconds):
+                answer = await self._exchange(call.body, what)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            limit = f"{self._options.timeout_seconds:g} s ({self._section}.timeout_seconds)"
+            raise EndpointUnavailableError(f"{what} did not answer within {limit}") from error
+        except httpx.DecodingError as error:
+            raise ModelReplyError(f"{what}: the reply is damaged: {self._scrubbed(str(error))}") from error
+        except httpx.RequestError as error:
+            reason = self._scrubbed(str(error)) or type(error).__name__
+            raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
         self._judge(answer, call)
-        completion = read_completion(answer.body, what=what)
-        _log.debug("model_replied", model=self._options.model, seconds=round(anyio.current_time() - started, 3))
-        return completion
+        return answer
 
-    async def _exchange(self, body: bytes, what: str) -> _Answer:
-        """Send the request and read the reply, up to the largest one that we take."""
-        request = self._client.build_request(
-            "POST",
-            self._url,
-            content=body,
-            headers={
-                "Content-Type": "application/json",
-                "Accept": "application/json",
-                "Accept-Encoding": "identity",  # nothing that grows while it is read
-                **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
-            },
-            timeout=self._options.timeout_seconds,
+    def _left_alone(self, refused: Refused, what: str) -> ModelUnavailableError:
+        return ModelUnavailableError(
+            f"{what} failed too often and is left alone; it is tried again in {refused.seconds:.0f} s."
+            f" The last failure: {self.breaker.reason}"
         )
-        response = await self._client.send(request, stream=True, follow_redirects=False)
-        async with aclosing(response):
-            read = bytearray()
-            with anyio.CancelScope() as enough:
-                async for chunk in response.aiter_bytes():
-                    if len(read) > _LARGEST_REPLY:
-                        # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
-                        enough.cancel()
-                    else:
-                        read += chunk
-            if len(read) > _LARGEST_REPLY:
-                raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
-            return _Answer(response.status_code, response.headers.get("Retry-After"), bytes(read))
 
-    def _judge(self, answer: _Answer, call: _Call) -> None:
+    async def _exchange(self, body: bytes, what: str) -> Reply:
+        """Send the request and read the reply, up to the largest one that we take."""
+        reply = await self._wire.post(body, _LARGEST_REPLY)
+        if len(reply.body) > _LARGEST_REPLY:
+            raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
+        return reply
+
+    def _judge(self, answer: Reply, call: Call) -> None:
         """Return if the endpoint answered, else raise what its status code says."""
         status = answer.status
         if status == HTTPStatus.OK:
@@ -200,7 +220,8 @@ class EndpointModel:
         says = f"{call.what} answered {status}"
         if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             quoted = self._quoted(answer)
-            raise EndpointUnavailableError(says + quoted, retry_after(answer.retry_after, datetime.now(UTC)))
+            named = retry_after(answer.retry_after, datetime.now(UTC))
+            raise EndpointUnavailableError(says + quoted, named, busy=status in _BUSY)
         if status == HTTPStatus.UNAUTHORIZED:
             # Not quoted: endpoints like to repeat parts of the key.
             raise ModelAccessError(f"{says}: check {self._section}.api_key")
@@ -215,7 +236,7 @@ class EndpointModel:
             raise ModelAccessError(f"{says} instead of a reply: check {self._section}.base_url")
         raise ModelAccessError(says + quoted)
 
-    def _refusal(self, answer: _Answer, call: _Call, says: str) -> ModelRefusedError:
+    def _refusal(self, answer: Reply, call: Call, says: str) -> ModelRefusedError:
         refusal = refusal_of(answer.body)
         match refusal:
             case TooLong(tokens, room):
@@ -233,7 +254,7 @@ class EndpointModel:
                 hint = f"; if it does not know the response format, set {self._section}.structured_output"
                 return ModelRefusedError(says + ("" if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else hint))
 
-    def _quoted(self, answer: _Answer) -> str:
+    def _quoted(self, answer: Reply) -> str:
         said = self._scrubbed(answer.body.decode("utf-8", "replace"))
         return f": {said}" if said else ""
 
@@ -242,7 +263,46 @@ class EndpointModel:
         return excerpt(text.replace(self._key, "[secret]") if self._key else text)
 
 
-class _Call(NamedTuple):
+class EndpointModel(Endpoint):
+    """A model behind an endpoint."""
+
+    def __init__(
+        self,
+        options: LlmOptions,
+        *,
+        templates: Templates,
+        usage: Usage,
+        client: httpx.AsyncClient | None = None,
+        section: str = "llm",
+    ) -> None:
+        super().__init__(options, path="/chat/completions", usage=usage, client=client, section=section)
+        self._templates = templates
+        self._background = _Background(self, self._limits.background())
+
+    def background(self) -> Model:
+        """The same endpoint for work that must not starve answers; all callers share one view of the limits."""
+        return self._background
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        """A reply that fits `prompt.gives`. Raises the `ModelError` family, and `ConfigError` for a broken template."""
+        return await self.ask_within(self._limits, prompt, given, images)
+
+    async def ask_within(self, limits: Limits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]) -> OutT:
+        """`ask` under limits of the caller's choice."""
+        request = chat_request(prompt, given, self._templates.render(prompt, given), images, self._options)
+        what = f"{prompt.name}: {self._where}"
+        call = Call(what, request.body, request.prompt_tokens, prompt.bounded_by)
+        with structlog.contextvars.bound_contextvars(prompt=prompt.name):
+            async with limits.budgeted(request.prompt_tokens, reply_tokens=self._options.max_tokens, what=prompt.name):
+                completion = read_completion(await self._answered(limits, call), what=what)
+                spent = completion.tokens(request.prompt_tokens)
+                await self._usage.add(prompt.name, *spent, self._options.price.of(*spent, completion.cached_tokens))
+        return reply_of(completion, prompt, self._options, what=what)
+
+
+class Call(NamedTuple):
+    """One request."""
+
     what: str
     """Prompt and endpoint, for errors."""
     body: bytes
@@ -251,10 +311,37 @@ class _Call(NamedTuple):
     bounded_by: tuple[str, ...]
 
 
-class _Answer(NamedTuple):
-    status: int
-    retry_after: str | None
-    body: bytes
+class _Lent:
+    """An httpx client as a wire."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, url: httpx.URL, headers: dict[str, str], owned: httpx.AsyncClient | None
+    ) -> None:
+        self._client = client
+        self._url = url
+        self._headers = headers
+        self._owned = owned
+
+    async def post(self, body: bytes, at_most: int) -> Reply:
+        """As `Wire.post`."""
+        # Without limits of the client's own (5 s, unless it was told): `llm.timeout_seconds` is around the whole call.
+        request = self._client.build_request("POST", self._url, content=body, headers=self._headers, timeout=None)
+        response = await self._client.send(request, stream=True, follow_redirects=False)
+        async with aclosing(response):
+            read = bytearray()
+            with anyio.CancelScope() as enough:
+                async for chunk in response.aiter_bytes():
+                    if len(read) > at_most:
+                        # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
+                        enough.cancel()
+                    else:
+                        read += chunk
+            return Reply(response.status_code, response.headers.get("Retry-After"), bytes(read))
+
+    async def aclose(self) -> None:
+        """Close the client, if it is ours."""
+        if self._owned is not None:
+            await self._owned.aclose()
 
 
 class _Background:
@@ -291,7 +378,7 @@ def retry_after(header: str | None, now: datetime) -> float | None:
     return min(max(seconds, _SHORTEST_RETRY_AFTER), _LONGEST_RETRY_AFTER)
 
 
-def _completions_url(base_url: str, section: str) -> httpx.URL:
+def _url_of(base_url: str, path: str, section: str) -> httpx.URL:
     wrong = f"{section}.base_url must be an address like https://api.example.com/v1"
     try:
         url = httpx.URL(base_url.strip())
@@ -300,7 +387,7 @@ def _completions_url(base_url: str, section: str) -> httpx.URL:
     strange = url.scheme not in {"http", "https"} or not _HOST.fullmatch(url.raw_host)
     if strange or url.username or url.password:
         raise ConfigError(wrong + (", without a password in it" if url.username or url.password else ""))
-    return url.copy_with(path=url.path.rstrip("/") + "/chat/completions", fragment=None)
+    return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)
 
 
 def _checked_key(options: LlmOptions, section: str) -> str:
@@ -312,4 +399,4 @@ def _checked_key(options: LlmOptions, section: str) -> str:
 
 def _shown(url: httpx.URL) -> str:
     """An address for people; its query may hold secrets."""
-    return str(url.copy_with(query=None)).removesuffix("/chat/completions")
+    return str(url.copy_with(query=None)).removesuffix("/chat/completions").removesuffix("/embeddings")

@@ -1,4 +1,4 @@
-"""How much of an endpoint we use: calls in flight, calls a minute, tokens a day.
+"""How much of an endpoint we use: calls in flight, calls a minute, tokens and money a day.
 
 Waiting is for the first two, in order of arrival. A budget that is used up is an error at once: tomorrow is far.
 """
@@ -6,12 +6,13 @@ Waiting is for the first two, in order of arrival. A budget that is used up is a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
 
 from intern.errors import ModelBudgetError
+from intern.llm.prices import FREE, Price
 from intern.llm.usage import Usage
 
 _BACKGROUND_SHARE = 0.8  # of calls a minute and of the budget; the rest is for answers
@@ -37,33 +38,58 @@ class Window:
 
 
 class Budget:
-    """Tokens of a UTC day: what is spent, what calls under way may still spend, and what is left."""
+    """Tokens and money of a UTC day: what is spent, what calls under way may still spend, and what is left."""
 
-    def __init__(self, tokens: int, usage: Usage) -> None:
+    def __init__(self, tokens: int, usage: Usage, *, cost: float = 0.0, price: Price = FREE) -> None:
         self._tokens = tokens
+        self._cost = cost
+        self._price = price
         self._usage = usage
         self._reserved = 0
+        self._reserved_cost = 0.0
 
     @asynccontextmanager
-    async def reserved(self, tokens: int, *, share: float, what: str) -> AsyncGenerator[None]:
-        """Hold `tokens` back until the call is counted. Raises `ModelBudgetError` if they do not fit into `share`."""
-        if self._tokens:
-            left = int(self._tokens * share) - await self._usage.spent(self._usage.today()) - self._reserved
-            if tokens > left:
-                raise ModelBudgetError(
-                    f"{what} may take {tokens} tokens, and today's budget (llm.daily_token_budget = {self._tokens}) "
-                    f"has {max(0, left)} left for such calls; it starts anew at 00:00 UTC"
-                )
-        with self._held(tokens):
-            yield
+    async def reserved(self, prompt_tokens: int, reply_tokens: int, *, share: float, what: str) -> AsyncGenerator[None]:
+        """Hold back what a call may take until it is counted.
 
-    @contextmanager
-    def _held(self, tokens: int) -> Generator[None]:
+        Raises `ModelBudgetError` where that does not fit into `share`.
+        """
+        tokens, cost = prompt_tokens + reply_tokens, self._price.of(prompt_tokens, reply_tokens)
+        today = self._usage.today()
+        # Both are read before either is looked at, so nobody comes in between.
+        spent = await self._usage.spent(today) if self._tokens else 0
+        paid = await self._usage.cost(today) if self._cost else 0.0
+        if self._tokens:
+            left = int(self._tokens * share) - spent - self._reserved
+            if tokens > left:
+                raise _too_much(
+                    f"{what} may take {tokens} tokens",
+                    f"(llm.daily_token_budget = {self._tokens}) has {max(0, left)} left",
+                    "llm.daily_token_budget" if tokens > int(self._tokens * share) else "",
+                )
+        if self._cost:
+            rest = self._cost * share - paid - self._reserved_cost
+            if cost > rest:
+                raise _too_much(
+                    f"{what} may cost {cost:.4f}",
+                    f"(llm.daily_cost_budget = {self._cost:g}) has {max(0.0, rest):.4f} left",
+                    "llm.daily_cost_budget" if cost > self._cost * share else "",
+                )
         self._reserved += tokens
+        self._reserved_cost += cost
         try:
             yield
         finally:
             self._reserved -= tokens
+            self._reserved_cost = self._reserved_cost - cost if self._reserved else 0.0
+
+
+def _too_much(takes: str, left: str, never: str) -> ModelBudgetError:
+    if never:
+        then = f"it would not fit into a whole day's: raise {never}, or lower llm.max_tokens"
+    else:
+        then = "it starts anew at 00:00 UTC"
+    return ModelBudgetError(f"{takes}, and today's budget {left} for such calls; {then}")
 
 
 class _Gate:
@@ -72,26 +98,42 @@ class _Gate:
     def __init__(self, in_flight: int, per_minute: int) -> None:
         self._slots = anyio.CapacityLimiter(in_flight)
         self._window = Window(per_minute) if per_minute else None
-        self._next_in_line = anyio.Lock()
+        self._next_in_line = anyio.Lock(fast_acquire=True)
 
     @asynccontextmanager
     async def passed(self) -> AsyncGenerator[None]:
-        async with self._slots:
+        try:
+            self._slots.acquire_nowait()  # no turn of the event loop where nobody waits
+        except anyio.WouldBlock:
+            await self._slots.acquire()
+        try:
             if self._window:
                 async with self._next_in_line:
                     # Only who is next in line takes a start, so one wait is enough.
-                    await anyio.sleep(self._window.wait(anyio.current_time()))
+                    if wait := self._window.wait(anyio.current_time()):
+                        await anyio.sleep(wait)
                     self._window.start(anyio.current_time())
             yield
+        finally:
+            self._slots.release()
 
 
 class Limits:
-    """The limits of one endpoint. A `per_minute` or `tokens_a_day` of 0 is no limit."""
+    """The limits of one endpoint. A `per_minute`, `tokens_a_day` or `cost_a_day` of 0 is no limit."""
 
-    def __init__(self, *, in_flight: int, per_minute: int, tokens_a_day: int, usage: Usage) -> None:
+    def __init__(
+        self,
+        *,
+        in_flight: int,
+        per_minute: int,
+        tokens_a_day: int,
+        usage: Usage,
+        cost_a_day: float = 0.0,
+        price: Price = FREE,
+    ) -> None:
         self._in_flight = in_flight
         self._per_minute = per_minute
-        self._budget = Budget(tokens_a_day, usage)
+        self._budget = Budget(tokens_a_day, usage, cost=cost_a_day, price=price)
         self._share = 1.0
         self._gates: tuple[_Gate, ...] = (_Gate(in_flight, per_minute),)
 
@@ -109,15 +151,24 @@ class Limits:
         view._gates = (_Gate(view._in_flight, view._per_minute), *self._gates)
         return view
 
-    @asynccontextmanager
-    async def budgeted(self, tokens: int, *, what: str) -> AsyncGenerator[None]:
-        """Around a call and its retries: room in today's budget, or `ModelBudgetError` which names `what`."""
-        async with self._budget.reserved(tokens, share=self._share, what=what):
-            yield
+    def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AbstractAsyncContextManager[None]:
+        """Around a call and its retries: room in today's budgets, or `ModelBudgetError` which names `what`.
+
+        `tokens` are those of the prompt, where `reply_tokens` are told apart.
+        """
+        return self._budget.reserved(tokens, reply_tokens, share=self._share, what=what)
+
+    @property
+    def is_background(self) -> bool:
+        """Whether these are the limits of work that answers go before."""
+        return len(self._gates) > 1
+
+    def attempt(self) -> AbstractAsyncContextManager[None]:
+        """Around each attempt: waits for a slot and for the minute."""
+        return self._all_passed() if self.is_background else self._gates[0].passed()
 
     @asynccontextmanager
-    async def attempt(self) -> AsyncGenerator[None]:
-        """Around each attempt: waits for a slot and for the minute."""
+    async def _all_passed(self) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             for gate in self._gates:
                 await stack.enter_async_context(gate.passed())

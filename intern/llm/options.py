@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from intern.domain.secret import Secret
+from intern.llm.prices import FREE, Price, price_of
 
 StructuredOutput = Literal["json_schema", "function_calling", "json_object"]
 """How a reply is held to its type: by the response format, by a forced function call, or by words alone."""
@@ -37,8 +39,42 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """0: no limit. Retries count."""
     daily_token_budget: Annotated[int, Meta(ge=0)] = 0
     """Prompt and reply tokens of one UTC day; 0: no limit."""
+    daily_cost_budget: Annotated[float, Meta(ge=0)] = 0.0
+    """Money of one UTC day, in `currency`, by `prices`; 0: no limit."""
+    currency: Annotated[str, Meta(pattern="^[A-Za-z]{1,8}$")] = "USD"
+    """What the prices are in; only ever shown."""
+    prices: tuple[Price, ...] = ()
+    """What models take for a million tokens; calls of a model without one are counted as free."""
 
     @property
     def kind(self) -> Literal["endpoint", "offline"]:
         """The provider, once the empty one is settled."""
         return self.provider or ("endpoint" if self.base_url else "offline")
+
+    @property
+    def price(self) -> Price:
+        """What the model takes; nothing where no price is set."""
+        return price_of(self.model, self.prices) or FREE
+
+    @property
+    def unpriced(self) -> bool:
+        """Whether there is a budget of money, and nobody could tell what the model takes of it."""
+        return self.kind == "endpoint" and self.daily_cost_budget > 0 and price_of(self.model, self.prices) is None
+
+
+class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What finds a text that says the same in other words."""
+
+    provider: Literal["", "local", "endpoint", "none"] = ""
+    """Empty: `local` where its extra is installed, else `none`."""
+    base_url: str = ""
+    """Up to, not including, `/embeddings`; empty: that of `[llm]`, with its key."""
+    api_key: Secret = Secret()
+    model: str = ""
+    """Of an endpoint."""
+
+    def over(self, llm: LlmOptions) -> LlmOptions:
+        """The endpoint: its limits and patience are those of `[llm]`. A key goes only where it was meant to go."""
+        if not self.base_url or self.base_url == llm.base_url:
+            return replace(llm, api_key=self.api_key or llm.api_key, model=self.model)
+        return replace(llm, base_url=self.base_url, api_key=self.api_key, model=self.model)

@@ -27,7 +27,7 @@ _PREFIX = "#/$defs/"
 _REFERENCE = re.compile(r'"\$ref":"#/\$defs/([^"]+)"')
 
 # A longer enum costs more tokens, or more of a grammar, than it is worth.
-_MOST_CHOICES = 50
+_MOST_CHOICES = 64
 _MOST_CHOICE_CHARS = 4000
 
 Schema = dict[str, Any]

@@ -29,8 +29,8 @@ _BLOCKS = ("system", "user")
 _NO_CONSTANTS: Mapping[str, str] = MappingProxyType(
     {"project_introduction": "", "answer_scope": "", "refusal_policy": ""}
 )
-# What an expression in a template can raise at run time, beside Jinja's own errors.
-_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError)
+# What an expression in a template can raise at run time, beside Jinja's own errors; one that includes itself, too.
+_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
 
 class Rendered(NamedTuple):
@@ -38,6 +38,16 @@ class Rendered(NamedTuple):
 
     system: str
     user: str
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """A sandbox that knows our own inputs: their fields are for templates, so they need no look at what they are."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Whether a template may see an attribute; asked for each one of each entry that a prompt shows."""
+        if isinstance(obj, msgspec.Struct) and attr in obj.__struct_fields__:
+            return True
+        return super().is_safe_attribute(obj, attr, value)
 
 
 class Templates:
@@ -48,7 +58,7 @@ class Templates:
             raise ConfigError(f"prompts.dir: {override_dir} is not a folder")
         self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *_shipped())
         self._constants = {**_NO_CONSTANTS, **globals}
-        self._jinja = ImmutableSandboxedEnvironment(
+        self._jinja = _Sandbox(
             loader=jinja2.FunctionLoader(self._read),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,

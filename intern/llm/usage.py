@@ -1,12 +1,11 @@
-"""What models have cost: calls and tokens for each prompt and UTC day, and meters around a piece of work."""
+"""What models have cost: calls, tokens and money for each prompt and UTC day, and meters around a piece of work."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from math import ceil
 from typing import Protocol
@@ -33,17 +32,20 @@ class Meter:
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost: float = 0.0
+    """In `llm.currency`, as far as prices are set."""
 
     @property
     def tokens(self) -> int:
         """Prompt and reply together."""
         return self.prompt_tokens + self.completion_tokens
 
-    def add(self, prompt_tokens: int, completion_tokens: int) -> None:
+    def add(self, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
         """Count one call more."""
         self.calls += 1
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
+        self.cost += cost
 
 
 _meters: ContextVar[tuple[Meter, ...]] = ContextVar("intern_llm_meters", default=())
@@ -63,12 +65,18 @@ def metered() -> Generator[Meter]:
 class UsageStore(Protocol):
     """Keeps the counts when the process ends."""
 
-    async def add(self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int) -> None:
+    async def add(
+        self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int, *, cost: float = 0.0
+    ) -> None:
         """Add to the counts of a prompt on a day."""
         ...
 
-    async def spent(self, day: date) -> int:
+    async def spent(self, day: date, /) -> int:
         """All tokens of a day, prompts and replies together."""
+        ...
+
+    async def cost(self, day: date, /) -> float:
+        """All money of a day."""
         ...
 
 
@@ -82,11 +90,14 @@ class Usage:
         self._store = store
         self._clock = clock or SystemClock()
         self._counts: dict[tuple[date, str], Meter] = {}
-        self._spent: Counter[date] = Counter()
-        self._stored: Counter[date] = Counter()
+        self._spent: dict[date, Meter] = {}
+        self._stored: dict[date, Meter] = {}
         self._earlier: dict[date, int] = {}
+        self._earlier_cost: dict[date, float] = {}
         self._owed: dict[tuple[date, str], Meter] = {}
         self._stored_at: datetime | None = None
+        self.counted: Callable[[str, int, int, float], object] = lambda _prompt, _asked, _said, _cost: None
+        """Hears of each call: prompt, tokens of the prompt and of the reply, cost; it must neither wait nor raise."""
 
     def today(self) -> date:
         """The UTC day that budgets and counts go by."""
@@ -94,19 +105,19 @@ class Usage:
 
     def of(self, prompt: str, day: date | None = None) -> Meter:
         """What this process has counted for a prompt on a day (today); a copy."""
-        counted = self._counts.get((day or self.today(), prompt), Meter())
-        return Meter(counted.calls, counted.prompt_tokens, counted.completion_tokens)
+        return replace(self._counts.get((day or self.today(), prompt), Meter()))
 
-    async def add(self, prompt: str, prompt_tokens: int, completion_tokens: int) -> None:
+    async def add(self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
         """Count one call, in the meters around it and in memory; the store hears of it within seconds of calls."""
         day = self.today()
         for meter in (
             self._counts.setdefault((day, prompt), Meter()),
             self._owed.setdefault((day, prompt), Meter()),
+            self._spent.setdefault(day, Meter()),
             *_meters.get(),
         ):
-            meter.add(prompt_tokens, completion_tokens)
-        self._spent[day] += prompt_tokens + completion_tokens
+            meter.add(prompt_tokens, completion_tokens, cost)
+        self.counted(prompt, prompt_tokens, completion_tokens, cost)
         now = self._clock.now()
         if self._stored_at is None or not timedelta(0) <= now - self._stored_at < _STORED_EVERY:
             self._stored_at = now
@@ -119,18 +130,30 @@ class Usage:
             return
         for (day, prompt), meter in owed.items():
             try:
-                await self._store.add(day, prompt, meter.calls, meter.prompt_tokens, meter.completion_tokens)
-                self._stored[day] += meter.tokens
+                await self._store.add(
+                    day, prompt, meter.calls, meter.prompt_tokens, meter.completion_tokens, cost=meter.cost
+                )
+                self._stored.setdefault(day, Meter()).add(meter.prompt_tokens, meter.completion_tokens, meter.cost)
             except KnowledgeError as error:
                 _log.warning("usage_not_stored", prompt=prompt, error=str(error))
 
     async def spent(self, day: date) -> int:
         """All tokens of a day, those of earlier processes included; rather too many than too few."""
         if day not in self._earlier and self._store is not None:
-            ours = self._stored[day]
+            ours = self._stored.get(day, Meter()).tokens
             try:
                 self._earlier[day] = max(0, await self._store.spent(day) - ours)
             except KnowledgeError as error:
                 # Not remembered as zero: the next question asks the store again.
                 _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
-        return self._earlier.get(day, 0) + self._spent[day]
+        return self._earlier.get(day, 0) + self._spent.get(day, Meter()).tokens
+
+    async def cost(self, day: date) -> float:
+        """All money of a day; as `spent`."""
+        if day not in self._earlier_cost and self._store is not None:
+            ours = self._stored.get(day, Meter()).cost
+            try:
+                self._earlier_cost[day] = max(0.0, await self._store.cost(day) - ours)
+            except KnowledgeError as error:
+                _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
+        return self._earlier_cost.get(day, 0.0) + self._spent.get(day, Meter()).cost

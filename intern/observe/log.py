@@ -10,7 +10,8 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Generator, Iterable, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -27,6 +28,16 @@ def get_logger(name: str) -> Logger:
     """The logger of a module. Before `configure`, warnings and errors go to stderr and nothing else does."""
     logger: Logger = structlog.stdlib.get_logger(name)
     return logger
+
+
+@contextmanager
+def traced(trace_id: str) -> Generator[None]:
+    """Every line from inside, whoever logs it, carries `trace_id`: the newest message of the batch that led to it.
+
+    It is carried into tasks that are started inside. What streams hand on is traced anew by who takes it.
+    """
+    with structlog.contextvars.bound_contextvars(trace_id=trace_id):
+        yield
 
 
 def configure(

@@ -65,6 +65,12 @@ def any_of(terms: Iterable[str]) -> Match | None:
     return Match(" OR ".join(wanted)) if wanted else None
 
 
+def all_of(terms: Iterable[str]) -> Match | None:
+    """Whatever holds each of the terms; None where there is none."""
+    wanted = [quoted(term) for term in terms]
+    return Match(" AND ".join(wanted)) if wanted else None
+
+
 def telling(terms: Sequence[str], counts: Sequence[int], documents: int) -> tuple[str, ...]:
     """The terms without those that stand in too many of the documents; all, where nothing else is left."""
     if documents < ENOUGH_DOCUMENTS:

@@ -21,6 +21,8 @@ def fenced(text: str, label: str) -> str:
 
 
 def _first_free_number(text: str, name: str) -> int:
+    if "==" not in text:  # as in almost all
+        return 1
     # Wider than the markers themselves: "==End of x==" would fool a reader as well.
     words = rf"(?:end of\s{{1,3}})?{re.escape(name.casefold())}"
     lookalike = rf"==\s{{0,3}}{words}\s{{0,3}}(?:#\s{{0,3}}([0-9]{{1,9}})\s{{0,3}})?=="

@@ -1,36 +1,44 @@
 """HTML as text: the main content of a page as Markdown, so that headings, code, lists and links are what they were.
 
-What is hidden, scripts, styles, navigation and comments stay out. Bounded for hostile pages: nesting that would take a
-parser minutes is refused, and long pages are worked on in pieces, so that no other thread waits long. The parser is
-loaded with the first page.
+What is hidden, scripts, styles, navigation and comments stay out. A page that is long enough to keep a parser busy
+(one tag with 100,000 attributes takes it four minutes) is read in a process of its own, which this module is when it is
+started; what nobody can want to read is refused before. The parser is loaded with the first page.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
+import msgspec
+
+from intern.text.apart import SECONDS, BrokenError, TooLongError, be_apart, work_apart
 from intern.text.nesting import is_deeper
 
 if TYPE_CHECKING:
     from resiliparse.parse.html import ElementNode, HTMLTree, Node
 
+# Characters that keep a parser busy for 70 ms at the very worst, in which no other Python thread runs.
+_HARMLESS = 8000
 # Browsers nest no deeper than 512; beyond a thousand, parsing takes seconds and minutes.
 _DEEPEST = 512
 # The longest pages of Rust's documentation have 90,000.
 _MOST_TAGS = 150_000
-# Characters that are extracted in one go: twenty milliseconds, in which no other Python thread runs.
-_PIECE = 100_000
-_DIVISIBLE = frozenset({"html", "body", "main", "article", "section", "div"})
 # A page with less to read than this, and with scripts, is one that a script was to fill.
 _LEAST_READABLE = 200
 _LONGEST_TITLE = 120  # characters; it stands in a list of sources below an answer
 _DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
 
 _MAIN = "main, [role=main], article"
+_HIDDEN = "[hidden], [aria-hidden], [style], dialog"
+# In CSS, letters may be written as numbers.
+_ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?")
+_UNSEEN = re.compile(
+    r"(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d]))",
+    re.IGNORECASE,
+)
 _TAG = re.compile(r"</?[a-z]", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
 # What resiliparse's minimal HTML holds.
@@ -64,24 +72,68 @@ def decoded(data: bytes, charset: str | None = None) -> str:
 
 
 def read_html(markup: str, base_url: str = "") -> PageText:
-    """Title and main content; links as they are from `base_url` on. Raises ValueError for what nobody should parse."""
+    """Title and main content; links as they are from `base_url` on. Blocks.
+
+    Raises ValueError for what nobody should parse.
+    """
+    _refuse_monsters(markup)
+    if len(markup) <= _HARMLESS:
+        return _read(markup, base_url)
+    try:
+        # How deep a page is can only be guessed, and whoever tries can make us guess too low.
+        said = work_apart(__name__, msgspec.json.encode((_whole(markup), _whole(base_url))))
+        return msgspec.json.decode(said, type=PageText)
+    except TooLongError:
+        raise ValueError(f"it could not be read within {SECONDS} seconds") from None
+    except (BrokenError, msgspec.DecodeError):
+        raise ValueError("it cannot be parsed, or needs too much memory") from None
+
+
+def _read_apart(data: bytes) -> bytes:
+    return msgspec.json.encode(_read(*msgspec.json.decode(data, type=tuple[str, str])))
+
+
+def _read(markup: str, base_url: str) -> PageText:
     from resiliparse.parse.html import HTMLTree  # noqa: PLC0415
 
-    _refuse_monsters(markup)
     tree = HTMLTree.parse(markup)
     body = tree.body
     if body is None:
         return PageText(_title(tree), "", needs_scripts=False)
-    text = _markdown("\n\n".join(_extracted(_content(body))), base_url)
+    _drop_hidden(body)
+    text = _markdown(_extracted(_content(body)), base_url)
     needs_scripts = len(text) < _LEAST_READABLE and _first(tree, "script") is not None
     if len(text) < _LEAST_READABLE:
         # The main content may be elsewhere than it should be, and for a page without any, this is all there is.
-        whole = _markdown("\n\n".join(_extracted(body, main=False)), base_url)
+        whole = _markdown(_extracted(body, main=False), base_url)
         needs_scripts = needs_scripts and len(whole) < _LEAST_READABLE
         text = max(text, whole, key=len)
     if needs_scripts:
         text = "\n\n".join(dict.fromkeys(filter(None, (_described(tree), text, _without_scripts(body)))))
     return PageText(_title(tree), text, needs_scripts)
+
+
+def _drop_hidden(body: ElementNode) -> None:
+    """Take out what no reader of the page gets to see, nor by opening a tab of it."""
+    for node in body.query_selector_all(_HIDDEN):
+        said = _ESCAPE.sub(_character, node.getattr("style", "") or "")
+        is_hidden = (
+            (node.hasattr("hidden") and _attribute(node, "hidden") != "until-found")
+            or _attribute(node, "aria-hidden") == "true"
+            or (node.tag == "dialog" and not node.hasattr("open"))
+            or _UNSEEN.search(said) is not None
+        )
+        if is_hidden and _attribute(node, "role") != "tabpanel" and node.parent is not None:
+            node.parent.remove_child(node)
+
+
+def _attribute(node: ElementNode, name: str) -> str:
+    return (node.getattr(name, "") or "").strip().lower()
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = int(escape[1], 16)
+    return chr(code) if 0 < code < 0x110000 else ""
 
 
 def _content(body: ElementNode) -> ElementNode:
@@ -91,42 +143,13 @@ def _content(body: ElementNode) -> ElementNode:
     return outer[0] if len(outer) == 1 else body
 
 
-def _extracted(node: Node, *, main: bool = True) -> Iterator[str]:
-    """Minimal HTML, in pieces."""
+def _extracted(node: Node, *, main: bool = True) -> str:
+    """Minimal HTML."""
     from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415  # pyright: ignore[reportMissingModuleSource]
 
     # Inside of what says that it is the main content, nothing is guessed away.
     guess = main and node.tag == "body"
-    for piece in _pieces(node):
-        yield extract_plain_text(piece, preserve_formatting="minimal_html", main_content=guess, links=True)
-
-
-def _pieces(node: Node) -> Iterator[str]:
-    markup = node.html
-    if len(markup) <= _PIECE or node.tag not in _DIVISIBLE:
-        yield markup
-        return
-    together = ""
-    for child in _children(node):
-        part = html.escape(child.text or "", quote=False) if child.tag == "#text" else child.html
-        if len(part) > _PIECE and child.tag in _DIVISIBLE:
-            yield together
-            yield from _pieces(child)
-            together = ""
-        elif len(together) + len(part) > _PIECE:
-            yield together
-            together = part
-        else:
-            together += part
-    yield together
-
-
-def _children(node: Node) -> Iterator[Node]:
-    # `child_nodes` counts from the first one for each.
-    child = node.first_child
-    while child is not None:
-        yield child
-        child = child.next_sibling
+    return extract_plain_text(node.html, preserve_formatting="minimal_html", main_content=guess, links=True)
 
 
 def _markdown(minimal: str, base_url: str) -> str:
@@ -216,3 +239,11 @@ def _described(tree: HTMLTree) -> str:
 def _without_scripts(body: ElementNode) -> str:
     said = (" ".join((node.text or "").split()) for node in body.query_selector_all("noscript"))
     return "\n\n".join(dict.fromkeys(filter(None, said)))
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+if __name__ == "__main__":
+    be_apart(_read_apart)

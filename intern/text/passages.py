@@ -6,7 +6,8 @@ A passage is always a slice of its text, so a quote of a passage is a quote of i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ GAP = "\n\n[…]\n\n"
 
 # A page of a book has about 2,000 characters; half of one is an answer, and several fit any budget.
 _FINE = 1000
+_REMEMBERED = 20_000  # characters
 _QA = "--- QA ---"
 _HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
 _UNDERLINE = re.compile(r"([=\-~^\"'*+#])\1{2,}[ \t]*$")
@@ -59,11 +61,13 @@ def best_passages(text: str, query: str, max_chars: int) -> str:
     if max_chars < 1:
         return ""
     # Room for the id of a cut QA block, where there is room for anything.
-    pieces = passages(text, min(_FINE, max_chars - 64 if max_chars > 256 else max_chars))
-    cut = _cut_blocks(pieces)
+    size = min(_FINE, max_chars - 64 if max_chars > 256 else max_chars)
+    # The same few sources are asked for again and again. Longer ones would take too much memory to be remembered.
+    divided = _divided(text, size) if len(text) <= _REMEMBERED else _Divided(text, size)
+    pieces, cut = divided.pieces, divided.cut
     kept: list[int] = []
     room = max_chars
-    for n in _ranked(pieces, query):
+    for n in divided.ranked(query):
         # Cheap and too kind; what stands between passages counts as well.
         fits = len(pieces[n].text) <= room
         if fits and len(_joined(text, pieces, sorted([*kept, n]), cut)) <= max_chars:
@@ -78,24 +82,38 @@ class _Section(Struct):
     """Start and end of each paragraph, code block or QA block."""
 
 
-def _ranked(pieces: list[Passage], query: str) -> list[int]:
-    held = [set(words(f"{piece.heading}\n{piece.text}")) for piece in pieces]
-    rarity = Rarity(held)
-    wanted = words(query)
-    own = [rarity.covered(wanted, have) for have in held]
-    # What stands beside a fitting passage often completes it: the command below the sentence that announces it.
-    scores = [score + 0.3 * _beside(pieces, own, n) for n, score in enumerate(own)]
-    if not any(scores):
-        return list(range(len(pieces)))
-    return sorted((n for n, score in enumerate(scores) if score), key=lambda n: (-scores[n], n))
+class _Divided:
+    """A text in passages, and their words: made once, asked for each question."""
+
+    def __init__(self, text: str, size: int) -> None:
+        self.pieces = tuple(passages(text, size))
+        self.cut = frozenset(_cut_blocks(self.pieces))
+        self._held = [frozenset(words(f"{piece.heading}\n{piece.text}")) for piece in self.pieces]
+        self._rarity = Rarity(self._held)
+
+    def ranked(self, query: str) -> list[int]:
+        """The places of the passages that share a word with a query, best first; all, where none does."""
+        wanted = words(query)
+        own = self._rarity.shares(wanted, self._held)
+        # What stands beside a fitting passage often completes it: the command below the sentence that announces it.
+        scores = [score + 0.3 * _beside(self.pieces, own, n) for n, score in enumerate(own)]
+        if not any(scores):
+            return list(range(len(self.pieces)))
+        return sorted((n for n, score in enumerate(scores) if score), key=lambda n: (-scores[n], n))
 
 
-def _beside(pieces: list[Passage], own: list[float], n: int) -> float:
+# Some 10 MB at the worst.
+@lru_cache(maxsize=48)
+def _divided(text: str, size: int) -> _Divided:
+    return _Divided(text, size)
+
+
+def _beside(pieces: Sequence[Passage], own: list[float], n: int) -> float:
     near = (other for other in (n - 1, n + 1) if 0 <= other < len(own))
     return max((own[other] for other in near if pieces[other].heading == pieces[n].heading), default=0.0)
 
 
-def _joined(text: str, pieces: list[Passage], kept: list[int], cut: set[int]) -> str:
+def _joined(text: str, pieces: Sequence[Passage], kept: list[int], cut: frozenset[int]) -> str:
     joined = ""
     for at, n in enumerate(kept):
         piece = pieces[n]
@@ -111,7 +129,7 @@ def _joined(text: str, pieces: list[Passage], kept: list[int], cut: set[int]) ->
     return joined
 
 
-def _cut_blocks(pieces: list[Passage]) -> set[int]:
+def _cut_blocks(pieces: Sequence[Passage]) -> set[int]:
     """The places of passages that stand further down in a QA block, without its id."""
     found: set[int] = set()
     inside = False

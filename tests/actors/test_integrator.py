@@ -14,6 +14,7 @@ from intern.actors.integrator import integrator
 from intern.actors.pauses import Pauses
 from intern.actors.witness import Witness
 from intern.domain import (
+    Decided,
     Decision,
     Failed,
     Filed,
@@ -94,6 +95,8 @@ class Desk:
         self.filings, self.inbox = create_memory_object_stream[Filing](filings)
         self.to_withdraw, self.withdrawals = create_memory_object_stream[Withdrawal](10)
         self.changed, self.nudged = create_memory_object_stream[SourceChanged](1)
+        self.decided, self.followed = create_memory_object_stream[Decided](1)
+        self.extractor_was_nudged = False
         self.filer, self.witness = filer, Deciding()
         self.attempts = attempts or Attempts()
 
@@ -106,15 +109,18 @@ class Desk:
         self.to_withdraw.close()
 
     async def run(self, pauses: Pauses = NO_PAUSES) -> None:
-        await integrator(
-            self.inbox,
-            self.withdrawals,
-            self.changed,
-            filer=self.filer,
-            witness=self.witness,
-            attempts=self.attempts,
-            pauses=pauses,
-        )
+        with self.followed:
+            await integrator(
+                self.inbox,
+                self.withdrawals,
+                self.changed,
+                self.decided,
+                filer=self.filer,
+                witness=self.witness,
+                attempts=self.attempts,
+                pauses=pauses,
+            )
+            self.extractor_was_nudged = self.followed.statistics().current_buffer_used == 1
 
 
 async def run(filer: Filer, *questions: str) -> list[SourceChanged]:
@@ -125,6 +131,19 @@ async def run(filer: Filer, *questions: str) -> list[SourceChanged]:
         desk.end()
         await desk.run()
         return [each async for each in desk.nudged]
+
+
+async def test_the_extractor_is_nudged_by_a_filing_and_by_a_withdrawal() -> None:
+    for is_filing in (True, False):
+        desk = Desk(Filer())
+        with fail_after(5), desk.nudged:
+            if is_filing:
+                desk.filings.send_nowait(filing("a", 0))
+            else:
+                desk.withdraw("1")
+            desk.end()
+            await desk.run()
+        assert desk.extractor_was_nudged
 
 
 async def test_filings_are_carried_out_in_order_and_the_indexer_is_nudged() -> None:

@@ -37,6 +37,7 @@ WORDING = Wording(
     unknown="unknown",
     handoff="handed off",
     cannot_look="cannot look",
+    over_budget="over budget",
     greeting="hi",
     limit="enough",
     busy="full",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from intern.domain import IndexEntry, SourceId, SourceText
-from intern.errors import InternError, SourceError
+from intern.domain import IndexEntry, Learned, SourceId, SourceText
+from intern.errors import InternError, KnowledgeError, SourceError
 
 
 class Shelf:
@@ -27,16 +27,24 @@ class Shelf:
         self.order: list[SourceId] | None = None
         """What a search in the texts gives; None: it cannot look."""
         self.ranked: list[str] = []
+        self.knows = Learned()
+        """The nuggets and facts that fit, whatever is asked; a nugget is loaded like any other source."""
+        self.asked: list[str] = []
 
     async def entries(self) -> Sequence[IndexEntry]:
         self._fail("index")
         return [IndexEntry(SourceId(key), text.split("\n")[0].lstrip("# ")) for key, text in self.sources.items()]
 
-    async def load(self, source_id: SourceId, /) -> SourceText:
+    async def load_each(self, source_ids: Sequence[SourceId], /) -> Sequence[SourceText | KnowledgeError]:
+        return [self._load(source_id) for source_id in source_ids]
+
+    def _load(self, source_id: SourceId) -> SourceText | KnowledgeError:
         self.loaded.append(source_id)
+        if isinstance(why := self.broken.get(source_id), KnowledgeError):
+            return why
         self._fail(source_id)
         if source_id not in self.sources:
-            raise SourceError(f"{source_id} is not in the index")
+            return SourceError(f"{source_id} is not in the index")
         text = self.sources[source_id]
         return SourceText(
             source_id=source_id, text=text, title=text.split("\n")[0].lstrip("# "), url=self.urls.get(source_id)
@@ -45,6 +53,10 @@ class Shelf:
     async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
         self.ranked.append(query)
         return None if self.order is None else self.order[:limit]
+
+    async def learned(self, query: str, /) -> Learned:
+        self.asked.append(query)
+        return self.knows
 
     async def citation_link(self, source_id: SourceId, /) -> str | None:
         self._fail("links")

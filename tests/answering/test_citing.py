@@ -7,7 +7,8 @@ from time import process_time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.citing import answer_text, block_ids, cited, strange_urls, urls
+from intern.answering.citable import block_ids
+from intern.answering.citing import answer_text, bare_addresses, cited, strange_urls, urls
 from intern.answering.prompts import ShownSource
 
 TOPIC = """\
@@ -53,7 +54,27 @@ def test_a_citation_holds_if_its_source_and_its_block_were_shown(
     assert (result.source_ids, result.dropped) == (kept, dropped)
 
 
-@pytest.mark.parametrize("nothing", [None, "", "  \n", "null", "NULL", "None", '"null"', "`none`.", '""'])
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        None,
+        "",
+        "  \n",
+        "null",
+        "NULL",
+        "None",
+        '"null"',
+        "`none`.",
+        '""',
+        "(null)",
+        "<nil>",
+        "N/A",
+        "...",
+        "—",
+        "?",
+        "**",
+    ],
+)
 def test_the_ways_to_say_nothing(nothing: str | None) -> None:
     assert answer_text(nothing) == ""
 
@@ -71,6 +92,8 @@ def test_an_answer_that_begins_with_nothing_is_an_answer() -> None:
         ("[https://good.example](https://evil.example)", ["https://good.example", "https://evil.example"]),
         ("<HTTPS://x.example>, `ftp://y.example`", ["HTTPS://x.example", "ftp://y.example"]),
         ("1:2 and a//b", []),
+        ("参照：https://x.example/a。 “https://y.example/b”…", ["https://x.example/a", "https://y.example/b"]),
+        ("https://x.example。y.example", ["https://x.example。y.example"]),
     ],
 )
 def test_addresses_are_found_without_what_surrounds_them(text: str, found: list[str]) -> None:
@@ -86,14 +109,60 @@ def test_an_address_must_stand_in_a_cited_source_byte_for_byte() -> None:
     assert strange_urls("https://y.example", ["kb:b.md"], SOURCES, []) == []
 
 
+SITE = ShownSource(
+    source_id="kb:a.md",
+    title="A",
+    text="See https://docs.lumen.com/faq/?a=1 or www.lumen.org/x. Write to help@lumen.com. Edit install.sh.",
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "See docs.lumen.com, or docs.lumen.com/faq/?a=1.",
+        "See lumen.org/x and www.lumen.org/x/.",
+        "Write to help@lumen.com (HELP@LUMEN.COM).",
+        "Replace relay.example.com and admin@example.org with yours.",
+        "Edit install.sh, README.md, relay.toml and src/app.io for ASP.NET, Node.js, socket.io, System.Net.Http, e.g.",
+        "It is at own.com/page.",
+        "Wait 1.5 s, at 10.30, for v1.2 or so",
+    ],
+)
+def test_a_site_without_its_scheme_is_known_by_the_addresses_that_are(answer: str) -> None:
+    assert strange_urls(answer, ["kb:a.md"], [SITE], ["https://own.com/page"]) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "strange"),
+    [
+        ("Visit lumen.com.", "lumen.com"),
+        ("Visit evil.dev/docs.lumen.com", "evil.dev/docs.lumen.com"),
+        ("Visit docs.lumen.com/other", "docs.lumen.com/other"),
+        ("Visit www.evil.io!", "www.evil.io"),
+        ("Join discord.gg/abc", "discord.gg/abc"),
+        ("[here](//evil.net/x)", "evil.net/x"),
+        ("[here](mailto:help@evil.co)", "help@evil.co"),
+        ("https:/evil.com and https:evil.com", "evil.com"),
+        ("Write to root@lumen.com", "root@lumen.com"),
+    ],
+)
+def test_a_site_or_mailbox_that_stands_in_no_cited_source_is_strange(answer: str, strange: str) -> None:
+    assert strange_urls(answer, ["kb:a.md"], [SITE], ["https://own.com/page"]) == [strange]
+    assert strange_urls(answer, [], [SITE], []) == [strange]
+
+
 @given(st.text(alphabet="htps:/.()[]{}<>`x ", max_size=60))
 def test_finding_addresses_always_ends(text: str) -> None:
     assert all("://" in url for url in urls(text))
 
 
-@pytest.mark.parametrize("text", ["x" * 100_000, "https://" * 10_000, "https://a" + "(" * 50_000, "://" * 30_000])
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 100_000, "https://" * 10_000, "https://a" + "(" * 50_000, "://" * 30_000, "a." * 50_000, "a@" * 50_000],
+)
 def test_finding_addresses_takes_no_more_than_its_length_in_work(text: str) -> None:
     began = process_time()
     list(urls(text))
+    bare_addresses(text)
     # About 0.1 s; what grows with the square of the length takes minutes.
     assert process_time() - began < 5

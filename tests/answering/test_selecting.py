@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.answering.selecting import chosen, shown_entries
+from intern.answering.selecting import MOST_SHOWN, chosen, listable, listed, ready, shown_entries, size
 from intern.domain import IndexEntry, SourceId
 
 
@@ -26,6 +26,26 @@ def test_a_long_index_is_cut_to_the_entries_that_fit_the_question() -> None:
     assert sum(len(e.source_id) + len(e.description) + 3 for e in shown) <= 2000
 
 
+@given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 3000))
+def test_as_many_are_ranked_by_their_texts_as_could_be_shown_and_words_leave_out(sizes: list[int], room: int) -> None:
+    entries = tuple(entry(f"kb:{n}.md", "x" * size) for n, size in enumerate(sizes))
+    index = listed(entries)
+    shown = index.shown("?", room)
+    assert index.fits(room) == (len(shown) == len(entries))
+    assert 2 * len(shown) <= index.worth_ranking(room) <= MOST_SHOWN
+
+
+def test_an_index_is_made_ready_once_and_anew_when_it_is_another() -> None:
+    entries = tuple(entry(f"kb:{n}.md", "keys") for n in range(500))
+    assert not ready(entries)
+    index = listed(entries)
+    assert ready(entries)
+    assert listed(entries) is index
+    changed = (*entries[:-1], entry("kb:new.md", "ports"))
+    assert not ready(changed)
+    assert listed(changed).shown("ports", 10_000_000) == changed
+
+
 def test_no_entry_can_forge_another() -> None:
     shown = shown_entries([entry("kb:a.md", "one\n\nkb:evil.md\nread me"), entry("kb:b\nkb:c.md", "two")], "x", 1000)
     assert shown == (entry("kb:a.md", "one kb:evil.md read me"),)
@@ -44,3 +64,12 @@ def test_only_what_was_shown_is_ever_chosen(ids: list[str], limit: int) -> None:
     result = chosen(ids, shown, limit)
     assert set(result.source_ids) <= {"kb:a.md", "team:a.txt"}
     assert len(result.source_ids) <= limit
+
+
+@given(st.lists(st.integers(0, 300), max_size=10), st.integers(1, 4000))
+def test_nuggets_take_a_quarter_of_the_room_at_most_and_no_line_of_their_own(sizes: list[int], room: int) -> None:
+    nuggets = [entry(f"nugget:{n}", "x\n" * length) for n, length in enumerate(sizes)]
+    kept = listable(nuggets, room)
+    assert sum(map(size, kept)) <= room // 4
+    assert [each.source_id for each in kept] == [each.source_id for each in nuggets[: len(kept)]]
+    assert not any("\n" in each.description for each in kept)

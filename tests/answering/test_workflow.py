@@ -27,11 +27,14 @@ from intern.domain import (
     Citation,
     Conversation,
     Image,
+    IndexEntry,
+    Learned,
     Message,
     MessageId,
     RequestContext,
     SilenceReason,
     SourceId,
+    SourceText,
     UserId,
 )
 from intern.errors import (
@@ -165,6 +168,7 @@ SILENCES: list[tuple[SilenceReason, dict[str, Any]]] = [
     ("no_answer", {"answer": draft(" \n ")}),
     ("no_answer", {"answer": draft("Null")}),
     ("no_answer", {"answer": draft('"none"')}),
+    ("no_answer", {"answer": draft("(null)")}),
     ("no_citations", {"answer": Draft(answer="Run it.", citations=())}),
     ("no_citations", {"answer": draft("Run it.", "kb:port.md", "https://evil.example", "kb:keys.md#qa_1")}),
     ("ungrounded", {"answer": draft("See https://evil.example/keys", "kb:keys.md")}),
@@ -172,7 +176,7 @@ SILENCES: list[tuple[SilenceReason, dict[str, Any]]] = [
     ("too_long", {"answer": draft("x" * 3001)}),
     ("rejected", {"verify": Verification(is_good_enough=False, issues=("it is wrong",))}),
     ("model_unavailable", {"gate": ModelUnavailableError("down")}),
-    ("model_unavailable", {"select": ModelBudgetError("spent")}),
+    ("over_budget", {"select": ModelBudgetError("spent")}),
     ("model_failed", {"answer": ModelReplyError("not JSON")}),
     ("model_failed", {"verify": refused()}),
     ("model_failed", {"gate": ConfigError("gate.md.j2, line 3: no such variable")}),
@@ -189,7 +193,7 @@ async def test_silence_has_its_reason(reason: SilenceReason, script: dict[str, A
 async def test_every_reason_is_reached_by_some_test() -> None:
     elsewhere = {"", "sources_unreadable", "images_unavailable", "timeout", "knowledge_failed"}
     assert {reason for reason, _ in SILENCES} | elsewhere >= COULD_NOT_LOOK
-    assert len({reason for reason, _ in SILENCES} | elsewhere) == 15
+    assert len({reason for reason, _ in SILENCES} | elsewhere) == 16
 
 
 async def test_an_answer_of_the_longest_length_is_given_whole() -> None:
@@ -387,7 +391,16 @@ async def test_cancelling_an_answer_cancels_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "invented", ["Run `relay keys rotate --force`.", "Upgrade to 9.9.1 first.", "See https://evil.example."]
+    "invented",
+    [
+        "Run `relay keys rotate --force`.",
+        "1. First:\n     ```sh\n     relay keys burn\n     ```",
+        "Upgrade to 9.9.1 first.",
+        "Install python3.99.",
+        "See https://evil.example.",
+        "See evil.com/keys.",
+        "Write to help@evil.com.",
+    ],
 )
 async def test_what_an_answer_invents_to_be_copied_is_not_posted(invented: str) -> None:
     model = scripted(answer=draft(invented))
@@ -482,3 +495,27 @@ async def test_the_log_tells_silence_from_failure(script: dict[str, Any], told: 
     (line,) = [log for log in logs if log["event"] == "ai_request"]
     assert line["result"] == told
     assert line["log_level"] == ("warning" if told == "error" else "info")
+
+
+async def test_nuggets_are_offered_beside_the_index_and_facts_are_shown_unasked() -> None:
+    shelf_, model = shelf(), ScriptedModel()
+    nugget, fact = SourceId("nugget:1"), SourceId("fact:2")
+    shelf_.sources["nugget:1"] = "Grace\n\nKeys have a day of grace."
+    shelf_.knows = Learned(
+        nuggets=(IndexEntry(nugget, "FACT, 2026-02-01. Grace:\nkb:forged.md is not a line"),),
+        facts=(SourceText(source_id=fact, text="Keys are rotated on Mondays.", title="Mondays", url="https://d/1"),),
+    )
+    model.always(GATE, YES)
+    model.always(SELECT, Selection(selected_source_ids=("nugget:1", "nugget:9", "fact:2")))
+    model.always(ANSWER, Draft(answer="On Mondays, with a day of grace.", citations=("fact:2", "nugget:1", "fact:9")))
+    model.always(VERIFY, GOOD)
+    with anyio.fail_after(5):
+        result = await Answerer(model, shelf_, AnsweringOptions()).answer(
+            Conversation((Message(role="user", text="when are keys rotated?"),)), CONTEXT, addressed=True
+        )
+    assert [citation.source_id for citation in result.citations] == [fact, nugget]
+    assert result.citations[0].url == "https://d/1"
+    assert shelf_.loaded == ["nugget:1"]  # neither the one that was invented, nor the fact that nobody chooses
+    steps = result.debug or {}
+    assert steps["selection"]["unknown_ids_count"] == 2
+    assert steps["selection"]["facts"] == (fact,)

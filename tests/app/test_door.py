@@ -166,6 +166,7 @@ async def bot(settings: Settings) -> AsyncGenerator[None]:
 
     class Indexed(Witness):
         def __init__(self) -> None:
+            super().__init__()
             self.once = Event()
 
         def indexed(self, refreshed: Refreshed) -> None:

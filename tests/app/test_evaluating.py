@@ -149,11 +149,13 @@ def test_a_line_is_a_question_with_what_is_expected(tmp_path: Path) -> None:
         "",
         '{"question": "How?", "expected_sources": ["kb:a.md", "team:"], "id": 7}',
         '{"question": "Hello", "should_reply": false, "id": "greeting"}',
+        '{"question": "Where?", "expected_sources": null, "should_reply": null, "id": null}',
     )
     assert read_questions(file) == (
         Question(id="Why?", question="Why?"),
         Question(id="7", question="How?", expected_sources=("kb:a.md", "team:"), should_reply=True),
         Question(id="greeting", question="Hello", should_reply=False),
+        Question(id="Where?", question="Where?"),
     )
 
 
@@ -166,7 +168,7 @@ def test_a_line_is_a_question_with_what_is_expected(tmp_path: Path) -> None:
         ('{"question": " "}', "the question is empty"),
         ('{"question": 1}', "expected `str`, got `int` at `question`"),
         ('{"question": "?", "expected_source": []}', "unknown field `expected_source`"),
-        ('{"question": "?", "expected_sources": "kb:a.md"}', "expected `array`"),
+        ('{"question": "?", "expected_sources": "kb:a.md"}', "expected `array | null`, got `str`"),
         ('{"question": "?", "expected_sources": ["docs/a.md"]}', "'docs/a.md' is no source id"),
         ('{"question": "?", "expected_sources": [""]}', "'' is no source id"),
         ('{"question": "?", "expected_sources": ["kb:a.md"], "should_reply": false}', "silence"),
@@ -197,6 +199,14 @@ def test_a_file_without_questions_or_that_cannot_be_read_says_so(tmp_path: Path)
     for file in (tmp_path / "binary", tmp_path, tmp_path / "nowhere"):
         with pytest.raises(ConfigError, match="cannot be read"):
             read_questions(file)
+
+
+def test_a_line_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_bytes('{"question": "Wozu?"}\r\n\n{"question": "W\xfcrde es?"}\n'.encode("latin-1"))
+    with pytest.raises(ConfigError) as error:
+        read_questions(file)
+    assert str(error.value).startswith(f"{file}, line 3: this is no UTF-8")
 
 
 @given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), min_size=1).filter(str.strip), min_size=1, unique=True))

@@ -452,3 +452,26 @@ async def test_the_newest_id_is_not_given_again_after_its_pair_was_erased(shop: 
         assert second is not None
         assert second.qa_id > first.qa_id
         assert [pair.qa_id for pair in await work.after(work.archived_until())] == [second.qa_id]
+
+
+async def test_questions_that_nobody_could_answer_are_forgotten_with_their_member(tmp_path: Path) -> None:
+    asked = [
+        ChatMessage(
+            id=message(n),
+            guild_id=None,
+            channel_id=ChannelId("200"),
+            author=Author(id=member, name="m", type="community_user"),
+            text=f"Who is {member}?",
+            at=CLOCK.now(),
+        )
+        for n, member in ((1, MIA), (2, TOM), (3, MIA))
+    ]
+    shop = Shop(tmp_path)
+    async with shop.open() as work:
+        for each in asked:
+            work.unanswered.add([each], "no_sources")
+        await work.unanswered.store()
+        assert (await work.forget(Forget(user_id=MIA))).messages == 2
+        assert [each.text for each in await work.unanswered.all()] == [f"Who is {TOM}?"]
+        await work.withdraw([message(2)])
+        assert await work.unanswered.all() == ()

@@ -18,7 +18,7 @@ from intern.actors.integrator import integrator
 from intern.actors.nudges import nudge
 from intern.actors.witness import Witness
 from intern.app.workshop import Workshop
-from intern.domain import Approved, Archived, CapturedPair, Filed, Filing, Parked, SourceChanged, Withdrawal
+from intern.domain import Approved, Archived, CapturedPair, Decided, Filed, Filing, Parked, SourceChanged, Withdrawal
 from intern.errors import ModelReplyError, ModelUnavailableError
 from intern.knowledge.database import Database
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
@@ -77,7 +77,8 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
     filings, to_file = create_memory_object_stream[Filing](0)
     withdrawals, to_withdraw = create_memory_object_stream[Withdrawal](1)
     changed, to_index = create_memory_object_stream[SourceChanged](1)
-    with fail_after(1_000_000), archived, withdrawals, to_index:
+    decided, to_extract = create_memory_object_stream[Decided](1)
+    with fail_after(1_000_000), archived, withdrawals, to_index, to_extract:
         async with await Database.open(settings.paths.database) as db:
             workshop = await run_sync(Workshop, settings, db, model, clock)
             witness, attempts = Witness(), workshop.attempts
@@ -97,7 +98,14 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
                 )
                 tg.start_soon(
                     partial(
-                        integrator, to_file, to_withdraw, changed, filer=workshop, attempts=attempts, witness=witness
+                        integrator,
+                        to_file,
+                        to_withdraw,
+                        changed,
+                        decided,
+                        filer=workshop,
+                        attempts=attempts,
+                        witness=witness,
                     )
                 )
                 room = Room(workshop, db, clock, archived)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -23,7 +24,7 @@ from intern.indexing.refresh import Refreshed
 from intern.settings import load_settings
 from tests import samples
 from tests.cli.conftest import Intern, command, environment, process
-from tests.endpoint_double import endpoint_double, refuse
+from tests.endpoint_double import endpoint_double, prompt_of, refuse, sensible
 from tests.fakes import HandClock
 
 PORT = "Which port does the relay listen on?"
@@ -115,6 +116,37 @@ def test_the_trace_tells_the_time_and_the_tokens_of_each_step(intern: Intern, so
     assert [steps[step]["tokens"] > 0 for step in ("gate", "selection", "generation", "verification")] == [True] * 4
     assert all(steps[step]["seconds"] >= 0 for step in ("gate", "selection", "loading", "generation", "verification"))
     assert steps["seconds"] >= steps["generation"]["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("instead", "ends", "reason", "told"),
+    [
+        ({"answer": {"answer": "See http://x.test/", "citations": ["kb:ports.md"]}}, 1, "ungrounded", "http://x.test/"),
+        ({"verify": {"is_good_enough": False, "issues": ["it is wrong"]}}, 1, "rejected", "it is wrong"),
+        ({"verify": {"is_good_enough": False, "suggested_fix": "say 7480"}}, 1, "rejected", "say 7480"),
+        ({"gate": refuse(401)}, 3, "model_unavailable", "check llm.api_key"),
+    ],
+)
+def test_the_trace_of_a_silence_tells_its_reason_and_what_led_to_it(
+    intern: Intern,
+    sources: Path,
+    *,
+    instead: dict[str, Any],
+    ends: int,
+    reason: str,
+    told: str,
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        return instead.get(prompt_of(body)) or sensible(body)
+
+    with endpoint_double(answer) as endpoint:
+        Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\nmax_retries = 0\n')
+        intern("index")
+        done = intern("ask", PORT, "--trace")
+    assert (done.code, done.out) == (ends, "")
+    line, _, trace = done.err.partition("\n{")
+    assert line.endswith(f"({reason})")
+    assert told in trace
 
 
 def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:

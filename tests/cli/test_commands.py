@@ -46,7 +46,7 @@ def test_help_lists_every_command_and_imports_none_of_them() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_s_own_help_begins_with_what_the_list_says(name: str) -> None:
-    found: click.Command = import_module(f"intern.cli.{name}_").command
+    found: click.Command = import_module(f"intern.cli.{name.replace('-', '_')}_").command
     assert found.name == name
     assert found.help is not None
     assert found.help.splitlines()[0] == COMMANDS[name]

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import subprocess
 from collections.abc import AsyncGenerator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
+import apsw
 import pytest
 from aiohttp import web
 from anyio import fail_after
+from msgspec import structs
 
 from intern.app.doctor import (
     CREATE_PUBLIC_THREADS,
@@ -22,12 +28,18 @@ from intern.app.doctor import (
     Report,
     examine,
 )
+from intern.app.status import status_of
 from intern.cli.doctor_ import command as doctor_command
-from intern.domain import Secret
+from intern.domain import SearchDocument, Secret, SourceId
 from intern.errors import ConfigError, DiscordUnavailableError
+from intern.knowledge.database import Database
+from intern.knowledge.search_store import SqliteSearchStore
+from intern.llm.embedding_local import LOCAL_MODEL
+from intern.llm.options import EmbeddingOptions
 from intern.settings import Settings, load_settings
 from tests.cli.conftest import Ended, Intern, command, environment
 from tests.double.discord import DiscordDouble
+from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +73,10 @@ def settings_for(discord: DiscordDouble, **over: Any) -> Settings:
         "guild_ids": [discord.guild.id],
         "team_role_ids": [discord.team_role.id],
     }
-    return load_settings(environ={}, overrides={"discord": told | over, "llm": {"provider": "offline"}})
+    return load_settings(
+        environ={},
+        overrides={"discord": told | over, "llm": {"provider": "offline"}, "embeddings": {"provider": "none"}},
+    )
 
 
 def todos(report: Report) -> list[str]:
@@ -71,7 +86,7 @@ def todos(report: Report) -> list[str]:
 async def test_where_nothing_is_wrong_nothing_is_to_do(discord: DiscordDouble) -> None:
     report = await examine(settings_for(discord))
     assert report.ok
-    assert [finding.level for finding in report.findings] == ["ok"] * 6
+    assert [finding.level for finding in report.findings] == ["ok"] * 8
     assert "intern run" in report.next
     assert {request.method for request in discord.requests} == {"GET"}
 
@@ -272,8 +287,108 @@ async def test_scripts_get_one_object(discord: DiscordDouble) -> None:
     assert report["ok"] is False
 
 
-def test_without_a_token_it_ends_with_2(intern: Intern) -> None:
+def test_without_a_token_the_folder_is_looked_at_and_discord_left_out(intern: Intern) -> None:
     assert doctor_command.name == "doctor"
     code, out, err = intern("doctor")
-    assert (code, out) == (2, "")
-    assert err.startswith("intern: discord.token is not set")
+    assert code == 1
+    assert "no database yet" in err
+    assert "Discord was not looked at" in err
+    assert "invite link" not in out
+
+
+def offline(folder: Path) -> Settings:
+    told = {"data": {"dir": str(folder)}, "llm": {"provider": "offline"}, "embeddings": {"provider": "none"}}
+    return load_settings(environ={}, overrides=told)
+
+
+async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database) as db:
+            await SqliteSearchStore(db).put([listed_document()])
+            report = await examine(settings)
+            # Looked at, and not changed.
+            await SqliteSearchStore(db).check()
+    said = [finding.what for finding in report.findings if finding.level == "ok"]
+    assert "the database is sound, and each row points to what is there" in said
+    assert "the full-text tables say what stands in the database" in said
+    assert todos(report) == ["Discord was not looked at, for there is no token"]
+
+
+async def test_a_full_text_table_that_tells_something_else_is_found(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database) as db:
+            await SqliteSearchStore(db).put([listed_document()])
+        raw: Any = apsw.Connection(str(settings.paths.database))
+        with closing(raw):
+            raw.execute("insert into search_words (search_words) values ('delete-all')")
+        report = await examine(settings)
+    assert todos(report)[0] == "full-text tables do not say what stands in the database: search_words"
+    assert "intern index" in report.next
+
+
+async def test_a_row_that_points_to_nothing_is_found(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database):
+            pass
+        raw: Any = apsw.Connection(str(settings.paths.database))
+        with closing(raw):
+            raw.pragma("foreign_keys", 0)
+            raw.execute("insert into fact_beliefs (fact_id, since) values ('none', 1)")
+        report = await examine(settings)
+    assert "fact_beliefs points to nothing in facts" in todos(report)[0]
+
+
+async def test_a_database_of_a_newer_intern_is_refused_before_anything_else(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database):
+            pass
+        raw: Any = apsw.Connection(str(settings.paths.database))
+        with closing(raw):
+            raw.pragma("user_version", 4711)
+        report = await examine(settings)
+    assert "of a newer intern: it has schema 4711" in todos(report)[0]
+    assert report.next.startswith("install the intern that wrote")
+
+
+async def test_what_is_no_database_is_told_as_damaged(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    settings.paths.database.write_bytes(b"no database " * 1000)
+    with fail_after(20):
+        report = await examine(settings)
+    assert any("damaged" in finding.what + finding.do for finding in report.findings)
+    assert not report.ok
+
+
+def listed_document() -> SearchDocument:
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    return SearchDocument(id="kb:a#0", source_id=SourceId("kb:a"), kind="source", text="keys", at=at)
+
+
+async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_made(
+    discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = settings_for(discord)
+    local = structs.replace(settings, embeddings=EmbeddingOptions(provider="local"))
+    async with await Database.open(settings.paths.database) as db:
+        store = SqliteSearchStore(db)
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        documents = [
+            SearchDocument(id=f"kb:{n}#0", source_id=SourceId(f"kb:{n}"), kind="source", text="a", at=at)
+            for n in range(3)
+        ]
+        await store.put(documents)
+        await store.put_vectors(LOCAL_MODEL, [(documents[0], struct.pack("<2f", 0, 1))])
+        await store.put_vectors("another", [(documents[1], struct.pack("<2f", 0, 1))])
+    said = [finding.what for finding in (await examine(local)).findings]
+    assert f"embeddings: {LOCAL_MODEL}; 1 of 3 documents have a vector" in said
+    unset = structs.replace(settings, embeddings=EmbeddingOptions())
+    assert [each.what for each in (await examine(unset)).findings if each.level == "note"] == [
+        'the search goes by words alone; pip install "intern[embeddings]" or see [embeddings] for more'
+    ]
+    status = status_of(local, clock=HandClock())
+    assert (status.embeddings, status.documents, status.unembedded) == (LOCAL_MODEL, 3, 2)

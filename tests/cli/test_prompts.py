@@ -18,7 +18,7 @@ from tests.cli.conftest import SOURCE_TREE, Intern
 PARTS = "{% block system %}\nReply.\n{% endblock %}\n{% block user %}\n"
 END = "\n{% endblock %}\n"
 GATE = (SOURCE_TREE / "prompts" / "gate.md.j2").read_text(encoding="utf-8")
-ALL = len(PROMPTS) + 8
+ALL = len(PROMPTS) + len(list((SOURCE_TREE / "prompts" / "messages").glob("*.j2")))
 
 
 @pytest.fixture
@@ -153,6 +153,11 @@ def test_what_intern_brings_is_sound(intern: Intern) -> None:
         ("{{ question | shout }}", "mine/gate.md.j2, line 5: No filter named 'shout'"),
         ("{% include 'part.md.j2' %}", "mine/gate.md.j2, line 5: "),
         ("{{ 1 // addressed }}", "mine/gate.md.j2, line 5: integer division"),
+        ("{% include 'gate.md.j2' %}", "mine/gate.md.j2, line "),
+        ("{{ self.user() }}", "mine/gate.md.j2, line 5: maximum recursion depth exceeded"),
+        ("{{ cycler() }}", "mine/gate.md.j2, line 5: at least one item"),
+        ("{{ addressed | fenced }}", "mine/gate.md.j2, line 5: fenced() missing"),
+        ("{{ question.__class__ }}", "mine/gate.md.j2, line 5: access to attribute '__class__'"),
         ("{% if history %}{{ history.nobody }}{% endif %}", "mine/gate.md.j2, line 5: 'str object' has no attribute"),
         ("{% if not answer_scope %}{{ answer_scope + 1 }}{% endif %}", "mine/gate.md.j2, line 5: can only concatenate"),
     ],
@@ -195,6 +200,7 @@ def test_blocks_are_looked_at(intern: Intern, mine: Path, text: str, said: str) 
         ("one\n{{ nobody }}", "line 2: 'nobody' is undefined"),
         ("one\n\n{% if %}", "line 3: "),
         (" ", "the text has 0 characters"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "line 1: maximum recursion depth exceeded"),
         ("{% if project_introduction == '' %}{{ 1 // 0 }}{% endif %}{{ project_introduction + 1 }}", "line 1: "),
     ],
 )

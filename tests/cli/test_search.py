@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
+from msgspec.structs import replace
+
+from intern.domain import SearchDocument, SourceId
+from intern.knowledge.database import Database
+from intern.knowledge.search_store import SqliteSearchStore
 from tests.cli.conftest import Intern
 
 
@@ -14,8 +21,8 @@ def test_a_search_tells_what_was_found_where_and_why(intern: Intern, sources: Pa
     code, out, err = intern("search", "which", "port?")
     assert (code, err) == (0, "")
     assert out.startswith("kb:ports.md  (document)\n  Ports.")
-    assert out.endswith("  holds: port\n")
-    assert intern("search", "xylophone") == (1, "", "nothing was found\n")
+    assert "\n  holds: port (no. 1)\n" in out
+    assert intern("search", "xylophone", "--kind", "fact") == (1, "", "nothing was found\n")
 
 
 def test_a_search_for_scripts_holds_all_of_it(intern: Intern, sources: Path) -> None:
@@ -28,6 +35,41 @@ def test_a_search_for_scripts_holds_all_of_it(intern: Intern, sources: Path) -> 
     assert intern("search", "relay", "--json", "--kind", "file") == (1, "[]\n", "")
     assert intern("search", "relay", "--before", "2001-01-01").code == 1
     assert intern("search", "relay", "--after", "2001-01-01", "--status", "ok").code == 0
+
+
+def put(folder: Path, *documents: SearchDocument) -> None:
+    async def work() -> None:
+        async with await Database.open(folder / "data" / "intern.db") as db:
+            await SqliteSearchStore(db).put(documents)
+
+    anyio.run(work)
+
+
+def test_nuggets_and_facts_are_found_and_say_how_far_they_can_be_trusted(intern: Intern, folder: Path) -> None:
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    nugget = SearchDocument(
+        id="nugget:1",
+        source_id=SourceId("nugget:1"),
+        kind="nugget",
+        status="SPECULATION",
+        guild_id="7",
+        title="Spools",
+        text="The xylophone may clog the spool.",
+        at=at,
+    )
+    fact = replace(nugget, id="fact:1", source_id=SourceId("fact:1"), kind="fact", type="technical", guild_id="8")
+    put(folder, nugget, replace(fact, status="active", visibility="private", text="A xylophone weighs 4 kg."))
+    code, out, err = intern("search", "xylophone", "--kind", "nugget", "--kind", "fact")
+    assert (code, err) == (0, "")
+    assert "nugget:1  (nugget, SPECULATION)\n  Spools\n  The xylophone may clog the spool.\n  holds: xylophone" in out
+    assert "fact:1  (fact, technical, active, private)\n  A xylophone weighs 4 kg.\n  holds: xylophone" in out
+    [found] = json.loads(
+        intern("search", "xylophone", "--kind", "nugget", "--kind", "fact", "--guild", "7", "--json").out
+    )
+    assert (found["source_id"], found["guild_id"], found["stale"]) == ("nugget:1", "7", False)
+    assert (found["matched"], found["words_place"], found["words_only"]) == (["xylophone"], 1, False)
+    assert found["score"] > 0
+    assert intern("search", "xylophone", "--kind", "fact", "--status", "retired").code == 1
 
 
 def test_a_search_that_cannot_look_ends_with_3(intern: Intern, folder: Path) -> None:

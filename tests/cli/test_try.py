@@ -156,7 +156,7 @@ def test_an_endpoint_that_refuses_is_told_in_the_margin(intern: Intern) -> None:
         Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\nmax_retries = 0\n')
         code, out, _ = intern("try", "docs", typed="alice: How hot is green tea brewed?\n")
     assert code == 0
-    assert "stays silent: model_unavailable" in out
+    assert "stays silent: the model cannot be asked now (model_unavailable)" in out
 
 
 def test_an_endpoint_is_asked_if_there_is_one(intern: Intern) -> None:

@@ -48,6 +48,7 @@ WORDING = Wording(
     unknown="dunno",
     handoff="told",
     cannot_look="cannot look",
+    over_budget="over budget",
     greeting="I am here",
     limit="enough",
     busy="full",
@@ -243,7 +244,7 @@ async def test_silence_is_put_into_words(reason: SilenceReason) -> None:
     world = World()
     world.answers.result = AIResult(should_reply=False, reason=reason)
     answer = await world.ask()
-    expected = {"not_a_question": WORDING.greeting} | dict.fromkeys(
+    expected = {"not_a_question": WORDING.greeting, "over_budget": WORDING.over_budget} | dict.fromkeys(
         (
             "sources_unreadable",
             "images_unavailable",

@@ -225,3 +225,27 @@ async def test_the_memory_of_what_was_handed_on_is_bounded() -> None:
         changes.asks(answer_request(replace(CHATTER, id=MessageId(str(n)))))
     assert changes.deleted(deleted(ASKED)).asked == ()
     assert changes.deleted(deleted(replace(CHATTER, id=MessageId("0")))).asked == (MessageId("0"),)
+
+
+class Answered:
+    """One thread that was answered in, and the question that stands outside of it."""
+
+    def __init__(self) -> None:
+        self.stirred: list[MessageId] = []
+
+    def holds(self, channel_id: ChannelId, message_id: MessageId, /) -> bool:
+        return channel_id == "77" or message_id == ASKED.id
+
+    def stir(self, channel_id: ChannelId, message_id: MessageId, /) -> None:
+        self.stirred.append(message_id)
+
+
+async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_edited_is_read_anew() -> None:
+    answered = Answered()
+    changes = LateChanges(Captured(), admits=Door().admits, answered=answered)
+    assert changes.deleted(deleted(CHATTER, ASKED)).taught == (ASKED.id,)
+    inside = MessagesDeleted(guild_id=GUILD, channel_id=ChannelId("77"), message_ids=(CHATTER.id,))
+    assert changes.deleted(inside).taught == (CHATTER.id,)
+    # Nothing was captured, so nothing is captured anew.
+    assert not changes.edited(edited(ASKED, "How then?"))
+    assert answered.stirred == [CHATTER.id, ASKED.id, CHATTER.id, ASKED.id]

@@ -31,6 +31,7 @@ WORDING = Wording(
     unknown="unknown",
     handoff="handed off",
     cannot_look="cannot look",
+    over_budget="over budget",
     greeting="hi",
     limit="enough",
     busy="full",
@@ -79,8 +80,9 @@ def test_who_calls_the_bot_always_gets_a_word_and_who_does_not_call_it_none(reas
 
 
 def test_the_word_says_whether_it_looked() -> None:
-    assert {said(CALLED, reason) for reason in COULD_NOT_LOOK} == {"cannot look"}
-    assert {said(CALLED, reason, TEAM) for reason in COULD_NOT_LOOK} == {"cannot look"}
+    assert {said(CALLED, reason) for reason in COULD_NOT_LOOK - {"over_budget"}} == {"cannot look"}
+    assert said(CALLED, "over_budget") == "over budget"
+    assert {said(CALLED, reason, TEAM) for reason in COULD_NOT_LOOK - {"over_budget"}} == {"cannot look"}
     assert said(CALLED, "not_a_question", TEAM) == "hi"
     looked = {reason for reason in REASONS if reason not in {*COULD_NOT_LOOK, "not_a_question"}}
     assert {said(CALLED, reason) for reason in looked} == {"unknown"}

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from hypothesis import given, strategies as st
 
 from intern.discord.audience import (
@@ -193,6 +194,26 @@ def test_what_nobody_told_of_is_closed() -> None:
     assert not audience.admits(thread(None))
     assert not audience.admits(place(guild_id=None))
     assert not audience.admits(place(guild_id=OTHER_GUILD))
+
+
+@pytest.mark.anyio
+async def test_whoever_waits_for_a_server_goes_on_once_discord_tells_of_it() -> None:
+    audience, went_on = Audience(), Event()
+
+    async def wait() -> None:
+        await audience.told(GUILD)
+        went_on.set()
+
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(wait)
+            audience.hear("GUILD_CREATE", guild() | {"id": OTHER_GUILD})
+            audience.hear("GUILD_CREATE", guild() | {"unavailable": True})
+            await wait_all_tasks_blocked()
+            assert not went_on.is_set()
+            audience.hear("GUILD_CREATE", guild())
+        await audience.told(GUILD)
+        await audience.told(None)
 
 
 def test_listed_channels_are_open_though_everybody_is_kept_out() -> None:

@@ -71,6 +71,7 @@ def test_a_message_keeps_all_that_matters(tmp_path: Path) -> None:
     told = replying(2, 1, content="Like so.", attachments=[picture], timestampEdited="2026-02-01T13:00:00+01:00")
     [place] = read(tmp_path, export(message(1), told)).channels
     first, second = place.messages
+    assert first.author.names == ("U1", "u1")
     assert (first.author.type, first.author.name, first.at) == ("community_user", "U1", NOON + timedelta(seconds=1))
     assert (second.reply_to, second.reply_to_channel, second.author.type) == ("1", "10", "team_member")
     assert second.edited_at == NOON

@@ -206,7 +206,12 @@ def test_without_team_roles_no_role_makes_a_team_member() -> None:
     ],
 )
 def test_people_are_called_what_the_server_calls_them(author: Json, member: Json | None, name: str) -> None:
-    assert created(author={"id": ALICE, **author}, member=member).author.name == name
+    said = created(author={"id": ALICE, **author}, member=member).author
+    assert said.name == name
+    # Whoever writes of them may know any of these.
+    assert said.names == tuple(
+        dict.fromkeys(each for each in (name, author["global_name"], author["username"]) if each)
+    )
 
 
 @pytest.mark.parametrize("kind", [1, 6, 7, 18, 21, 24, 46, 9999])

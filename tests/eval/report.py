@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import anyio
 
-from tests.eval import importing, searching
+from intern.llm.embedding_local import LocalEmbedder, installed
+from tests.eval import backtesting, extracting, importing, retrieval, searching, superseding
 from tests.eval.chats import EVAL
 
 
@@ -58,7 +59,88 @@ def of_search() -> Iterator[Figure]:
         yield Figure(f"search: recall at {depth}, plain FTS5", found.plain[depth])
 
 
-REPORTS: tuple[Callable[[], Iterator[Figure]], ...] = (of_import, of_search)
+def of_retrieval() -> Iterator[Figure]:
+    """Retrieval by words, by likeness and by both, on each set; what both must reach goes by plain FTS5."""
+    if not installed():
+        print("retrieval by likeness was not measured: it needs the extra `embeddings`", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        measured = anyio.run(retrieval.measure, Path(folder), LocalEmbedder())
+    for found in measured:
+        name = f"{found.case.name} ({found.asked})"
+        yield Figure(f"{name}: plain FTS5, nDCG@10", found.case.plain)
+        for way, scores in (("words", found.words), ("vectors", found.vectors), ("both", found.both)):
+            for label, value in zip(retrieval.LABELS, scores, strict=True):
+                bar = found.bar if way == "both" and label == "nDCG@10" else None
+                yield Figure(f"{name}: {way}, {label}", value, bar)
+    with tempfile.TemporaryDirectory() as folder:
+        shown = anyio.run(searching.measure, Path(folder), LocalEmbedder())
+    name = f"search by words and likeness: right entry among {searching.SHOWN} shown"
+    yield Figure(name, shown.shown, searching.SHOWN_BY_BOTH_BAR)
+
+
+def of_facts() -> Iterator[Figure]:
+    """Updates of real entries through the fact store, with a model that always names the most alike fact."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = anyio.run(superseding.measure, Path(folder))
+    yield Figure("facts: updates that retire what they replace", found.right / found.updates, superseding.RIGHT_BAR)
+    yield Figure("facts: the same, of", found.updates)
+    yield Figure(
+        "facts: proposals that spare all of another subject, share",
+        1 - found.wrong / found.proposed,
+        1 - superseding.WRONG_BAR,
+    )
+    yield Figure("facts: wrong retirements among them", found.wrong)
+    yield Figure(
+        "facts: unrelated facts that are spared, share", 1 - found.retired / found.unrelated, 1 - superseding.WRONG_BAR
+    )
+    yield Figure("facts: unrelated facts that are retired", found.retired)
+
+
+def of_extraction() -> Iterator[Figure]:
+    """Nuggets and facts of real exchanges, by the endpoint that is configured, or by rules."""
+    found = anyio.run(extracting.measure)
+    yield Figure("extraction: conversations", found.conversations)
+    yield Figure("extraction: replies that fit the schema, share", found.valid / found.conversations, 0.95)
+    yield Figure("extraction: texts that give nobody away, share", float(not found.leaks), 1.0)
+    yield Figure("extraction: texts with an id, or a name of who wrote or is addressed, in them", len(found.leaks))
+    yield Figure("extraction: texts with a name of who is addressed, and was never captured", found.strangers)
+    yield Figure("extraction: texts with a word that anybody of the channel is called", found.named)
+    yield Figure(
+        "extraction: kept nuggets whose messages are the conversation's, all", float(not found.invalid_ids), 1.0
+    )
+    yield Figure("extraction: ids that were made up, and left out", found.dropped_ids)
+    yield Figure("extraction: nuggets a conversation", found.nuggets / found.conversations)
+    yield Figure("extraction: facts a conversation", found.facts / found.conversations)
+
+
+def of_backtest() -> Iterator[Figure]:
+    """A community's history, asked again question by question: IRC logs as exports, with rules and words alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = anyio.run(backtesting.measure, Path(folder))
+    totals, verdicts = found.done.totals, found.done.totals.verdicts
+    yield Figure("backtest: questions asked", totals.questions)
+    yield Figure("backtest: of these, answered by the team", totals.team_answered)
+    for verdict in ("agreed", "differed", "not_comparable", "team_silent", "silent", "could_not_look"):
+        yield Figure(f"backtest: {verdict.replace('_', ' ')}", verdicts.get(verdict, 0))
+    yield Figure("backtest: conversations learned", found.done.learned.conversations)
+    yield Figure("backtest: questions a second of CPU", totals.questions / found.cpu_seconds)
+    yield Figure("backtest: CPU seconds", found.cpu_seconds)
+    yield Figure(
+        "backtest: answers to different questions that are told apart, share",
+        found.unlike / found.unrelated,
+        backtesting.UNRELATED_BAR,
+    )
+
+
+REPORTS: tuple[Callable[[], Iterator[Figure]], ...] = (
+    of_import,
+    of_search,
+    of_retrieval,
+    of_facts,
+    of_extraction,
+    of_backtest,
+)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""How often the right source is among the best, by words alone: 120 real questions over 596 real documents.
+"""How often the right source is among the best: 120 real questions over 596 real documents.
 
 Each document is a file whose name says nothing, indexed with the rules instead of a model. Beside ours, what SQLite's
 full-text search does by itself: the same texts whole, porter, stop words dropped, any of the terms, bm25.
@@ -14,12 +14,13 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from intern.answering.selecting import MOST_SHOWN, best_entries, fits, shown_entries
+from intern.answering.selecting import MOST_SHOWN, best_entries, listed, shown_entries
 from intern.app.door import open_intern
 from intern.domain import SourceId
+from intern.indexing.embedding import Embedding
 from intern.knowledge.database import Database
 from intern.knowledge.search_store import SqliteSearchStore
-from intern.search.finding import Finder
+from intern.search.finding import Embedder, Finder
 from intern.search.query import any_of, terms_of
 from intern.settings import Settings, load_settings
 from tests.eval.chats import EVAL
@@ -27,6 +28,8 @@ from tests.eval.chats import EVAL
 SHOWN = 50
 """Entries that the model is shown."""
 SHOWN_BAR = 0.80
+"""By words alone."""
+SHOWN_BY_BOTH_BAR = 0.90
 DEPTHS = (1, 5, 10, 50)
 
 
@@ -58,8 +61,8 @@ class Retrieved(NamedTuple):
     """The same, without a search in the texts."""
 
 
-async def measure(folder: Path) -> Retrieved:
-    """Index the corpus in a folder, and ask."""
+async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
+    """Index the corpus in a folder, and ask; by words and likeness where there is an embedder."""
     documents = _lines("retrieval_faq_corpus.jsonl", Document)
     queries = _lines("retrieval_faq_queries.jsonl", Query)
     names = {document.doc_id: SourceId(f"kb:{n:04}.md") for n, document in enumerate(documents)}
@@ -72,10 +75,13 @@ async def measure(folder: Path) -> Retrieved:
         await intern.index()
         entries = await intern.entries()
     room = SHOWN * sum(len(entry.source_id) + len(entry.description) + 3 for entry in entries) // len(entries)
-    assert not fits(entries, room)
+    assert not listed(entries).fits(room)
     wanted = [{names[doc_id] for doc_id in query.relevant} for query in queries]
     async with await Database.open(settings.paths.database) as db:
-        finder = Finder(SqliteSearchStore(db))
+        store = SqliteSearchStore(db)
+        if embedder is not None:
+            await Embedding(store, embedder).all()
+        finder = Finder(store, embedder)
         by_text = [await finder.rank(query.query, MOST_SHOWN) for query in queries]
     ours = [
         [entry.source_id for entry in best_entries(entries, query.query, best)]

@@ -271,6 +271,7 @@ class Waiting(Witness):
     """Lets a test wait until the index stands and every question had its end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ended: set[str] = set()
         self.silences: list[str] = []
         self._changed = Event()

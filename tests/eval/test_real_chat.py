@@ -21,6 +21,7 @@ from intern.actors.office import (
     BATCHES,
     CAPTURES,
     CHANGES,
+    DECIDED,
     EVENTS,
     FILINGS,
     PENDING,
@@ -140,9 +141,10 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
         filings, to_file = FILINGS.open()
         withdrawals, to_withdraw = WITHDRAWALS.open()
         changed, nudged = CHANGES.open()
+        decided, to_extract = DECIDED.open()
         words, said = REPLIES.open()
         waiting, pending = PENDING.open()
-        async with nudged, said, pending, create_task_group() as tg:
+        async with nudged, to_extract, said, pending, create_task_group() as tg:
             tg.start_soon(unanswered, asked)
             tg.start_soon(
                 partial(
@@ -187,7 +189,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             tg.start_soon(
                 partial(classifier, workshop, to_classify, filings, after=None, chooser=workshop, witness=witness)
             )
-            tg.start_soon(partial(integrator, to_file, to_withdraw, changed, filer=workshop, witness=witness))
+            tg.start_soon(partial(integrator, to_file, to_withdraw, changed, decided, filer=workshop, witness=witness))
             async with events:
                 for messages in conversations:
                     for message in messages:

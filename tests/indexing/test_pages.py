@@ -8,18 +8,21 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from anyio import fail_after
+from anyio import create_task_group, fail_after
+from anyio.lowlevel import checkpoint
 
 from intern.domain import SourceId
 from intern.errors import ModelUnavailableError, SourceError
-from intern.indexing.pages import MOST_MISSING, PageState, page_states, refresh_pages
+from intern.indexing import pages
+from intern.indexing.page_states import MOST_MISSING, PageState, page_states
+from intern.indexing.pages import refresh_pages
 from intern.indexing.prompts import SUMMARIZE_SOURCE
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.archive import Archive
 from intern.knowledge.library import Library
 from intern.knowledge.pages import PageCopies
 from tests.indexing.folders import Shelf, praised
-from tests.site_double import Served, SiteDouble, page, site_double
+from tests.site_double import Served, SiteDouble, page, redirect, site_double
 
 pytestmark = pytest.mark.anyio
 
@@ -283,6 +286,78 @@ async def test_such_a_page_is_rendered_once_and_not_again_while_it_is_unchanged(
     assert (await desk.library.load(desk.id("/a"))).text.startswith("Rendered words.")
     assert desk.state("/a").note == "rendered"
     assert len(desk.model.calls(SUMMARIZE_SOURCE)) == 3
+
+
+async def test_a_page_that_cannot_be_rendered_is_tried_once_a_refresh_and_not_before_its_time(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.site.pages["/a"] = SHELL
+    desk.list("/a")
+    runs = tmp_path / "runs"
+    desk.render_command = (sys.executable, "-c", f"open({str(runs)!r}, 'a').write('x'); raise SystemExit(1)")
+    for times in (1, 2, 3):
+        for _ in range(3):
+            await desk.refresh()
+        assert runs.read_text() == "x" * times
+        desk.clock.turn(hours=24)
+
+
+async def test_a_page_that_redirects_to_a_private_place_is_never_rendered(desk: Desk, tmp_path: Path) -> None:
+    desk.site.pages |= {"/a": redirect("http://169.254.169.254/latest/"), "/b": redirect("/c"), "/c": SHELL}
+    desk.list("/a", "/b")
+    runs = tmp_path / "runs"
+    code = f"import sys; open({str(runs)!r}, 'a').write(sys.argv[-1] + chr(10)); print('<p>Words.')"
+    desk.render_command = (sys.executable, "-c", code)
+    await desk.refresh()
+    # Where it was found, so that the command meets no other place than was judged.
+    assert runs.read_text().splitlines() == [desk.site.url("/c")]
+    assert "not fetched" in desk.state("/a").error
+
+
+async def test_no_more_than_two_pages_are_rendered_at_a_time(desk: Desk, tmp_path: Path) -> None:
+    links: list[str] = []
+    for n in range(6):
+        desk.site.pages[f"site{n}.example.org/a"] = SHELL
+        links.append(desk.site.url("/a", host=f"site{n}.example.org"))
+    desk.links.write_text("\n".join(links))
+    runs = tmp_path / "runs"
+    # Each counts those that run beside it.
+    code = (
+        f"import os,pathlib,time; at = pathlib.Path({str(runs)!r}); at.mkdir(exist_ok=True);"
+        "me = at / str(os.getpid()); me.touch(); time.sleep(0.3);"
+        "print('<main><p>' + 'beside ' + str(len(list(at.iterdir()))) + ' words' * 50); me.unlink()"
+    )
+    desk.render_command = (sys.executable, "-c", code)
+    await desk.refresh()
+    texts = [(await desk.library.load(SourceId(f"kb:{link}"))).text for link in links]
+    assert len(texts) == 6
+    assert all(text.startswith(("beside 1 ", "beside 2 ")) for text in texts), texts
+
+
+async def test_many_pages_are_listed_part_by_part_and_a_stop_loses_few(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_FIRST_PART", 2)
+    desk.site.pages |= {f"/{n}": page(f"Page {n}.") for n in range(9)}
+    desk.site.pages["/5"] = Served(stalls=True)
+    desk.site.pages["other.example.org/a"] = page("Elsewhere.")
+    desk.list(*(f"/{n}" for n in range(9)))
+    elsewhere = desk.site.url("/a", host="other.example.org")
+    with desk.links.open("a") as links:
+        links.write(f"{elsewhere}\n")
+    with fail_after(20):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.refresh)
+            while "/5" not in desk.site.asked:
+                await checkpoint()
+            # The first of each site, then as many again.
+            assert set(desk.index()) == {*map(desk.id, ("/0", "/1", "/2")), f"kb:{elsewhere}"}
+            tg.cancel_scope.cancel()
+    desk.site.pages["/5"] = page("Page 5.")
+    desk.forget_traces()
+    assert (await desk.refresh()).changed == tuple(map(desk.id, ("/3", "/4", "/5", "/6", "/7", "/8")))
+    assert "/0" not in desk.site.asked
+    assert desk.disk.renamed.count("index-cache.json") == 3
 
 
 async def test_a_page_whose_rendering_fails_keeps_what_it_has(desk: Desk) -> None:

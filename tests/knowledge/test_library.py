@@ -109,6 +109,29 @@ async def test_documents_and_topics_are_listed_together(folder: Folder) -> None:
         assert [entry.source_id for entry in await knowledge.entries()] == ["kb:b.md", "team:a.txt"]
 
 
+async def test_what_is_listed_is_the_very_same_until_an_index_changes(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        folder.listed("kb:a.md")
+        folder.team_index.unlink()
+        listed = await folder.library.entries()
+        assert await folder.library.entries() is listed
+        folder.listed("kb:a.md", "kb:b.md")
+        assert len(await folder.library.entries()) == 2
+
+
+async def test_sources_are_loaded_together_and_one_that_fails_says_why(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        folder.source("a.md", "# A\n")
+        folder.listed("kb:a.md", "kb:gone.md")
+        ids = [SourceId(name) for name in ("kb:gone.md", "kb:a.md", "kb:../a.md")]
+        gone, loaded, unlisted = await folder.library.load_each(ids)
+        assert loaded == await folder.library.load(ids[1])
+        assert isinstance(gone, SourceError)
+        assert isinstance(unlisted, SourceError)
+        assert "is in no index" in str(unlisted)
+        assert await folder.library.load_each([]) == ()
+
+
 async def test_an_index_is_read_once_until_its_file_changes(folder: Folder) -> None:
     with anyio.fail_after(5):
         folder.listed("kb:a.md")

@@ -22,6 +22,7 @@ from tests.search.documents import NOON, document, opened
 pytestmark = pytest.mark.anyio
 
 ALL = SearchFilter()
+SOME = [f"kb:{n}" for n in range(1, 5)]
 
 
 async def found(store: SqliteSearchStore, word: str, wanted: SearchFilter = ALL) -> list[str]:
@@ -40,6 +41,34 @@ async def test_what_was_put_is_found_as_it_is_now(tmp_path: Path) -> None:
             await store.drop([SourceId("kb:b"), SourceId("kb:never")])
             assert await found(store, "port") == ["kb:a"]
             await store.check()
+
+
+async def test_what_is_counted_is_counted_anew_once_anybody_has_written(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _), opened(tmp_path) as (other, _):
+            for writer, n in ((store, 1), (other, 2), (store, 3)):
+                await writer.put([document(f"kb:{n}", "ports")])
+                for each in (store, other, store):
+                    assert (await each.held([], 1, 9)).documents == n
+            assert not await store.holds(["nugget"])
+            await other.put([document("nugget:1", "ports", kind="nugget")])
+            assert await store.holds(["nugget"])
+            await store.drop([SourceId("nugget:1")])
+            assert not await store.holds(["nugget"])
+            assert not await other.holds(["nugget"])
+
+
+async def test_ids_are_those_of_the_best_though_one_source_has_most_of_what_matches(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            await store.put([document("kb:many", "ports", n=n) for n in range(60)])
+            await store.put([document(f"kb:{n}", f"ports {n * 'and more '}") for n in range(1, 5)])
+            for limit, ids in ((1, ["kb:many"]), (3, ["kb:many", "kb:1", "kb:2"]), (9, ["kb:many", *SOME])):
+                assert list((await store.ids([Match('"ports"')], None, ALL, limit)).words) == ids
+            either = [Match('"xylophone"'), Match('"ports"'), Match('"xylophone"')]
+            assert len((await store.ids(either[:2], None, ALL, 5)).words) == 5
+            assert (await store.ids(either, None, ALL, 5)).words[:1] == ("kb:many",)
+            assert (await store.ids(either, None, ALL, 6)).words == ()
 
 
 async def test_a_source_has_the_documents_that_were_put_last_and_no_others(tmp_path: Path) -> None:

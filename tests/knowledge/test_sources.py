@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
+import zlib
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -299,6 +301,61 @@ def test_the_text_of_a_pdf_stands_below_its_title(tmp_path: Path) -> None:
     }
 
 
+def bomb_pdf(million: int, *, packed: int = 1) -> bytes:
+    """One page, whose content grows to so many megabytes where it is unpacked."""
+    content = b"BT (boom) Tj " + b" " * (million * 1_000_000)
+    for _ in range(packed):
+        content = zlib.compress(content, 9)
+    filters = b"/FlateDecode " * packed
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>",
+        b"<</Length %d/Filter[%s]>>stream\n%s\nendstream" % (len(content), filters, content),
+    ]
+    written, places = b"%PDF-1.7\n", list[int]()
+    for n, each in enumerate(objects, 1):
+        places.append(len(written))
+        written += b"%d 0 obj%s\nendobj\n" % (n, each)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    start = len(written)
+    return written + b"xref\n0 5\n0000000000 65535 f \n%strailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
+        table,
+        start,
+    )
+
+
+def test_a_pdf_that_grows_when_it_is_unpacked_is_given_up(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    make(tmp_path, **{"bomb.pdf": bomb_pdf(100), "twice.pdf": bomb_pdf(100, packed=2)})
+    started = time.monotonic()
+    reasons = looked_into(SourceFolder(tmp_path, 10_000_000))
+    assert reasons.keys() == {"bomb.pdf", "twice.pdf"}
+    assert all(reason.startswith("it is a PDF") for reason in reasons.values())
+    assert time.monotonic() - started < 60
+
+
+def test_a_long_pdf_is_cut_at_the_bound_and_not_after_the_page() -> None:
+    pytest.importorskip("pypdf")
+    assert len(pdf.pdf_text(written_pdf("word " * 3000, ""), 7999)) == 7999
+
+
+def test_encryption_that_needs_more_than_pypdf_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pypdf")
+    from pypdf.errors import DependencyError  # noqa: PLC0415 an extra
+
+    def wants_more(max_chars: int, data: bytes) -> None:
+        raise DependencyError(f"cryptography, for {max_chars} of {len(data)}")
+
+    def here(_: str, data: bytes, max_chars: str) -> bytes:
+        return pdf._read(int(max_chars), data)
+
+    monkeypatch.setattr(pdf, "_text", wants_more)
+    monkeypatch.setattr(pdf, "work_apart", here)
+    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
+    assert "encrypted in a way" in looked_into(SourceFolder(tmp_path, 1000))["a.pdf"]
+
+
 def test_a_pdf_that_takes_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pypdf")
     make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
@@ -306,7 +363,7 @@ def test_a_pdf_that_takes_for_ever_is_given_up(tmp_path: Path, monkeypatch: pyte
 
     def too_slow(command: list[str], **options: object) -> None:
         given.append(options["env"])
-        raise subprocess.TimeoutExpired(command, 20)
+        raise subprocess.TimeoutExpired(command, 60)
 
     monkeypatch.setattr(subprocess, "run", too_slow)
     assert "within 20 seconds" in looked_into(SourceFolder(tmp_path, 100))["a.pdf"]

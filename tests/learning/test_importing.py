@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn
+from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn, UserId
 from intern.knowledge.archive import Archive
 from intern.learning.archiving import Archivist
-from intern.learning.importing import Kept, Rehearsal, Rehearsed, keep_imported, rehearse
+from intern.learning.importing import Kept, Rehearsal, Rehearsed, keep_imported, names_of, rehearse
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +39,17 @@ async def rehearsed(captures: list[Capture], archive: Archive) -> Rehearsed:
 
 def conversations(archive: Archive) -> dict[ConversationId, CapturedPair]:
     return {pair.conversation_id: pair for pair in archive.after(None)}
+
+
+async def test_what_authors_are_called_goes_with_the_captures_and_not_into_the_archive(tmp_path: Path) -> None:
+    archive = Archive(tmp_path, clock=HandClock())
+    mia, ann = UserId("71"), UserId("72")
+    said = replace(capture(3, 4), author_ids=(mia, ann), author_names=(("mia", "m"), ("ann",)))
+    plan = await rehearsed([said], archive)
+    assert [each.author_names for each in plan.captures] == [(("mia", "m"), ("ann",))]
+    assert dict(names_of(plan.captures[0])) == {mia: ("mia", "m"), ann: ("ann",)}
+    await keep_imported(plan.captures, archive, archivist(archive))
+    assert [each.author_names for each in archive.after(None)] == [()]
 
 
 async def test_two_conversations_that_share_a_message_stay_two(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from intern.learning.material import block_material, block_of, blocks_material, 
 from intern.learning.offline import RULES, classify, integrate
 from intern.learning.prompts import (
     CLASSIFY,
+    EXTRACT,
     INTEGRATE,
     SPLIT_TOPIC,
     SUMMARIZE_IMAGES,
@@ -108,4 +109,4 @@ def test_other_questions_and_vague_questions_remove_nothing() -> None:
 
 
 def test_there_is_a_rule_for_each_prompt() -> None:
-    assert set(RULES) == {CLASSIFY.name, INTEGRATE.name, SPLIT_TOPIC.name, SUMMARIZE_IMAGES.name}
+    assert set(RULES) == {CLASSIFY.name, EXTRACT.name, INTEGRATE.name, SPLIT_TOPIC.name, SUMMARIZE_IMAGES.name}

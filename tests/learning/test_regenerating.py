@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from anyio import fail_after
+from structlog.testing import capture_logs
 
 from intern.domain import Approved, AwaitingReview, CapturedPair, Filed, Image, Parked, QAId, Rejected, Replaced
 from intern.errors import (
@@ -18,6 +19,7 @@ from intern.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
+from intern.knowledge.archive import Archive
 from intern.knowledge.decisions import read_state
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Progress
@@ -88,6 +90,25 @@ async def test_a_pair_that_fails_is_parked_and_reported_and_the_others_go_on(tea
     assert result.parked == (bad.qa_id,)
     assert isinstance(team.decisions.of(bad.qa_id), Parked)
     assert held(team.topics_dir) == {"gpu": ["1"], "disk": ["3"]}
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe", b"--- QA ---\n"])
+async def test_a_malformed_entry_of_the_archive_costs_itself_and_the_log_names_its_place(
+    team: Team, tmp_path: Path, damage: bytes
+) -> None:
+    team.archived("gpu", "1")
+    team.archived("bad", "2", after=1)
+    team.archived("disk", "3", after=2)
+    (week,) = (tmp_path / "raw").iterdir()
+    week.write_bytes(week.read_bytes().replace(b"User: bad", damage))
+
+    with capture_logs() as logs, fail_after(5):
+        team.archive = Archive(tmp_path / "raw", clock=team.clock)
+        result = await again(team)
+
+    assert held(team.topics_dir) == {"gpu": ["1"], "disk": ["3"]}
+    assert (result.pairs, result.parked) == (2, ())
+    assert {log["file"] for log in logs if log["event"] == "archive_block_damaged"} == {week.name}
 
 
 async def test_a_model_that_is_down_leaves_the_old_library_and_its_decisions_alone(team: Team) -> None:

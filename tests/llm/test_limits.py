@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from intern.errors import ModelBudgetError
 from intern.llm.limits import Limits, Window
+from intern.llm.prices import Price
 from intern.llm.usage import Usage
 from tests.fakes import HandClock
 
@@ -78,6 +79,58 @@ async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
         callers.done.set()
         await callers.call(shared, "b")
     assert callers.in_flight == ["a", "b"]
+
+
+def paid(usage: Usage, budget: float) -> Limits:
+    """Limits of money alone: a token costs one."""
+    price = Price(model="m", input=1_000_000, output=1_000_000)
+    return Limits(in_flight=4, per_minute=0, tokens_a_day=0, usage=usage, cost_a_day=budget, price=price)
+
+
+async def test_a_call_starts_only_if_all_that_it_may_cost_fits_into_what_is_left_of_the_day() -> None:
+    clock = HandClock()
+    usage = Usage(clock=clock)
+    shared = paid(usage, 10.0)
+    await usage.add("gate", 1, 0, 6.0)
+    with pytest.raises(ModelBudgetError, match=r"answer may cost 5\.0000.*daily_cost_budget = 10\) has 4\.0000 left"):
+        async with shared.budgeted(2, reply_tokens=3, what="answer"):
+            raise AssertionError("it was let in")
+    async with shared.budgeted(2, reply_tokens=2, what="answer"):
+        with pytest.raises(ModelBudgetError):
+            async with shared.budgeted(1, what="what is held back for the other is gone"):
+                raise AssertionError("it was let in")
+    async with shared.budgeted(4, what="once it is done, what it did not take is there again"):
+        pass
+    clock.turn(days=1)
+    async with shared.budgeted(10, what="tomorrow"):
+        pass
+
+
+async def test_background_work_leaves_a_fifth_of_the_money_for_answers() -> None:
+    shared = paid(Usage(clock=HandClock()), 10.0)
+    with pytest.raises(ModelBudgetError, match=r"never|whole day's: raise llm\.daily_cost_budget"):
+        async with shared.background().budgeted(9, what="extract"):
+            raise AssertionError("it was let in")
+    async with shared.background().budgeted(8, what="extract"), shared.budgeted(2, what="answer"):
+        pass
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 100)), max_size=12))
+def test_whatever_is_called_in_whatever_order_no_day_costs_more_than_its_budget(
+    calls: list[tuple[int, int, int]],
+) -> None:
+    async def spend() -> float:
+        usage = Usage(clock=HandClock())
+        shared = paid(usage, 100.0)
+        for asked, most, percent in calls:
+            try:
+                async with shared.budgeted(asked, reply_tokens=most, what="answer"):
+                    await usage.add("answer", asked, 0, float(asked + most * percent // 100))
+            except ModelBudgetError:
+                pass
+        return await usage.cost(usage.today())
+
+    assert anyio.run(spend) <= 100.0
 
 
 async def test_a_call_that_does_not_fit_todays_budget_is_refused_by_name_until_tomorrow() -> None:

@@ -152,7 +152,7 @@ def test_fields_are_narrowed_to_what_is_offered_wherever_they_stand(*, bounds: b
     assert msgspec.json.encode(whole) == before
 
 
-@pytest.mark.parametrize("values", [[], [f"kb:{n}" for n in range(51)], ["x" * 2001, "y" * 2000]])
+@pytest.mark.parametrize("values", [[], [f"kb:{n}" for n in range(65)], ["x" * 2001, "y" * 2000]])
 def test_nothing_to_choose_or_too_much_of_it_is_no_enum(values: list[str]) -> None:
     assert narrowed(reply_schema(Picked, bounds=True), {"ids": values}) == reply_schema(Picked, bounds=True)
 

@@ -19,19 +19,27 @@ DAY = date(2026, 2, 1)
 class MemoryStore:
     """A usage store in memory, which can be out of order."""
 
-    def __init__(self, spent: int = 0) -> None:
+    def __init__(self, spent: int = 0, paid: float = 0.0) -> None:
         self.tokens = spent
+        self.paid = paid
         self.rows: list[tuple[date, str, int, int, int]] = []
         self.broken = False
 
-    async def add(self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int) -> None:
+    async def add(
+        self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int, *, cost: float = 0.0
+    ) -> None:
         await self._work()
         self.rows.append((day, prompt, calls, prompt_tokens, completion_tokens))
         self.tokens += prompt_tokens + completion_tokens
+        self.paid += cost
 
-    async def spent(self, day: date) -> int:
+    async def spent(self, day: date, /) -> int:
         await self._work()
         return self.tokens
+
+    async def cost(self, day: date, /) -> float:
+        await self._work()
+        return self.paid
 
     async def _work(self) -> None:
         await anyio.lowlevel.checkpoint()
@@ -63,6 +71,24 @@ async def test_a_day_goes_on_after_a_restart() -> None:
     assert await usage.spent(DAY) == 1011
     assert store.rows == [(DAY, "gate", 1, 10, 1)]
     assert await Usage(store, clock=HandClock()).spent(DAY) == 1011
+
+
+async def test_what_was_paid_goes_on_after_a_restart_too() -> None:
+    store = MemoryStore(paid=2.0)
+    usage = Usage(store, clock=HandClock())
+    await usage.add("gate", 10, 1, 0.25)
+
+    assert await usage.cost(DAY) == 2.25
+    assert usage.of("gate").cost == 0.25
+    assert await Usage(store, clock=HandClock()).cost(DAY) == 2.25
+
+
+async def test_each_call_is_told_to_who_counts_along() -> None:
+    usage, told = Usage(clock=HandClock()), list[tuple[str, int, int, float]]()
+    usage.counted = lambda prompt, asked, said, cost: told.append((prompt, asked, said, cost))
+    await usage.add("gate", 10, 1, 0.5)
+    await usage.add("answer", 20, 2)
+    assert told == [("gate", 10, 1, 0.5), ("answer", 20, 2, 0.0)]
 
 
 async def test_a_store_out_of_order_costs_no_reply_and_is_asked_again() -> None:

@@ -129,6 +129,20 @@ async def test_every_schema_is_taken_as_it_is_and_a_reply_that_is_cut_off_says_s
     assert ask.usage.of(prompt.name).calls == 1
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_the_connections_that_it_makes_itself_serve_one_call_after_another(
+    base_url: str, templates: Templates
+) -> None:
+    options = structs.replace(OPTIONS, base_url=base_url, max_tokens=3)
+    usage = Usage()
+    with anyio.fail_after(LONGEST):
+        async with EndpointModel(options, templates=templates, usage=usage) as model:
+            for _ in range(2):
+                with pytest.raises(ModelReplyCutError):
+                    await model.ask(GATE, GIVEN)
+    assert usage.of("gate").calls == 2
+
+
 @EACH_WAY
 async def test_an_id_that_was_not_shown_cannot_be_chosen(asking: Ask, structured_output: StructuredOutput) -> None:
     shown = [IndexEntry(SourceId(f"kb:{n}/µ-{'x' * n}.md"), f"About {n}.") for n in range(3)]

@@ -86,7 +86,10 @@ async def _learn(intern: Intern, say: Say) -> None:
 async def _ask(intern: Intern, question: str, say: Say) -> None:
     say(f"\nmember: {question}")
     result = await intern.answer(Conversation((Message(role="user", text=question),)), addressed=True)
-    say(f"intern: {result.reply_text}" if result.should_reply else f"intern says nothing: {result.reason}")
+    if result.should_reply:
+        say(f"intern: {result.reply_text}")
+    else:
+        say(f"intern says nothing: {result.reason} {(result.debug or {}).get('error', '')}")
     for citation in result.citations:
         say(f"  source: {citation.source_id}")
     assert not result.should_reply or result.citations

@@ -1,7 +1,11 @@
-"""The program as people have it: a wheel, built and installed once for all tests of this folder."""
+"""The program as people have it: a wheel, built and installed once for all tests of this folder; or the single binary.
+
+The environment variable INTERN_BINARY names that binary; `make test-binary` sets it.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -12,9 +16,10 @@ import pytest
 
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble, endpoint_double
-from tests.process.running import API_KEY, Installed
+from tests.process.running import API_KEY, Installed, InstalledWheel
 
 SOURCE_TREE = Path(__file__).parents[2]
+BINARY = os.environ.get("INTERN_BINARY", "")
 
 
 @pytest.fixture
@@ -24,7 +29,16 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(request: pytest.FixtureRequest) -> Installed:
+    """The program to test."""
+    if BINARY:
+        return Installed(program=Path(BINARY).resolve(strict=True))
+    wheel: Installed = request.getfixturevalue("wheel")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
     """A virtual environment with intern's wheel in it; what intern depends on is shared with the one we run in."""
     folder = tmp_path_factory.mktemp("installed")
     _succeed("-m", "build", "--wheel", "--no-isolation", "--outdir", folder, SOURCE_TREE)
@@ -36,7 +50,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     (packages,) = (home / "lib").glob("python*/site-packages")
     # A .pth line only lengthens the path: behind our wheel, and without the .pth files that lie over there.
     (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    return Installed(python=python, program=home / "bin" / "intern", packages=packages)
+    return InstalledWheel(python=python, program=home / "bin" / "intern", packages=packages)
 
 
 def _succeed(*arguments: str | Path) -> None:

@@ -27,15 +27,16 @@ from typing import NamedTuple
 
 import anyio
 import msgspec
-from anyio import Event, sleep_forever
+from anyio import Event, sleep, sleep_forever
 from anyio.to_thread import run_sync
 
 from intern.actors.witness import Witness
 from intern.app.models import offline_rules
 from intern.app.workshop import Workshop
-from intern.domain import AwaitingReview, Decision, Image, MessageId, Parked, QAId, Withdrawal, Withdrawn
+from intern.domain import AwaitingReview, Capture, Decision, Image, MessageId, Parked, QAId, Withdrawal, Withdrawn
 from intern.knowledge.archive import Archive
 from intern.knowledge.decisions import DecisionLog
+from intern.knowledge.jobs import JobOutcome
 from intern.learning.forgetting import Forget
 from intern.learning.reviewing import Review
 from intern.llm.offline import OfflineModel
@@ -46,7 +47,8 @@ from tests.learners import Learners, learners
 
 DEATHS = 8  # in one folder: enough that it has a past, few enough that looking at all of it stays cheap
 ACTS = 12  # as many as a life has time for, mostly
-JOBS = ("regenerate", "retry", "retry", "review", "review")
+JOBS = ("regenerate", "retry", "retry", "review", "review", "import", "import")
+LOOK_AGAIN = 0.002  # seconds, until a job is done
 PATIENCE = 60.0  # seconds for a life that nobody kills
 ACKNOWLEDGED = b"."
 
@@ -126,6 +128,8 @@ async def _recover(settings: Settings, maybe: Act | None, acknowledge: Callable[
 
 async def _done(act: Act, at_work: Learners, ears: _Ears) -> None:
     match act:
+        case Taught(imported=True):
+            await _imported([act.capture()], at_work.workshop)
         case Taught():
             await at_work.captures.send(act.request())
             await ears.wait()
@@ -137,6 +141,16 @@ async def _done(act: Act, at_work: Learners, ears: _Ears) -> None:
             await at_work.workshop.forget(Forget(message_ids=ids))
         case Asked(kind=kind):
             await _ask(kind, at_work.workshop)
+
+
+async def _imported(captures: Sequence[Capture], workshop: Workshop) -> None:
+    """Have a job archive them, and wait for it as a command does: by looking again and again."""
+    payload = msgspec.json.encode(captures)
+    outcome: JobOutcome | None = None
+    while outcome is None or outcome.error is not None:  # three deaths may have ended the one before
+        job = await workshop.jobs.submit("import", payload, key=sha256(payload).hexdigest())
+        while (outcome := await workshop.jobs.result(job)) is None:  # noqa: ASYNC110 - a command hears no event either
+            await sleep(LOOK_AGAIN)
 
 
 async def _ask(kind: str, workshop: Workshop) -> None:

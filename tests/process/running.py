@@ -28,10 +28,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Installed:
+    """The program, from the wheel or as the single binary."""
+
+    program: Path
+
+
+@dataclass(frozen=True)
+class InstalledWheel(Installed):
     """Where the wheel was installed."""
 
     python: Path
-    program: Path
     packages: Path
 
 
@@ -104,6 +110,11 @@ class Running:
         return [json.loads(line) for line in self.lines if line.startswith("{")]
 
     @property
+    def pids(self) -> list[int]:
+        """Its processes: the single binary is two, the second of which is the bot."""
+        return family(self.process.pid)
+
+    @property
     def complaints(self) -> list[str]:
         """Whatever it wrote that is no log line of level info."""
         return [line for line in self.lines if '"level": "info"' not in line]
@@ -147,6 +158,14 @@ class Running:
     def _tell(self) -> None:
         news, self._news = self._news, anyio.Event()
         news.set()
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it started; where the system does not say, the process alone."""
+    children = list[str]()
+    with suppress(FileNotFoundError):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [pid, *(each for child in children for each in family(int(child)))]
 
 
 @asynccontextmanager

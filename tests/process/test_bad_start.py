@@ -108,5 +108,5 @@ async def test_a_second_bot_on_the_same_folder_is_refused(
         await discord.wait_ready()
         run = await ended(installed, folder, settings, "run")
         assert run.exit_code == 3
-        _one_line(run, "data", str(bot.process.pid))
+        _one_line(run, "data", str(bot.pids[-1]))
         assert len(discord.gateway.identifies) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble, sensible, text_of
-from tests.process.running import PATIENCE, Folder, Installed, Json, answers_to, started, variables
+from tests.process.running import PATIENCE, Folder, Installed, InstalledWheel, Json, answers_to, started, variables
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -28,16 +28,19 @@ def folder(tmp_path: Path) -> Folder:
 
 
 async def test_the_wheel_brings_its_prompts_and_its_sample_and_the_source_tree_is_not_used(
-    installed: Installed, tmp_path: Path
+    wheel: InstalledWheel, tmp_path: Path
 ) -> None:
     with anyio.fail_after(PATIENCE):
-        found = await anyio.run_process([installed.python, "-c", "import intern; print(intern.__file__)"], cwd=tmp_path)
-    package = installed.packages / "intern"
+        found = await anyio.run_process([wheel.python, "-c", "import intern; print(intern.__file__)"], cwd=tmp_path)
+    package = wheel.packages / "intern"
     assert Path(found.stdout.decode().strip()) == package / "__init__.py"
     source_tree = Path(__file__).parents[2]
     assert _names(package / "_prompts") == _names(source_tree / "prompts") != []
     assert _names(package / "_sample") == _names(source_tree / "data" / "knowledge-base" / "sources") != []
     assert (package / "_example.toml").is_file()
+    for folder in (Path("page", "templates"), Path("page", "static")):
+        assert _names(package / folder) == _names(source_tree / "intern" / folder) != []
+    assert (package / "llm" / "vocabulary.txt").is_file()
 
 
 def _names(folder: Path) -> list[str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from anyio import fail_after
 
-from intern.domain import HeldTerms, Match, SearchFilter
+from intern.domain import HeldTerms, Match, SearchFilter, SourceId
 from intern.errors import KnowledgeError
-from intern.knowledge.search_store import SqliteSearchStore
+from intern.knowledge.database import Transaction
+from intern.knowledge.search_store import SqliteSearchStore, WordTable
 from intern.search.finding import Finder
 from intern.search.query import ENOUGH_DOCUMENTS
 from tests.search.documents import document, opened
@@ -57,6 +58,39 @@ async def test_the_best_come_first_and_filters_hold(tmp_path: Path) -> None:
             assert await finder.rank("signing keys", 1) == ["kb:b"]
             [hit] = await finder.find("signing keys", SearchFilter(type="source_code"))
             assert hit.document.source_id == "file:c"
+
+
+async def test_what_an_answer_is_to_draw_on_is_what_is_found(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            texts = ["signing keys", "signing keys, and how they are told apart", "keys", "signing", "如何安装驱动程序"]
+            await store.put([document(f"kb:{n}", text) for n, text in enumerate(texts)])
+            finder = Finder(store)
+            for asked in ("signing keys", "安装驱动程序", "驱动", "signing 驱动", "?!"):
+                found = [each.document.source_id for each in await finder.find(asked)]
+                assert await finder.rank(asked, 9) == found
+            assert await finder.rank("安装驱动程序 or 驱动", 9) == ["kb:4"]
+
+
+async def test_where_enough_hold_every_word_those_that_hold_one_are_not_weighed(tmp_path: Path) -> None:
+    class Watched(SqliteSearchStore):
+        asked: list[Match]
+
+        def _ids(
+            self, db: Transaction, table: WordTable, match: Match, wanted: SearchFilter, limit: int
+        ) -> tuple[SourceId, ...]:
+            self.asked += [match] if table == "words" else []
+            return super()._ids(db, table, match, wanted, limit)
+
+    with fail_after(5):
+        async with opened(tmp_path) as (store, db):
+            await store.put([document(f"kb:{n}", "signing keys" if n < 3 else "keys") for n in range(9)])
+            watched = Watched(db)
+            watched.asked = []
+            assert len(await Finder(watched).rank("signing keys", 3)) == 3
+            assert watched.asked == ['"signing" AND "keys"']
+            assert len(await Finder(watched).rank("signing keys", 9)) == 9
+            assert watched.asked[1:] == ['"signing" AND "keys"', '"signing" OR "keys"']
 
 
 async def test_among_many_documents_common_words_do_not_find_all_of_them(tmp_path: Path) -> None:

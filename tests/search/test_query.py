@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import apsw
 import pytest
+from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 
+from intern.search.finding import Finder
 from intern.search.query import ENOUGH_DOCUMENTS, MOST_TERMS, any_of, quoted, telling, terms_of
 from intern.search.ranking import fused
+from tests.search.documents import Directions, document, opened
 
 
 def engine() -> Any:
@@ -77,3 +81,38 @@ def test_an_operator_finds_what_its_words_find(text: str) -> None:
     match = any_of(terms_of(text).words)
     assert db.execute("select rowid from words where words match ? order by rowid", (match,)).fetchall()[0] == (1,)
     db.close()
+
+
+HOSTILE = (
+    st.characters() | st.characters(categories=["Cs", "Cc", "Cf"]) | st.sampled_from("\"*:-^()+,{}' \u0e01驱动안🔥\0")
+)
+SPOKEN = st.lists(
+    st.text(HOSTILE, max_size=8)
+    | st.sampled_from(["NEAR(a b, 2)", "AND", "OR NOT", "text:", "title : ports", "-text"]),
+    max_size=6,
+).map(" ".join)
+
+
+def test_no_text_is_an_error_to_the_search_and_none_selects_a_column(tmp_path_factory: pytest.TempPathFactory) -> None:
+    async def law(texts: list[str]) -> None:
+        with fail_after(60):
+            async with opened(tmp_path_factory.mktemp("shelf")) as (store, _):
+                await store.put(
+                    [document("kb:a", "all about ports", title="relay"), document("kb:b", "安装驱动程序 🔥")]
+                )
+                finder = Finder(store, Directions())
+                for text in texts:
+                    found = {str(each.document.source_id) for each in await finder.find(text)}
+                    for prefix in ("title:", "- text :", "{title} : ^"):
+                        # The name of a column is a word that nothing here holds.
+                        assert {str(each.document.source_id) for each in await finder.find(f"{prefix}{text}")} == found
+
+    texts: list[str] = []
+
+    @settings(max_examples=60, database=None)
+    @given(SPOKEN)
+    def collect(text: str) -> None:
+        texts.append(text)
+
+    collect()
+    anyio.run(law, texts)

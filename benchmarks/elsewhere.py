@@ -1,0 +1,48 @@
+"""The model endpoint as a process of its own, so that where CPU is measured only intern's is counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from intern.settings import Settings, load_settings
+from tests.endpoint_double import Answer, endpoint_double
+
+LATENCY = 0.05
+"""Seconds that it takes for each reply."""
+
+
+@contextmanager
+def endpoint_elsewhere(module: str) -> Generator[str]:
+    """The address of an endpoint that answers as the function `reply` of a benchmark does; `module` is its name."""
+    code = f"from {module} import reply; from benchmarks.elsewhere import serve; serve(reply)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        try:
+            yield other.stdout.readline().strip()
+        finally:
+            other.stdin.close()
+
+
+def serve(reply: Answer) -> None:
+    """Be that process, until the standard input ends."""
+    with endpoint_double(reply) as endpoint:
+        print(endpoint.base_url, flush=True)
+        sys.stdin.read()
+
+
+def settings_for(folder: Path, base_url: str, *, embeddings: str = "none") -> Settings:
+    """Those of a data folder whose model is that endpoint; what the embedding model costs is measured by itself."""
+    overrides = {
+        "data": {"dir": str(folder)},
+        "llm": {"base_url": base_url, "model": "mock"},
+        "embeddings": {"provider": embeddings},
+        "log": {"level": "error"},
+    }
+    return load_settings(environ={}, overrides=overrides)

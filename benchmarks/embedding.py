@@ -1,0 +1,66 @@
+"""The embedding model of this machine: what its first text costs, and what many do. Nothing where it is not installed.
+
+In a process of its own, so that only the model's memory is counted, on top of what intern has imported by then.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter, process_time
+
+import anyio
+from anyio.to_thread import run_sync
+
+from benchmarks.documents import document
+from benchmarks.figures import Figure
+from intern.llm.embedding_local import LocalEmbedder, installed
+
+QUESTION = "Agents are rejected since the clock of the machine is wrong. What can I do?"
+TEXTS = 200
+CHARACTERS = 1000
+
+
+def measure() -> Iterator[Figure]:
+    """A question first, as in a bot that was just started; then the passages of a knowledge base."""
+    if not installed():
+        return
+    command = [sys.executable, "-m", "benchmarks.embedding"]
+    said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    yield Figure("embedding model, the first question", said["first"], "s", math.inf)
+    yield Figure("embedding model, memory after the first question", said["memory"], "MB", 200)
+    yield Figure("embedding model, a question (CPU)", said["question"] * 1000, "ms", math.inf)
+    name = f"embedding model, {TEXTS} texts of {CHARACTERS:,} characters"
+    yield Figure(f"{name}, CPU of one", said["text"] * 1000, "ms", math.inf)
+    yield Figure(f"{name}, memory after them", said["most"], "MB", math.inf)
+
+
+async def _cost() -> dict[str, float]:
+    import_module("intern.app")  # whatever a command has loaded by then is not the model's
+    before, began = await run_sync(_resident), perf_counter()
+    embedder = LocalEmbedder()
+    await embedder.embed([QUESTION])
+    first, memory = perf_counter() - began, await run_sync(_resident) - before
+    spent = process_time()
+    for n in range(20):
+        await embedder.embed([f"{QUESTION} {n}"])
+    question = (process_time() - spent) / 20
+    spent = process_time()
+    await embedder.embed([document(n)[:CHARACTERS] for n in range(TEXTS)])
+    text = (process_time() - spent) / TEXTS
+    most = await run_sync(_resident) - before
+    return {"first": first, "memory": memory, "question": question, "text": text, "most": most}
+
+
+def _resident() -> float:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps(anyio.run(_cost)))

@@ -1,0 +1,227 @@
+"""`python -m docs.generate`: the two pages that nobody writes by hand, from what the program itself knows.
+
+`configuration.md` comes from the settings' types and from `intern.toml.example`, `commands.md` from the command line's
+own help. A test compares what is committed with what this gives.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import click
+import tomli
+from msgspec import Meta, Struct
+
+from intern.cli import cli
+from intern.domain import Secret
+from intern.settings import Settings
+
+FOLDER = Path(__file__).parent
+EXAMPLE = FOLDER.parent / "intern.toml.example"
+_NOTE = "<!-- Made by `make docs`; what is written here by hand is lost. -->"
+_WIDTH = 100
+
+
+def pages() -> Mapping[str, str]:
+    """What each of them should hold."""
+    return {"configuration.md": configuration(EXAMPLE.read_text(encoding="utf-8")), "commands.md": commands()}
+
+
+def main() -> int:
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+        print(f"wrote docs/{name}", file=sys.stderr)
+    return 0
+
+
+# The settings.
+
+_CONFIGURATION = """\
+# Configuration
+
+Everything is optional until `intern run`, which wants a token, the ids of your servers, and a model. `intern init`
+writes an `intern.toml` that holds all of this as comments.
+
+- **Where it is read from**: `--config FILE`, else the file that `INTERN_CONFIG` names, else `intern.toml` in the folder
+  that intern is started in, else the defaults.
+- **The environment wins** over the file: `INTERN__DISCORD__TOKEN` sets `discord.token`, `INTERN__LLM__KB__MODEL` sets
+  `llm.kb.model`. Strings need no quotes there; numbers, true/false and lists are written as in the file. A `.env` file
+  in the folder that intern is started in is read, too; what is really in the environment wins over it.
+- **A mistake ends the start** with exit code 2, and names the key and the place, never the value.
+- Paths that do not begin with `/` start at the folder that intern is started in.
+"""
+
+
+class Entry(NamedTuple):
+    """Keys that one explanation is for."""
+
+    keys: Sequence[tuple[str, str, str]]
+    """Each with its default and the note behind it, as they stand in the example."""
+    told: Sequence[str]
+    """Lines of Markdown."""
+
+
+def configuration(example: str) -> str:
+    """The page about settings. Raises ValueError where the example leaves a setting out."""
+    lines = [_NOTE, "", _CONFIGURATION]
+    left = set(_types(Settings))
+    for table, intro, entries in _tables(example):
+        struct = table.replace(".", "_")
+        types = _types(get_type_hints(Settings)[struct] if table != "llm.kb" else type(Settings().llm))
+        lines += [f"## `[{table}]`", "", *([*intro, ""] if intro else [])]
+        left.discard(struct)
+        missing = types.keys() - {key for entry in entries for key, _, _ in entry.keys}
+        if missing and table != "llm.kb":
+            raise ValueError(f"[{table}] of the example does not tell of {', '.join(sorted(missing))}")
+        for entry in entries:
+            for key, default, note in entry.keys:
+                shown = f"`{note}` in the data folder" if note else f"`{default}`"
+                lines.append(f'- <a id="{table}.{key}"></a>**`{key}`**: {in_words(types[key])}; default {shown}')
+            lines += ["", *(f"  {line}".rstrip() for line in entry.told), ""]
+    if left:
+        raise ValueError(f"the example does not tell of {', '.join(sorted(left))}")
+    return "\n".join(lines)
+
+
+def _types(struct: type[Struct]) -> dict[str, Any]:
+    hints = get_type_hints(struct, include_extras=True)
+    return {name: hints[name] for name in struct.__struct_fields__}
+
+
+def _tables(example: str) -> Iterator[tuple[str, Sequence[str], Sequence[Entry]]]:
+    """Each table's name, what stands above it, and its entries. The head of the file is of no table."""
+    pieces = re.split(r"(?m)^\[([\w.]+)\]$", example)
+    above = _paragraph_at_end(pieces[0])
+    for table, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        intro, above = above, _paragraph_at_end(text)
+        own = text.removesuffix("\n".join(f"# {line}" for line in above) + "\n") if above else text
+        yield table, intro, list(_entries(own))
+
+
+def _paragraph_at_end(text: str) -> list[str]:
+    """Comments behind the last empty line, that belong to the table below."""
+    _, found, last = text.rstrip("\n").rpartition("\n\n")
+    lines = last.splitlines()
+    return [line.removeprefix("# ") for line in lines] if found and not any(map(_KEY.fullmatch, lines)) else []
+
+
+_KEY = re.compile(r"# (\w+) = (.*?)(?:\s+# (.*))?")
+
+
+def _entries(text: str) -> Iterator[Entry]:
+    keys: list[tuple[str, str, str]] = []
+    told: list[str] = []
+    for line in text.splitlines():
+        found = _KEY.fullmatch(line)
+        if found:
+            keys.append((found[1], found[2], found[3] or ""))
+        elif line.startswith("#"):
+            if keys:
+                yield Entry(keys, _with_fences(told))
+                keys, told = [], []
+            told.append(line.removeprefix("#").removeprefix(" "))
+    if keys:
+        yield Entry(keys, _with_fences(told))
+
+
+def _with_fences(told: Sequence[str]) -> list[str]:
+    """What is indented is TOML."""
+    lines: list[str] = []
+    inside = False
+    for line in told:
+        if line.startswith("  ") != inside:
+            inside = not inside
+            lines += ["", "```toml"] if inside else ["```", ""]
+        lines.append(line.removeprefix("  ") if inside else line)
+    return [*lines, "```"] if inside else lines
+
+
+def in_words(hint: Any) -> str:
+    """A type as people say it."""
+    hint = getattr(hint, "__supertype__", hint)  # an id is a text under a name of its own
+    kind, arguments = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        return in_words(arguments[0]) + "".join(_bounds(each) for each in arguments[1:] if isinstance(each, Meta))
+    if kind is Literal:
+        return "one of " + ", ".join(f'`"{choice}"`' for choice in arguments)
+    if kind is tuple:
+        return _list_in_words(arguments[0])
+    if kind in {UnionType, Union}:
+        return " or ".join(in_words(each) for each in arguments if each is not type(None))
+    return {
+        str: "a text",
+        Path: "a path",
+        int: "a whole number",
+        float: "a number",
+        bool: "`true` or `false`",
+        Secret: "a secret",
+    }[hint]
+
+
+def _list_in_words(kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        fields = (f"`{name}` ({in_words(hint)})" for name, hint in _types(kind).items())
+        return f"tables, each with {', '.join(fields)}"
+    return {"a text": "a list of texts"}[in_words(kind)]
+
+
+def _bounds(meta: Meta) -> str:
+    told = [
+        *([f"at least {_plain(meta.ge)}"] if meta.ge is not None else []),
+        *([f"more than {_plain(meta.gt)}"] if meta.gt is not None else []),
+        *([f"at most {_plain(meta.le)}"] if meta.le is not None else []),
+    ]
+    return f", {' and '.join(told)}" if told else ""
+
+
+def _plain(number: float) -> str:
+    return f"{number:.10g}"
+
+
+# The commands.
+
+_COMMANDS = """\
+# Commands
+
+Data goes to stdout, talk to stderr. Exit codes: 0 done or answered; 1 no answer, and the reason (of `doctor`: there is
+something to do); 2 wrong use or configuration; 3 could not look (endpoint, disk, network); 70 a bug, with a traceback.
+`NO_COLOR` is respected.
+
+Commands that read work beside a running bot and without one. Commands that write hand the work to the bot that holds
+the data folder, and wait for it; where none runs, they do it themselves.
+"""
+
+
+def commands() -> str:
+    """The page about the command line."""
+    lines = [_NOTE, "", _COMMANDS]
+    with cli.make_context("intern", [], resilient_parsing=True) as ctx:
+        ctx.terminal_width = ctx.max_content_width = _WIDTH
+        for name in cli.list_commands(ctx):
+            command = cli.get_command(ctx, name)
+            assert command is not None
+            lines += [f"## intern {name}", "", *_help(command, name, ctx)]
+    return "\n".join(lines)
+
+
+def _help(command: click.Command, name: str, above: click.Context) -> Iterator[str]:
+    with click.Context(
+        command, info_name=name, parent=above, terminal_width=_WIDTH, max_content_width=_WIDTH, color=False
+    ) as ctx:
+        yield from ("```text", *(line.rstrip() for line in command.get_help(ctx).splitlines()), "```", "")
+        if isinstance(command, click.Group):
+            for below in command.list_commands(ctx):
+                each = command.get_command(ctx, below)
+                assert each is not None
+                yield from (f"### {ctx.command_path} {below}", "", *_help(each, below, ctx))
+
+
+if __name__ == "__main__":
+    # What stands in the example must be TOML once its comments are gone; a fence of something else would mislead.
+    tomli.loads(EXAMPLE.read_text(encoding="utf-8"))
+    sys.exit(main())

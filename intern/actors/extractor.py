@@ -1,0 +1,159 @@
+"""The extractor follows the decisions: what is filed becomes nuggets and facts, what stands no more is withdrawn.
+
+It asks a model in its own time and holds up nobody. An absent model makes it wait; whatever else goes wrong with a
+conversation is written down, and the next one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence, Set as AbstractSet
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from anyio import current_time, sleep
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
+from intern.actors.guard import surviving
+from intern.actors.nudges import Due, DueLog, Log, follow
+from intern.actors.pauses import Pauses, growing_pauses
+from intern.actors.witness import Witness
+from intern.domain import ConversationId, Decided, QAId
+from intern.errors import InternError, KnowledgeError, ModelUnavailableError
+from intern.learning.attempting import MOST_ATTEMPTS, UNCOUNTED, Attempts
+from intern.learning.extracting import Came, Pace
+from intern.llm.limits import Window
+from intern.observe.log import get_logger
+
+LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Conversations to look at, since a decision was about them, or their time has come."""
+
+    conversations: tuple[ConversationId, ...]
+    position: int | None = None
+    """Where the decision ends in its log; None for what is tried again."""
+
+
+class Extraction(Protocol):
+    """Learns from one conversation at a time."""
+
+    async def extract(self, conversation_id: ConversationId, pace: Pace, /) -> Came:
+        """Learn what there is to learn from it as it stands now. Raises the ModelError and KnowledgeError families."""
+        ...
+
+    async def park(self, conversation_id: ConversationId, why: str, /) -> None:
+        """Nobody reads it again until it changes. Raises KnowledgeError."""
+        ...
+
+    async def followed(self, position: int, /) -> None:
+        """All up to there was looked at. Raises KnowledgeError."""
+        ...
+
+
+async def extractor(
+    decisions: Log[Step, int],
+    nudges: MemoryObjectReceiveStream[Decided],
+    *,
+    after: int | None,
+    extraction: Extraction,
+    again: DueLog[Step],
+    max_per_minute: int,
+    attempts: Attempts = UNCOUNTED,
+    witness: Witness,
+    pauses: Pauses = growing_pauses,
+) -> None:
+    """Look at what each decision after `after` was about, in order, and at what is due `again`, until the nudges end.
+
+    A conversation that ended the process MOST_ATTEMPTS times is parked.
+    """
+    window = Window(max_per_minute)
+
+    async def pace() -> None:
+        # One at a time asks, so nobody takes the place meanwhile.
+        await sleep(window.wait(current_time()))
+        window.start(current_time())
+
+    worker = _Worker(extraction, attempts, witness, pauses, pace)
+    log = _Patient(decisions, pauses)
+    steps = follow(log, nudges, after=after, position_of=lambda step: step.position or 0, again=_Surely(again))
+    async with nudges, aclosing(steps) as followed:
+        async for step in followed:
+            for conversation_id in step.conversations:
+                await worker.look_at(conversation_id)
+            if step.position is not None:
+                # Lost, it costs a replay, in which nothing has changed.
+                with surviving("extractor"):
+                    await extraction.followed(step.position)
+
+
+class _Worker:
+    def __init__(
+        self, extraction: Extraction, attempts: Attempts, witness: Witness, pauses: Pauses, pace: Pace
+    ) -> None:
+        self._extraction = extraction
+        self._attempts = attempts
+        self._witness = witness
+        self._pauses = pauses
+        self._pace = pace
+
+    async def look_at(self, conversation_id: ConversationId) -> None:
+        # Counted under a name of its own: the pair of the same conversation has its own attempts.
+        key = QAId(f"extract {conversation_id}")
+        async with forgotten_when_cancelled(self._attempts, key):
+            came = await self._come_of(conversation_id, key)
+        await forget_attempts(self._attempts, key)
+        self._witness.extracted(conversation_id, came)
+
+    async def _come_of(self, conversation_id: ConversationId, key: QAId) -> Came:
+        for pause in self._pauses():
+            try:
+                if await self._attempts.begin(key) <= MOST_ATTEMPTS:
+                    return await self._extraction.extract(conversation_id, self._pace)
+                why = f"{MOST_ATTEMPTS} attempts to read it did not finish: the process ended each time"
+                await self._extraction.park(conversation_id, why)
+            except (ModelUnavailableError, KnowledgeError) as error:
+                # Whoever comes behind would meet the same closed door; the log holds them all until it opens.
+                event = "extraction_delayed"
+                _log.warning(event, conversation_id=conversation_id, reason=str(error), again_in_seconds=pause)
+                await forget_attempts(self._attempts, key)
+                await sleep(pause)
+            else:
+                return "failed"
+        raise AssertionError("the pauses never end")
+
+
+class _Patient:
+    """The decisions, read once the disk lets them be."""
+
+    def __init__(self, decisions: Log[Step, int], pauses: Pauses) -> None:
+        self._decisions = decisions
+        self._pauses = pauses
+
+    async def after(self, position: int | None, /) -> Sequence[Step]:
+        for pause in self._pauses():
+            try:
+                return await self._decisions.after(position)
+            except InternError as error:
+                _log.warning("extraction_delayed", reason=str(error), again_in_seconds=pause)
+                await sleep(pause)
+        raise AssertionError("the pauses never end")
+
+
+class _Surely:
+    """What is due, or nothing for a while."""
+
+    def __init__(self, again: DueLog[Step]) -> None:
+        self._again = again
+
+    async def due(self, handed: AbstractSet[Hashable], /) -> Due[Step]:
+        try:
+            return await self._again.due(handed)
+        except InternError as error:
+            _log.warning("extraction_retries_delayed", reason=str(error), again_in_seconds=LOOK_AGAIN_SECONDS)
+            return Due(seconds=LOOK_AGAIN_SECONDS)

@@ -1,0 +1,460 @@
+"""What the status page shows, put together from the stores of the running bot, and the little that it can do.
+
+Reads what the process holds already; nothing is opened anew, and nobody is made to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from hashlib import sha256
+from itertools import islice
+from typing import Literal
+
+import msgspec
+from anyio import current_time, move_on_after, sleep
+from anyio.to_thread import run_sync
+
+from intern import __version__
+from intern.actors.listener import Gateway
+from intern.actors.office import Fill
+from intern.app.reading import Reading, Stores
+from intern.app.sources_status import SourceStatus, sources_of
+from intern.app.status import SHED
+from intern.app.workshop import Workshop
+from intern.conversations.seeing import Answers
+from intern.domain import (
+    COULD_NOT_LOOK,
+    Conversation,
+    Fact,
+    FactId,
+    Filed,
+    GatewayEvent,
+    Message,
+    MessageCreated,
+    MessageId,
+    MessagesDeleted,
+    Moved,
+    Nugget,
+    PairDecision,
+    Parked,
+    QAId,
+    Replaced,
+    RequestContext,
+    snowflake_time,
+)
+from intern.errors import ConfigError, KnowledgeError
+from intern.knowledge.attempts import Retry, retry_of
+from intern.knowledge.database import Database
+from intern.knowledge.facts import FactFilter, FactStore
+from intern.knowledge.nuggets import NuggetStore
+from intern.knowledge.traces import Counts, Trace, TraceStore
+from intern.knowledge.unanswered import Unanswered, UnansweredQuestion
+from intern.knowledge.usage import UsageLog
+from intern.learning.reviewing import Review
+from intern.observe.clock import Clock
+from intern.page.desk import Done
+from intern.page.views import (
+    Answered,
+    AnswerPage,
+    AnswerRow,
+    Budget,
+    Change,
+    FactPage,
+    Facts,
+    Health,
+    Listed,
+    Nuggets,
+    Number,
+    OpenQuestion,
+    Overview,
+    Pair,
+    ParkedCapture,
+    Plot,
+    PromptCost,
+    QuestionGroup,
+    Series,
+    SourceRow,
+    Stream,
+    TopicPage,
+    TopicRow,
+    Waiting,
+    WaitingCapture,
+)
+from intern.settings import Settings
+from intern.text.grouping import grouped
+
+DAYS = 14
+_ROWS = 100  # on a page
+_MOST_SHOWN = 50  # captures with all that was said
+_DONE_WITHIN = 10.0  # seconds; a person waits. What takes longer goes on, and is told as being in work
+_POLL_SECONDS = 0.1
+_STALE_FIRST = ("failed", "gone", "pending", "ok")
+_OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
+
+_SILENCES = frozenset({"not_a_question"})
+"""Reasons that leave nothing open: nobody asked."""
+
+
+class Overheard:
+    """A gateway that notes what passes: when a message was last told of, and which were deleted."""
+
+    def __init__(self, gateway: Gateway, *, clock: Clock, unanswered: Unanswered) -> None:
+        self._gateway = gateway
+        self._clock = clock
+        self._unanswered = unanswered
+        self.last_message_at: datetime | None = None
+
+    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+        """As the gateway does it."""
+
+        def note(event: GatewayEvent) -> None:
+            match event:
+                case MessageCreated():
+                    self.last_message_at = self._clock.now()
+                case MessagesDeleted(message_ids=message_ids):
+                    self._unanswered.drop(message_ids)
+                case _:
+                    pass
+            deliver(event)
+
+        await self._gateway.listen(note)
+
+
+def leaves_open(reason: str) -> bool:
+    """Whether a question that got no answer for this reason is one that somebody could have answered."""
+    return reason not in _SILENCES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """What the page looks at."""
+
+    settings: Settings
+    db: Database
+    workshop: Workshop
+    answers: Answers
+    overheard: Overheard
+    fill: Fill
+    clock: Clock
+    health: Callable[[], Awaitable[Health]]
+
+
+class OverviewDesk:
+    """Serves `intern.page.desk.Desk`."""
+
+    def __init__(self, looked: Looked) -> None:
+        self._at = looked
+        self._began = looked.clock.now()
+        self._traces = TraceStore(looked.db, clock=looked.clock)
+        self._counts = Counts(looked.db, clock=looked.clock)
+        self._usage = UsageLog(looked.db)
+        self._facts = FactStore(looked.db, clock=looked.clock)
+        self._nuggets = NuggetStore(looked.db)
+
+    async def health(self) -> Health:
+        """How the process is."""
+        return await self._at.health()
+
+    async def overview(self) -> Overview:
+        """The front page."""
+        today = self._at.clock.now().date()
+        days = tuple(today - timedelta(days=n) for n in reversed(range(DAYS)))
+        counts = await self._counts.since(days[0])
+        captures = await run_sync(self._captures_by_day, days)
+        return Overview(
+            since=self._began,
+            version=__version__,
+            health=await self.health(),
+            last_message_at=self._at.overheard.last_message_at,
+            read_until=await self._read_until(),
+            numbers=await self._numbers(),
+            streams=tuple(
+                Stream(name=each.name, kinds=each.kinds, waiting=each.waiting, size=each.size)
+                for each in self._at.fill.now()
+            ),
+            plots=(
+                Plot(title="Captures", days=days, series=(Series(label="captures", values=captures),)),
+                Plot(
+                    title="Questions",
+                    days=days,
+                    series=tuple(
+                        Series(label=label, values=tuple(counts.get(day, {}).get(name, 0) for day in days))
+                        for label, name in (("answered", "questions_answered"), ("silent", "questions_silent"))
+                    ),
+                ),
+            ),
+            budget=await self._budget(today),
+        )
+
+    async def _numbers(self) -> tuple[Number, ...]:
+        workshop = self._at.workshop
+        feedback = await self._at.db.read(
+            lambda db: db.row("select count(*) filter (where vote = 'up'), count(*) from feedback")
+        )
+        helpful, votes = msgspec.convert(feedback, tuple[int, int])
+        today = await self._counts.of(self._at.clock.now().date())
+        topics = await run_sync(workshop.topics.names)
+        stale = sum(source.state != "ok" for source in await self._sources())
+        return (
+            Number(label="Captures archived", value=len(workshop.archive)),
+            Number(label="Topics", value=len(topics), href="/topics"),
+            Number(label="Wait for review", value=len(workshop.decisions.awaiting()), href="/review"),
+            Number(label="Parked", value=len(workshop.decisions.parked()), href="/parked"),
+            Number(label="Open questions", value=len(await self._open()), href="/unanswered"),
+            Number(label="Questions shed today", value=today.get(SHED, 0)),
+            Number(label="Stale sources", value=stale, href="/sources"),
+            Number(label="Votes: helpful", value=helpful),
+            Number(label="Votes: not helpful", value=votes - helpful),
+        )
+
+    async def _read_until(self) -> datetime | None:
+        row = await self._at.db.read(lambda db: db.row("select min(until) from attended"))
+        until = msgspec.convert(row, tuple[int | None])[0]
+        return None if until is None else snowflake_time(str(until))
+
+    async def _budget(self, today: date) -> Budget:
+        prompts, options = await self._usage.of(today), self._at.settings.llm
+        cost = sum(each.cost for each in prompts)
+        return Budget(
+            prompts=tuple(
+                PromptCost(prompt=each.prompt, calls=each.calls, tokens=each.tokens, cost=each.cost) for each in prompts
+            ),
+            tokens=sum(each.tokens for each in prompts),
+            token_budget=options.daily_token_budget,
+            cost=cost if cost or options.prices else None,
+            cost_budget=options.daily_cost_budget,
+            currency=options.currency,
+        )
+
+    async def unanswered(self) -> Sequence[QuestionGroup]:
+        """What nobody could answer, the most frequent first."""
+        questions = await self._open()
+        groups = await run_sync(grouped, [each.text for each in questions])
+        return tuple(
+            QuestionGroup(questions=tuple(_open_question(questions[place]) for place in places))
+            for places in groups[:_ROWS]
+        )
+
+    async def _open(self) -> tuple[UnansweredQuestion, ...]:
+        return await self._at.workshop.unanswered.all()
+
+    async def waiting(self) -> Waiting:
+        """Captures that wait for the team."""
+        waiting = await run_sync(lambda: self._reading().awaiting(self._at.clock.now()))
+        return Waiting(
+            captures=tuple(
+                WaitingCapture(qa_id=each.qa_id, answered_at=each.answered_at, turns=each.turns, in_newer=each.in_newer)
+                for each in waiting[:_MOST_SHOWN]
+            ),
+            total=len(waiting),
+            review=self._at.settings.kb.review,
+        )
+
+    async def review(self, action: Literal["approve", "reject"], qa_id: QAId) -> Done:
+        """Take somebody's word on a capture, as `intern review` does it."""
+        return await self._have_done("review", msgspec.json.encode(Review(action=action, qa_ids=(qa_id,))))
+
+    async def parked(self) -> Sequence[ParkedCapture]:
+        """Pairs that could not be filed, the newest first."""
+        retries = await self._at.workshop.attempts.retries()
+        parked = sorted(self._at.workshop.decisions.parked(), key=lambda each: each.at, reverse=True)[:_ROWS]
+        return await run_sync(lambda: [self._parked(each, retry_of(each, retries)) for each in parked])
+
+    async def retry(self, qa_id: QAId) -> Done:
+        """Try to file one of them, as `intern retry` does it."""
+        decided = self._at.workshop.decisions.of(qa_id)
+        if not isinstance(decided, Parked):
+            raise ConfigError(f"{qa_id[:80]} is not parked any more")
+        done = await self._have_done("retry", msgspec.json.encode((qa_id,)))
+        return "parked" if done == "done" and isinstance(self._at.workshop.decisions.of(qa_id), Parked) else done
+
+    async def topics(self) -> Sequence[TopicRow]:
+        """All topics, by name."""
+        lines = await run_sync(lambda: self._reading().topics())
+        return [
+            TopicRow(
+                name=line.name,
+                blocks=line.blocks,
+                chars=line.chars,
+                answered_at=line.answered_at,
+                description=line.description,
+            )
+            for line in lines
+        ]
+
+    async def topic(self, name: str) -> TopicPage:
+        """One of them, with all that was decided about its pairs, newest first."""
+        return await run_sync(self._topic, name)
+
+    async def sources(self) -> Sequence[SourceRow]:
+        """All sources, those that are stale first."""
+        now = self._at.clock.now()
+        rows = [
+            SourceRow(
+                source_id=each.source_id if each.type != "page" else each.path,
+                kind=each.type,
+                state=each.state,
+                described_at=now - timedelta(seconds=each.age_seconds),
+                last_error=each.last_error or "",
+                next_check=each.next_check,
+            )
+            for each in await self._sources()
+        ]
+        return sorted(rows, key=lambda row: _STALE_FIRST.index(row.state))
+
+    async def answers(self, offset: int) -> Listed:
+        """What became of questions, newest first."""
+        traces = await self._traces.newest(_ROWS, offset)
+        return Listed(rows=tuple(map(_row_of, traces)), total=await self._traces.count(), offset=offset)
+
+    async def answer(self, question_id: MessageId) -> AnswerPage:
+        """How that came about for one question, met by any of its messages."""
+        trace = await self._traces.of(question_id)
+        if trace is None:
+            raise ConfigError(f"nothing is kept of a question {question_id[:40]!r}")
+        texts = {each.question_id: each.text for each in await self._open()}
+        servers = self._at.settings.discord.guild_ids
+        link = f"https://discord.com/channels/{servers[0]}/{trace.channel_id}/{trace.question_id}"
+        return AnswerPage(
+            row=_row_of(trace),
+            steps=trace.debug,
+            question=texts.get(trace.question_id, ""),
+            link=link if len(servers) == 1 else "",
+        )
+
+    async def facts(self, offset: int) -> Facts:
+        """Facts but for the secret ones, newest first."""
+        found = await self._facts.all(FactFilter(active=None), offset + _ROWS + 1)
+        return Facts(facts=found[offset : offset + _ROWS], total=len(found), offset=offset)
+
+    async def fact(self, fact_id: FactId) -> FactPage:
+        """One of them with its chain."""
+        links = [link for link in await self._facts.history(fact_id) if link.fact.visibility != "secret"]
+        chain: tuple[Fact, ...] = tuple(link.fact for link in links)
+        for link in links:
+            if link.fact.id == fact_id:
+                said_in = dict.fromkeys(each.conversation_id for each in reversed(link.occurrences))
+                nuggets: list[Nugget] = []
+                for conversation in islice(said_in, _OLD_NUGGETS):
+                    nuggets += await self._nuggets.of_conversation(conversation)
+                return FactPage(
+                    fact=link.fact,
+                    chain=chain,
+                    occurrences=tuple(islice(reversed(link.occurrences), _ROWS)),
+                    nuggets=tuple(nuggets),
+                )
+        raise ConfigError(f"there is no fact {fact_id[:80]!r}")
+
+    async def nuggets(self, offset: int) -> Nuggets:
+        """Nuggets, newest first."""
+        found = await self._nuggets.all(limit=_ROWS, offset=offset)
+        return Nuggets(nuggets=found, total=await self._nuggets.count(), offset=offset)
+
+    async def ask(self, question: str) -> Answered:
+        """An answer as a member would get it, who called the bot."""
+        began = current_time()
+        conversation = Conversation((Message(role="user", text=question),))
+        result = await self._at.answers.answer(conversation, RequestContext(platform="page"), addressed=True)
+        return Answered(
+            question=question,
+            result=result,
+            seconds=current_time() - began,
+            could_not_look=result.reason in COULD_NOT_LOOK,
+        )
+
+    async def _have_done(self, kind: str, payload: bytes) -> Done:
+        """A job, done by the clerk as for a command: told once it is done, or that it is in work."""
+        jobs = self._at.workshop.jobs
+        job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
+        with move_on_after(_DONE_WITHIN):
+            while True:
+                outcome = await jobs.result(job_id)
+                if outcome is None:
+                    await sleep(_POLL_SECONDS)
+                    continue
+                if outcome.error is not None:
+                    wrong = outcome.exit_code == ConfigError.exit_code
+                    raise (ConfigError if wrong else KnowledgeError)(outcome.error)
+                return "done"
+        return "waiting"
+
+    async def _sources(self) -> tuple[SourceStatus, ...]:
+        return await run_sync(lambda: sources_of(self._at.settings, clock=self._at.clock))
+
+    # From here on: worker threads.
+
+    def _reading(self) -> Reading:
+        workshop = self._at.workshop
+        return Reading(self._at.settings, Stores(workshop.decisions, workshop.topics, workshop.archive))
+
+    def _captures_by_day(self, days: Sequence[date]) -> tuple[int, ...]:
+        counted = dict.fromkeys(days, 0)
+        for pair in self._at.workshop.archive.after(QAId(f"qa_{days[0]:%Y%m%d}_000000")):
+            day = pair.timestamp.date()
+            counted[day] = counted.get(day, 0) + 1
+        return tuple(counted[day] for day in days)
+
+    def _parked(self, parked: Parked, retry: Retry) -> ParkedCapture:
+        pair = self._at.workshop.archive.get(parked.qa_id)
+        return ParkedCapture(
+            qa_id=parked.qa_id,
+            at=parked.at,
+            reason=parked.reason,
+            tries=retry.tries,
+            next_at=retry.next_at,
+            question="" if pair is None else pair.question,
+        )
+
+    def _topic(self, name: str) -> TopicPage:
+        reading = self._reading()
+        topic = reading.topic(name)
+        return TopicPage(
+            name=topic.name,
+            description=topic.description,
+            pairs=tuple(
+                Pair(qa_id=block.qa_id, at=block.answered_at or block.timestamp, turns=block.turns)
+                for block in topic.blocks
+            ),
+            removed=tuple(
+                Pair(qa_id=each.qa_id, at=each.at, turns=each.turns, removed_by=each.by) for each in topic.removed
+            ),
+            history=tuple(_changes(reading, topic.name)),
+        )
+
+
+def _changes(reading: Reading, name: str) -> Iterator[Change]:
+    try:
+        history = reading.history(name)
+    except ConfigError:
+        return  # somebody put the file there by hand
+    for decision in reversed(history):
+        yield Change(at=decision.at, qa_id=decision.qa_id, what=_told(decision), reason=decision.reason)
+
+
+def _told(decision: PairDecision) -> str:
+    what = str(decision.__struct_config__.tag).replace("_", " ")
+    match decision:
+        case Filed(topic=topic, removed=removed):
+            return f"{what} under {topic}" + (f", removing {', '.join(removed)}" if removed else "")
+        case Moved(topic=topic):
+            return f"{what} to {topic}"
+        case Replaced(by=by):
+            return f"{what} by {by}"
+        case _:
+            return what
+
+
+def _row_of(trace: Trace) -> AnswerRow:
+    return AnswerRow(
+        question_id=trace.question_id,
+        channel_id=trace.channel_id,
+        at=trace.at,
+        outcome=trace.outcome,
+        reason=trace.reason,
+    )
+
+
+def _open_question(question: UnansweredQuestion) -> OpenQuestion:
+    return OpenQuestion(question_id=question.question_id, at=question.at, reason=question.reason, text=question.text)

@@ -1,0 +1,183 @@
+"""`intern backtest`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from intern.cli.ending import INTERRUPTED
+from intern.cli.options import say, settings_of, show
+from intern.errors import ConfigError, KnowledgeError
+
+if TYPE_CHECKING:
+    from intern.app.backtest_estimating import Estimate, Range
+    from intern.app.backtesting import Replay, Wanted
+    from intern.settings import Settings
+
+_AT_A_TIME = 4  # questions; an endpoint's own limits hold, too
+_DATES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
+
+
+@click.command("backtest")
+@click.argument("exports", nargs=-1, required=True, metavar="EXPORT…", type=click.Path(path_type=Path))
+@click.option("--team-id", "team_ids", multiple=True, metavar="ID", help="A team member, beside those of the settings.")
+@click.option("--team-role-id", "team_role_ids", multiple=True, metavar="ID", help="A role of the team's, likewise.")
+@click.option("--since", type=_DATES, help="Ask no older questions (UTC); what was taught before counts.")
+@click.option("--until", type=_DATES, help="Ask no newer questions (UTC).")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask so many at most, spread evenly.")
+@click.option("--no-documents", is_flag=True, help="Answer from what the team said only.")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Questions at the same time; else 4, offline 1.")
+@click.option("--dry-run", is_flag=True, help="Say how many questions there are, and what asking them would cost.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the result there.")
+@click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a report there.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    exports: tuple[Path, ...],
+    team_ids: tuple[str, ...],
+    team_role_ids: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int | None,
+    no_documents: bool,
+    concurrency: int | None,
+    dry_run: bool,
+    json_file: Path | None,
+    html_file: Path | None,
+) -> None:
+    """Replay exported history, and compare with the team's answers.
+
+    An EXPORT is a file of DiscordChatExporter's (JSON), or a folder of such; name those of all channels and threads
+    together. Each question is asked knowing only what was known before it. All is done in a temporary folder: of the
+    data folder only the documents are read, and nothing is posted.
+
+    The summary goes to stdout. Ctrl-C ends it early; what is written then says so. Exit code 3: for some questions,
+    nobody could look; 130: stopped early.
+    """
+    settings = settings_of(ctx, tells_itself=True)
+    from intern.app.backtesting import Wanted
+    from intern.domain import RoleId, UserId
+
+    wanted = Wanted(
+        files=tuple(files_of(exports)),
+        team_ids=tuple(map(UserId, team_ids)),
+        team_role_ids=tuple(map(RoleId, team_role_ids)),
+        since=since.replace(tzinfo=UTC) if since else None,
+        until=until.replace(tzinfo=UTC) if until else None,
+        limit=limit,
+        documents=not no_documents,
+        concurrency=concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME),
+    )
+    for file in filter(None, (json_file, html_file)):
+        _check_writable(file)
+    sys.exit(anyio.run(_work, settings, wanted, json_file, html_file, dry_run))
+
+
+async def _work(
+    settings: Settings,
+    wanted: Wanted,
+    json_file: Path | None,
+    html_file: Path | None,
+    dry_run: bool,  # noqa: FBT001 - anyio.run hands on no names
+) -> int:
+    from intern.app.backtest_estimating import estimate_backtest
+    from intern.app.backtest_report import page_of, table_of
+    from intern.app.backtesting import Replay, prepare
+    from intern.cli.progress import CountTeller
+
+    prepared = await prepare(settings, wanted)
+    exports, asked = prepared.exports, prepared.timeline.asked
+    say(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
+    if dry_run:
+        show("\n".join(_told(estimate_backtest(settings, prepared.timeline))))
+        return 0
+    teller = CountTeller(sys.stderr, len(asked))
+    replay = Replay(settings, prepared, tell=lambda outcome: teller.one(outcome.tokens), say=say)
+    try:
+        stopped = await _until_stopped(replay)
+    finally:
+        teller.end()
+    done = replay.report()
+    if json_file:
+        import msgspec
+
+        await anyio.to_thread.run_sync(_write, json_file, msgspec.json.encode(done) + b"\n")
+    if html_file:
+        await anyio.to_thread.run_sync(_write, html_file, page_of(done))
+    show(table_of(done))
+    if stopped:
+        return INTERRUPTED
+    return 3 if done.totals.could_not_look else 0
+
+
+async def _until_stopped(replay: Replay) -> bool:
+    """Replay, until it is done or somebody has seen enough; says which."""
+    stopped = False
+    async with anyio.create_task_group() as tg:
+
+        async def watch() -> None:
+            nonlocal stopped
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                async for _ in signals:
+                    say("stopping; what was asked so far is told")
+                    stopped = True
+                    tg.cancel_scope.cancel()
+                    return
+
+        tg.start_soon(watch)
+        await replay.run()
+        tg.cancel_scope.cancel()
+    return stopped
+
+
+def files_of(exports: tuple[Path, ...]) -> Iterator[Path]:
+    """The files that are named, and those of the folders that are. Raises ConfigError."""
+    for path in exports:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(each for each in path.iterdir() if each.suffix.lower() == ".json" and each.is_file())
+        if not found:
+            raise ConfigError(f"{path} holds no *.json: export the channels with DiscordChatExporter --format Json")
+        yield from found
+
+
+def _check_writable(file: Path) -> None:
+    """That a report can be written there, before hours of work go into it. Raises ConfigError."""
+    if not file.parent.is_dir():
+        raise ConfigError(f"{file}: there is no folder {file.parent}; make it, or name another")
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        raise KnowledgeError(f"{file} cannot be written ({error.strerror})") from error
+
+
+def _told(estimated: Estimate) -> Iterator[str]:
+    yield f"questions to ask: {estimated.questions}; the team answered {estimated.team_answered} of them"
+    yield f"conversations to learn: {estimated.conversations}"
+    for reason, number in estimated.left_out.items():
+        yield f"left out: {number} {reason}"
+    if not estimated.calls.most:
+        yield "no model calls: rules answer"
+        return
+    yield f"model calls: {_between(estimated.calls)}"
+    yield f"tokens: {_between(estimated.tokens)}"
+    if estimated.priced:
+        yield f"cost: {estimated.cost.least:.2f} to {estimated.cost.most:.2f} {estimated.currency}"
+    else:
+        yield "cost: not known; set llm.prices"
+
+
+def _between(numbers: Range) -> str:
+    return f"{numbers.least:.0f} to {numbers.most:.0f}"

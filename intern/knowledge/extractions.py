@@ -1,0 +1,402 @@
+"""What was learned from which conversation, and how far each follower has read.
+
+All that a conversation taught is written, replaced, withdrawn or forgotten at once, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from intern.domain import (
+    Applied,
+    ConversationId,
+    Distilled,
+    FactDecision,
+    FactId,
+    FactRefusal,
+    MessageId,
+    NewFact,
+    NuggetId,
+    Outcome,
+    RefusedFact,
+    RepeatedFact,
+    Touched,
+    UpdatedFact,
+    takes_occurrence,
+)
+from intern.knowledge.blocks import bare
+from intern.knowledge.columns import carried, listed, millis, moment, parts
+from intern.knowledge.database import Database, Row, Transaction
+from intern.knowledge.facts import (
+    add_fact,
+    add_occurrence,
+    add_update,
+    date_beliefs,
+    delete_occurrences,
+    delete_unsaid,
+    fact_in,
+    recount,
+    remove_fact,
+    show_to,
+    take_back_occurrences,
+    tidy_occurrences,
+    unsay,
+)
+from intern.knowledge.nuggets import replace_nuggets
+from intern.observe.clock import Clock
+
+_IN = "in (select value from json_each(?))"
+_HOLDING = f"exists (select 1 from json_each(message_ids) where value {_IN})"  # noqa: S608
+_READ = "id, agent_id, origin, guild_id, channel_id, message_ids, last_message_at, content_hash"
+_LOG = (
+    "conversation_id, content_hash, extracted_at, model_used, facts_extracted, facts_updated, facts_deduplicated,"
+    " nuggets_extracted, attempts, next_at, error"
+)
+_KEEP_LOG = (
+    f"insert into extraction_log ({_LOG}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+    " on conflict (conversation_id) do update set content_hash = excluded.content_hash,"
+    " extracted_at = excluded.extracted_at, model_used = excluded.model_used, attempts = excluded.attempts,"
+    " next_at = excluded.next_at, error = excluded.error"
+)
+_COUNTED = (
+    ", facts_extracted = excluded.facts_extracted, facts_updated = excluded.facts_updated,"
+    " facts_deduplicated = excluded.facts_deduplicated, nuggets_extracted = excluded.nuggets_extracted"
+)
+
+
+class Extraction(Struct, frozen=True, kw_only=True):
+    """What the log says of a conversation. With an `error` it could not be read; without facts it taught nothing."""
+
+    conversation_id: ConversationId
+    content_hash: str
+    """Of the conversation as it was read, or could not be."""
+    extracted_at: datetime
+    model_used: str
+    facts_extracted: int = 0
+    facts_updated: int = 0
+    facts_deduplicated: int = 0
+    nuggets_extracted: int = 0
+    attempts: int = 0
+    """That failed one after another, with this content."""
+    next_at: datetime | None = None
+    """When to try again; None where there is nothing to try, or nobody should."""
+    error: str | None = None
+
+
+class ExtractionLog:
+    """Conversations that were read, what came of it, and positions. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def apply(self, outcome: Outcome) -> Applied:
+        """Make all that was learned from a conversation this, in place of what was learned from it before.
+
+        Facts that it alone had said are retired. What changed since it was decided is refused, and told of.
+        """
+        return await self._db.write(lambda db: _apply(db, outcome))
+
+    async def log_failure(
+        self, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
+    ) -> Extraction:
+        """A conversation could not be read; what was learned from it before stands until it can be."""
+        now = self._clock.now()
+
+        def work(db: Transaction) -> Extraction:
+            before = _entry(db, conversation.id)
+            again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
+            _keep_conversation(db, conversation)
+            _log(
+                db,
+                Extraction(
+                    conversation_id=conversation.id,
+                    content_hash=conversation.content_hash,
+                    extracted_at=now,
+                    model_used=model_used,
+                    attempts=(before.attempts if before is not None and again else 0) + 1,
+                    next_at=next_at,
+                    error=error,
+                ),
+            )
+            entry = _entry(db, conversation.id)
+            assert entry is not None
+            return entry
+
+        return await self._db.write(work)
+
+    async def entry(self, conversation_id: ConversationId) -> Extraction | None:
+        """What the log says of a conversation; None where nobody has tried to read it, or it was withdrawn."""
+        return await self._db.read(lambda db: _entry(db, conversation_id))
+
+    async def entries(self) -> tuple[Extraction, ...]:
+        """The whole log, oldest first."""
+        rows = await self._db.read(lambda db: db.rows(f"select {_LOG} from extraction_log order by extracted_at"))  # noqa: S608
+        return tuple(map(_extraction_of, rows))
+
+    async def failed(self) -> tuple[Extraction, ...]:
+        """What was captured and is to be tried again, in the order in which it is due."""
+        statement = (
+            f"select {_LOG} from extraction_log where error is not null and next_at is not null and exists"  # noqa: S608
+            " (select 1 from conversations where id = conversation_id and origin = 'capture') order by next_at"
+        )
+        return tuple(map(_extraction_of, await self._db.read(lambda db: db.rows(statement))))
+
+    async def conversation(self, conversation_id: ConversationId) -> Distilled | None:
+        """A conversation as it was read last, with the ids of all messages that it ever had; None where it is not."""
+        statement = f"select {_READ} from conversations where id = ? and is_withdrawn = 0"  # noqa: S608
+        row = await self._db.read(lambda db: db.row(statement, (conversation_id,)))
+        return None if row is None else _distilled_of(row)
+
+    async def conversations(self) -> tuple[Distilled, ...]:
+        """All that something may have been learned from, in the order in which they were first read."""
+        statement = f"select {_READ} from conversations where is_withdrawn = 0 order by rid"  # noqa: S608
+        return tuple(map(_distilled_of, await self._db.read(lambda db: db.rows(statement))))
+
+    async def get_unextracted_conversations(self) -> tuple[Distilled, ...]:
+        """Those of which the log has nothing, or a failure."""
+        statement = (
+            f"select {_READ} from conversations where is_withdrawn = 0 and not exists (select 1 from extraction_log"  # noqa: S608
+            " where conversation_id = conversations.id and error is null) order by rid"
+        )
+        return tuple(map(_distilled_of, await self._db.read(lambda db: db.rows(statement))))
+
+    async def keep(self, conversation: Distilled) -> None:
+        """Note a conversation that something will be learned from."""
+        await self._db.write(lambda db: _keep_conversation(db, conversation))
+
+    async def withdraw(self, conversation_ids: Collection[ConversationId]) -> None:
+        """Nothing is learned from these conversations any more. Facts that they alone had said go."""
+        now = self._clock.now()
+
+        def work(db: Transaction) -> None:
+            for conversation_id in conversation_ids:
+                replace_nuggets(db, conversation_id, ())
+                said = take_back_occurrences(db, conversation_id)
+                tidy_occurrences(db, conversation_id)
+                unsay(db, said, now)
+                delete_unsaid(db, said)
+                recount(db, said)
+                db.run("delete from extraction_log where conversation_id = ?", (conversation_id,))
+                db.run("update conversations set is_withdrawn = 1 where id = ?", (conversation_id,))
+
+        if conversation_ids:
+            await self._db.write(work)
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Leave nothing of conversations that hold one of these messages, nor of facts that nobody else says.
+
+        What is left of such a conversation counts as never read, and is due until somebody `looked` at it: whoever
+        follows the decisions may have read it in between, and would not come back.
+        """
+        now, gone = self._clock.now(), listed(map(bare, message_ids))
+
+        def work(db: Transaction) -> None:
+            found = db.rows(f"select id from conversations where {_HOLDING}", (gone,))  # noqa: S608
+            conversations = [str(each) for (each,) in found]
+            facts = delete_occurrences(db, conversations)
+            unsay(db, facts, now)
+            delete_unsaid(db, facts)
+            recount(db, facts)
+            date_beliefs(db, facts)
+            db.run(
+                "insert or ignore into extractions_due (conversation_id)"  # noqa: S608
+                f" select id from conversations where id {_IN} and origin = 'capture'",
+                (listed(conversations),),
+            )
+            for table, column in (("nuggets", "conversation_id"), ("extraction_log", "conversation_id")):
+                db.run(f"delete from {table} where {column} {_IN}", (listed(conversations),))  # noqa: S608
+            db.run(f"delete from conversations where id {_IN}", (listed(conversations),))  # noqa: S608
+
+        await self._db.write(work)
+
+    async def touched(self, message_ids: Collection[MessageId]) -> Touched:
+        """The nuggets and facts that come from conversations with these messages, and the facts that those replaced."""
+        held = f"select id from conversations where {_HOLDING}"  # noqa: S608
+        said = f"select fact_id from fact_occurrences where conversation_id in ({held})"  # noqa: S608
+        replaced = f"select supersedes from facts where id in ({said}) and supersedes is not null"  # noqa: S608
+
+        def work(db: Transaction) -> Touched:
+            gone = (listed(map(bare, message_ids)),)
+            nuggets = db.rows(f"select id from nuggets where conversation_id in ({held})", gone)  # noqa: S608
+            facts = db.rows(said, gone) + db.rows(replaced, gone)
+            return Touched(
+                nuggets=tuple(NuggetId(str(each)) for (each,) in nuggets),
+                facts=tuple(dict.fromkeys(FactId(str(each)) for (each,) in facts)),
+            )
+
+        return await self._db.read(work)
+
+    async def due(self) -> ConversationId | None:
+        """A conversation to look at whatever the decisions say, the first that became due."""
+        row = await self._db.read(lambda db: db.row("select conversation_id from extractions_due order by rid limit 1"))
+        return None if row is None else ConversationId(str(row[0]))
+
+    async def looked(self, conversation_id: ConversationId) -> None:
+        """Somebody looked at a conversation; it is not due any more."""
+        where = "from extractions_due where conversation_id = ?"
+        if await self._db.read(lambda db: db.row(f"select 1 {where}", (conversation_id,))) is not None:
+            await self._db.write(lambda db: db.run(f"delete {where}", (conversation_id,)))
+
+    async def holding(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
+        """Conversations that hold, or once held, one of these messages."""
+        statement = f"select id from conversations where {_HOLDING} order by rid"  # noqa: S608
+        rows = await self._db.read(lambda db: db.rows(statement, (listed(map(bare, message_ids)),)))
+        return tuple(ConversationId(str(each)) for (each,) in rows)
+
+    async def position(self, follower: str) -> str | None:
+        """How far a follower has read; None where it has not begun."""
+        row = await self._db.read(lambda db: db.row("select position from positions where follower = ?", (follower,)))
+        return None if row is None else str(row[0])
+
+    async def move(self, follower: str, position: str) -> None:
+        """A follower has read so far."""
+        await self._db.write(
+            lambda db: db.run(
+                "insert into positions (follower, position) values (?, ?)"
+                " on conflict (follower) do update set position = excluded.position",
+                (follower, position),
+            )
+        )
+
+
+def _apply(db: Transaction, outcome: Outcome) -> Applied:
+    conversation, now = outcome.conversation, outcome.extracted_at
+    _keep_conversation(db, conversation)
+    before = take_back_occurrences(db, conversation.id)
+    recount(db, before)
+    repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, RepeatedFact)}
+    # First what is said no more, since what it had taken the place of may be replaced by something else now.
+    unsay(db, (each for each in before if each not in repeated), now)
+    reasons: list[FactRefusal | None] = [_learn(db, conversation.agent_id, each, now) for each in outcome.facts]
+    unsay(db, before, now)
+    delete_unsaid(db, before)
+    recount(db, before)
+    tidy_occurrences(db, conversation.id)
+    replace_nuggets(db, conversation.id, outcome.nuggets)
+    applied = _counted(outcome, reasons)
+    _log(
+        db,
+        Extraction(
+            conversation_id=conversation.id,
+            content_hash=conversation.content_hash,
+            extracted_at=now,
+            model_used=outcome.model_used,
+            facts_extracted=applied.facts_extracted,
+            facts_updated=applied.facts_updated,
+            facts_deduplicated=applied.facts_deduplicated,
+            nuggets_extracted=applied.nuggets_extracted,
+        ),
+        counted=True,
+    )
+    return applied
+
+
+def _learn(db: Transaction, agent_id: str, decision: FactDecision, now: datetime) -> FactRefusal | None:
+    """Write down what was decided about a fact; why not, where it is refused or no longer holds."""
+    match decision:
+        case RefusedFact(reason=reason, gone=gone):
+            if gone is not None:
+                remove_fact(db, gone, now)
+            return reason
+        case NewFact(fact=fact, occurrence=occurrence):
+            add_fact(db, fact, occurrence)
+        case UpdatedFact(fact=fact, occurrence=occurrence):
+            if not add_update(db, fact, occurrence):
+                return "retired_id"
+        case RepeatedFact():
+            return _repeat(db, agent_id, decision)
+    return None
+
+
+def _repeat(db: Transaction, agent_id: str, decision: RepeatedFact) -> FactRefusal | None:
+    occurrence = decision.occurrence
+    known = fact_in(db, occurrence.fact_id)
+    if known is None:
+        return "unknown_id"
+    if known.agent_id != agent_id:
+        return "other_agent"
+    if not takes_occurrence(known, occurrence.timestamp):
+        return "retired_id"
+    add_occurrence(db, occurrence)
+    if decision.visibility is not None:
+        show_to(db, known.id, decision.visibility)
+    return None
+
+
+def _counted(outcome: Outcome, reasons: Sequence[FactRefusal | None]) -> Applied:
+    kinds = [type(each) for each, reason in zip(outcome.facts, reasons, strict=True) if reason is None]
+    return Applied(
+        facts_extracted=kinds.count(NewFact),
+        facts_updated=kinds.count(UpdatedFact),
+        facts_deduplicated=kinds.count(RepeatedFact),
+        nuggets_extracted=len(outcome.nuggets),
+        refused=tuple(reason for reason in reasons if reason is not None),
+    )
+
+
+def _keep_conversation(db: Transaction, conversation: Distilled) -> None:
+    """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
+    row = db.row("select message_ids from conversations where id = ?", (conversation.id,))
+    ids = dict.fromkeys((*(parts(row[0]) if row else ()), *map(bare, conversation.message_ids)))
+    db.run(
+        f"insert into conversations ({_READ}) values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (id) do update set"  # noqa: S608
+        " agent_id = excluded.agent_id, origin = excluded.origin, guild_id = excluded.guild_id,"
+        " channel_id = excluded.channel_id, message_ids = excluded.message_ids,"
+        " last_message_at = excluded.last_message_at, content_hash = excluded.content_hash, is_withdrawn = 0",
+        (
+            carried(conversation.id),
+            carried(conversation.agent_id),
+            conversation.origin,
+            conversation.guild_id,
+            conversation.channel_id,
+            listed(ids),
+            millis(conversation.last_message_at),
+            conversation.content_hash,
+        ),
+    )
+
+
+def _log(db: Transaction, entry: Extraction, *, counted: bool = False) -> None:
+    """Of a failure, only the failure is noted: the counts stay those of what was learned."""
+    db.run(
+        _KEEP_LOG + (_COUNTED if counted else ""),
+        (
+            entry.conversation_id,
+            entry.content_hash,
+            millis(entry.extracted_at),
+            carried(entry.model_used),
+            entry.facts_extracted,
+            entry.facts_updated,
+            entry.facts_deduplicated,
+            entry.nuggets_extracted,
+            entry.attempts,
+            None if entry.next_at is None else millis(entry.next_at),
+            None if entry.error is None else carried(entry.error),
+        ),
+    )
+
+
+def _entry(db: Transaction, conversation_id: ConversationId) -> Extraction | None:
+    statement = f"select {_LOG} from extraction_log where conversation_id = ?"  # noqa: S608
+    row = db.row(statement, (conversation_id,))
+    return None if row is None else _extraction_of(row)
+
+
+def _extraction_of(row: Row) -> Extraction:
+    fields: dict[str, object] = dict(zip(_LOG.split(", "), row, strict=True))
+    for name in ("extracted_at", "next_at"):
+        value = fields[name]
+        fields[name] = moment(value) if isinstance(value, int) else None
+    return msgspec.convert(fields, Extraction)
+
+
+def _distilled_of(row: Row) -> Distilled:
+    fields: dict[str, object] = dict(zip(_READ.split(", "), row, strict=True))
+    fields["message_ids"] = parts(fields["message_ids"])
+    fields["last_message_at"] = moment(msgspec.convert(fields["last_message_at"], int))
+    return msgspec.convert(fields, Distilled)

@@ -1,0 +1,1 @@
+"""The status page: a small web server beside the bot, for whoever operates it."""

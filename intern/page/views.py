@@ -1,0 +1,262 @@
+"""What the pages show: plain values, put together by whoever knows the stores. All texts in them are strangers'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from intern.domain import AIResult, ChannelId, Fact, MessageId, Nugget, Occurrence, QAId, TopicName, Turn
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing that has to be well."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+    """What is the matter, and what to do."""
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How the process is. It is live where it can say so at all."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ready(self) -> bool:
+        """It can do all of its work."""
+        return all(check.ok for check in self.checks)
+
+
+class Stream(Struct, frozen=True, kw_only=True):
+    """How full a stream between two actors is."""
+
+    name: str
+    kinds: tuple[str, ...]
+    waiting: int
+    size: int
+    """0: it hands over from hand to hand."""
+
+
+class Number(Struct, frozen=True, kw_only=True):
+    """A figure, and where to read more."""
+
+    label: str
+    value: int
+    href: str = ""
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """One kind of thing, counted by the day."""
+
+    label: str
+    values: tuple[int, ...]
+
+
+class Plot(Struct, frozen=True, kw_only=True):
+    """Counts of the last days; each series has a value for each day."""
+
+    title: str
+    days: tuple[date, ...]
+    series: tuple[Series, ...]
+
+
+class PromptCost(Struct, frozen=True, kw_only=True):
+    """What a prompt took today."""
+
+    prompt: str
+    calls: int
+    tokens: int
+    cost: float = 0.0
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """What today (UTC) has cost so far."""
+
+    prompts: tuple[PromptCost, ...]
+    tokens: int
+    token_budget: int
+    """0: none."""
+    cost: float | None = None
+    """None where no prices are set."""
+    cost_budget: float = 0.0
+    """0: none."""
+    currency: str = ""
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """The front page."""
+
+    since: datetime
+    """Start of the process."""
+    version: str
+    health: Health
+    last_message_at: datetime | None
+    """When the gateway last told of a message, since the start."""
+    read_until: datetime | None
+    """Up to here, everything on Discord was read."""
+    numbers: tuple[Number, ...]
+    streams: tuple[Stream, ...]
+    plots: tuple[Plot, ...]
+    budget: Budget
+
+
+class OpenQuestion(Struct, frozen=True, kw_only=True):
+    """A question that found no answer."""
+
+    question_id: MessageId
+    at: datetime
+    reason: str
+    text: str
+
+
+class QuestionGroup(Struct, frozen=True, kw_only=True):
+    """Questions that ask the same, newest first."""
+
+    questions: tuple[OpenQuestion, ...]
+
+
+class WaitingCapture(Struct, frozen=True, kw_only=True):
+    """A capture that waits for somebody of the team."""
+
+    qa_id: QAId
+    answered_at: datetime
+    turns: tuple[Turn, ...]
+    """None where its question or its answer was deleted since."""
+    in_newer: QAId | None
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """The oldest captures that wait, and how many there are in all."""
+
+    captures: tuple[WaitingCapture, ...]
+    total: int
+    review: bool
+    """Whether captures wait at all (`kb.review`)."""
+
+
+class ParkedCapture(Struct, frozen=True, kw_only=True):
+    """A pair that could not be filed."""
+
+    qa_id: QAId
+    at: datetime
+    reason: str
+    tries: int
+    next_at: datetime | None
+    """None: it waits for a person."""
+    question: str
+
+
+class TopicRow(Struct, frozen=True, kw_only=True):
+    """A topic in the list."""
+
+    name: TopicName
+    blocks: int
+    chars: int
+    answered_at: datetime | None
+    description: str
+
+
+class Pair(Struct, frozen=True, kw_only=True):
+    """A question and its answer, in a topic or taken out of it."""
+
+    qa_id: QAId
+    at: datetime
+    turns: tuple[Turn, ...]
+    removed_by: QAId | None = None
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A decision about a pair."""
+
+    at: datetime
+    qa_id: QAId
+    what: str
+    reason: str
+
+
+class TopicPage(Struct, frozen=True, kw_only=True):
+    """A topic with all that happened to it."""
+
+    name: TopicName
+    description: str
+    pairs: tuple[Pair, ...]
+    removed: tuple[Pair, ...]
+    history: tuple[Change, ...]
+
+
+class SourceRow(Struct, frozen=True, kw_only=True):
+    """A source of answers."""
+
+    source_id: str
+    kind: str
+    state: Literal["ok", "pending", "failed", "gone"]
+    described_at: datetime
+    last_error: str
+    next_check: datetime | None
+
+
+class AnswerRow(Struct, frozen=True, kw_only=True):
+    """What became of a question."""
+
+    question_id: MessageId
+    channel_id: ChannelId
+    at: datetime
+    outcome: str
+    reason: str
+
+
+class AnswerPage(Struct, frozen=True, kw_only=True):
+    """How that came about, step by step."""
+
+    row: AnswerRow
+    steps: Mapping[str, Any]
+    question: str
+    """In its own words, where they are kept."""
+    link: str
+    """To the message on Discord; empty where nobody can say."""
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """Some rows of many."""
+
+    rows: tuple[AnswerRow, ...]
+    total: int
+    offset: int
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """What the box to ask gave."""
+
+    question: str
+    result: AIResult
+    seconds: float
+    could_not_look: bool
+
+
+class FactPage(Struct, frozen=True, kw_only=True):
+    """A fact with its chain, oldest first, and the conversations in which it was said."""
+
+    fact: Fact
+    chain: tuple[Fact, ...]
+    occurrences: tuple[Occurrence, ...]
+    nuggets: tuple[Nugget, ...]
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """Some facts of many."""
+
+    facts: tuple[Fact, ...]
+    total: int
+    offset: int
+
+
+class Nuggets(Struct, frozen=True, kw_only=True):
+    """Some nuggets of many, newest first."""
+
+    nuggets: tuple[Nugget, ...]
+    total: int
+    offset: int

@@ -1,0 +1,181 @@
+"""The extractor follows the decisions at its own pace, and nothing that goes wrong ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set as AbstractSet
+from itertools import repeat
+from typing import Any
+
+import pytest
+from anyio import create_memory_object_stream, create_task_group, current_time, fail_after, wait_all_tasks_blocked
+
+from intern.actors.extractor import Step, extractor
+from intern.actors.nudges import Due
+from intern.actors.witness import Witness
+from intern.domain import ConversationId, Decided, QAId
+from intern.errors import KnowledgeError, ModelUnavailableError
+from intern.learning.attempting import MOST_ATTEMPTS, Uncounted
+from intern.learning.extracting import Came, Pace
+from tests.leaping import leap, leaping
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
+
+
+class Decisions:
+    """One conversation a decision; the position is the number of the decision."""
+
+    def __init__(self, *conversations: str) -> None:
+        self.conversations = list(conversations)
+        self.fails = 0
+        self.again: list[str] = []
+
+    async def after(self, position: int | None, /) -> Sequence[Step]:
+        if self.fails:
+            self.fails -= 1
+            raise KnowledgeError("the disk sleeps")
+        at = position or 0
+        return [
+            Step(conversations=(ConversationId(each),), position=n)
+            for n, each in enumerate(self.conversations[at:], at + 1)
+        ]
+
+    async def due(self, handed: AbstractSet[Hashable], /) -> Due[Step]:
+        for each in self.again:
+            if each not in handed:
+                return Due(record=Step(conversations=(ConversationId(each),)), key=each)
+        return Due()
+
+
+class Reader:
+    """Keeps what it was asked to read."""
+
+    def __init__(self) -> None:
+        self.read: list[tuple[str, float]] = []
+        self.parked: list[str] = []
+        self.position = 0
+        self.errors: Iterator[Exception] = iter(())
+
+    async def extract(self, conversation_id: ConversationId, pace: Pace, /) -> Came:
+        await pace()
+        for error in self.errors:
+            raise error
+        self.read.append((conversation_id, current_time()))
+        return "extracted"
+
+    async def park(self, conversation_id: ConversationId, why: str, /) -> None:
+        assert "process ended" in why
+        self.parked.append(conversation_id)
+
+    async def followed(self, position: int, /) -> None:
+        self.position = position
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.read]
+
+
+class Counted(Uncounted):
+    """Attempts of conversations that ended the process before."""
+
+    def __init__(self, begun: int) -> None:
+        self._begun = begun
+        self.cleared: list[str] = []
+
+    async def begin(self, qa_id: QAId, /) -> int:
+        del qa_id
+        self._begun += 1
+        return self._begun
+
+    async def clear(self, qa_id: QAId, /) -> None:
+        self._begun = 0
+        self.cleared.append(qa_id)
+
+
+async def run(
+    decisions: Decisions,
+    reader: Reader,
+    *,
+    after: int | None = None,
+    most: int = 1000,
+    attempts: Uncounted | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+    leaps: Sequence[float] = (),
+) -> None:
+    nudges, inbox = create_memory_object_stream[Decided](1)
+    with fail_after(300):
+        async with create_task_group() as tg, nudges:
+
+            async def work() -> None:
+                await extractor(
+                    decisions,
+                    inbox,
+                    after=after,
+                    extraction=reader,
+                    again=decisions,
+                    max_per_minute=most,
+                    attempts=attempts or Uncounted(),
+                    witness=Witness(),
+                    pauses=lambda: repeat(5.0),
+                )
+
+            tg.start_soon(work)
+            await wait_all_tasks_blocked()
+            meanwhile()
+            nudges.send_nowait(Decided())
+            for seconds in leaps:
+                await wait_all_tasks_blocked()
+                await leap(seconds)
+
+
+async def test_decisions_are_followed_in_order_and_the_position_is_kept() -> None:
+    decisions, reader = Decisions("a", "b"), Reader()
+    await run(decisions, reader, meanwhile=lambda: decisions.conversations.append("c"))
+    assert (reader.names, reader.position) == (["a", "b", "c"], 3)
+
+
+async def test_it_begins_where_it_left_off() -> None:
+    reader = Reader()
+    await run(Decisions("a", "b", "c"), reader, after=2)
+    assert reader.names == ["c"]
+
+
+async def test_what_failed_comes_again_when_its_time_has_come() -> None:
+    decisions, reader = Decisions("a"), Reader()
+    decisions.again = ["b"]
+    await run(decisions, reader)
+    assert (reader.names, reader.position) == (["a", "b"], 1)
+
+
+async def test_an_absent_model_is_waited_for_and_nothing_is_passed_over() -> None:
+    reader = Reader()
+    reader.errors = iter([ModelUnavailableError("away"), ModelUnavailableError("away"), KnowledgeError("full")])
+    begun = current_time()
+    await run(Decisions("a", "b"), reader, leaps=[5.01] * 3)
+    assert reader.names == ["a", "b"]
+    assert reader.read[0][1] - begun >= 15
+
+
+async def test_no_more_are_read_in_a_minute_than_wanted() -> None:
+    reader = Reader()
+    await run(Decisions(*"abcde"), reader, most=2, leaps=[60.01] * 2)
+    times = [at - reader.read[0][1] for _, at in reader.read]
+    assert [round(at) for at in times] == [0, 0, 60, 60, 120]
+
+
+async def test_decisions_that_cannot_be_read_are_asked_for_again() -> None:
+    decisions, reader = Decisions("a"), Reader()
+    decisions.fails = 2
+    await run(decisions, reader, leaps=[5.01] * 2)
+    assert reader.names == ["a"]
+
+
+async def test_a_conversation_that_ended_the_process_again_and_again_is_parked_and_the_next_one_is_read() -> None:
+    reader, attempts = Reader(), Counted(MOST_ATTEMPTS)
+    await run(Decisions("a", "b"), reader, attempts=attempts)
+    assert (reader.parked, reader.names) == (["a"], ["b"])
+    assert attempts.cleared == ["extract a", "extract b"]

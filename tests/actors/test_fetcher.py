@@ -1,0 +1,61 @@
+"""The fetcher looks after pages from time to time, whatever fails, and tells only of what it did."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+
+from intern.actors.fetcher import fetcher
+from intern.actors.witness import Witness
+from intern.domain import SourceId
+from intern.errors import KnowledgeError
+from intern.indexing.refresh import Refreshed
+from tests.leaping import leap, leaping
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
+
+
+class Pages:
+    def __init__(self, *ends: Refreshed | Exception) -> None:
+        self.looks = 0
+        self._ends = list(ends)
+
+    async def refresh_pages(self) -> Refreshed:
+        self.looks += 1
+        end = self._ends.pop(0) if self._ends else Refreshed()
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+class Told(Witness):
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Refreshed] = []
+
+    def indexed(self, refreshed: Refreshed) -> None:
+        self.told.append(refreshed)
+
+
+async def test_it_looks_at_once_and_after_every_interval_whatever_fails() -> None:
+    changed = Refreshed(changed=(SourceId("kb:https://docs.example.org/"),))
+    pages, witness = Pages(Refreshed(), KnowledgeError("the disk is gone"), changed), Told()
+    with fail_after(4000):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(fetcher, pages, interval_seconds=600, witness=witness))
+            await wait_all_tasks_blocked()
+            assert pages.looks == 1
+            for looks in (2, 3, 4):
+                await leap(601)
+                await wait_all_tasks_blocked()
+                assert pages.looks == looks
+            assert witness.told == [changed]
+            tg.cancel_scope.cancel()

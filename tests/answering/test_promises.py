@@ -1,0 +1,110 @@
+"""Whatever models say, a result keeps its promises."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from intern.answering.citing import urls
+from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, Draft, GateDecision, Selection, Verification
+from intern.answering.workflow import Answerer
+from intern.domain import AIResult, Conversation, Message, RequestContext, SilenceReason
+from intern.llm.prompt import Prompt
+from tests.answering.shelf import Shelf
+from tests.fakes import ScriptedModel
+
+PROMPTS: tuple[Prompt[Any, Any], ...] = (GATE, SELECT, ANSWER, VERIFY)
+SOURCES = {
+    "kb:keys.md": "# Keys\n\nRotate with `relay keys rotate`. See https://docs.example/keys.",
+    "kb:ports.md": "# Ports\n\nIt listens on 7480, since v1.2.",
+    "kb:empty.md": " \n",
+    "team:keys.txt": "--- QA ---\nid: qa_1\ntimestamp: 2026-02-01T03:10:56.228000Z\nUser: how?\nTeam: use it",
+}
+IDS = st.lists(
+    st.sampled_from([*SOURCES, *SOURCES, "team:keys.txt#qa_1", "kb:../x", "kb:keys.md#qa_1", " kb:ports.md ", ""]),
+    min_size=1,
+)
+WORDS = st.sampled_from(
+    [
+        "Run `relay keys rotate`.",
+        "`rm -rf /`",
+        "https://docs.example/keys",
+        "https://e.example",
+        "v1.2",
+        "v9",
+        "null",
+        "",
+        "7",
+    ]
+)
+LED = st.tuples(st.sampled_from([("kb:keys.md",), ()]), IDS).map(lambda parts: (*parts[0], *parts[1]))
+MOSTLY = st.sampled_from([True] * 7 + [False])
+PLANS = st.fixed_dictionaries(
+    {
+        "gate": st.builds(
+            GateDecision,
+            is_question=MOSTLY,
+            is_answerable=MOSTLY,
+            rewrite_query=st.sampled_from([None, "", "keys"]),
+        ),
+        "select": st.builds(Selection, selected_source_ids=LED),
+        "answer": st.builds(Draft, answer=st.lists(WORDS, min_size=1, max_size=3).map(" ".join), citations=LED),
+        "verify": st.builds(Verification, is_good_enough=MOSTLY),
+    }
+)
+OPTIONS = st.builds(
+    AnsweringOptions,
+    max_sources=st.integers(1, 4),
+    max_answer_chars=st.sampled_from([1, 24, 25, 3000, 3000, 3000]),
+    require_citations=st.booleans(),
+    strict_grounding=st.booleans(),
+)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=100, deadline=None)
+@given(
+    plan=PLANS,
+    options=OPTIONS,
+    text=st.sampled_from(["How do I rotate keys?", "it fails", "keys: how?", "7480 is the port", ""]),
+)
+def test_a_result_keeps_its_promises(backend: str, plan: dict[str, Any], options: AnsweringOptions, text: str) -> None:
+    model, shelf = ScriptedModel(), Shelf(SOURCES)
+    for prompt in PROMPTS:
+        model.always(prompt, plan[prompt.name])
+
+    async def ask() -> AIResult:
+        with anyio.fail_after(10):
+            conversation = Conversation((Message(role="user", text=text),))
+            return await Answerer(model, shelf, options).answer(conversation, RequestContext())
+
+    result = anyio.run(ask, backend=backend)
+    assert msgspec.json.decode(msgspec.json.encode(result), type=AIResult).reason == result.reason
+    assert result.reason in get_args(SilenceReason)
+    assert result.should_reply == (result.reason == "") == bool(result.reply_text)
+    assert result.debug is not None
+    assert result.debug["seconds"] >= 0
+    assert len(shelf.loaded) == len({*shelf.loaded}) <= options.max_sources
+    assert {*shelf.loaded} <= SOURCES.keys()
+    if not result.should_reply:
+        assert result.citations == ()
+        return
+    assert plan["gate"].is_question
+    assert plan["gate"].is_answerable
+    assert plan["verify"].is_good_enough
+    assert len(model.calls(VERIFY)) == 1
+    said = result.reply_text or ""
+    assert len(said) <= options.max_answer_chars
+    assert result.citations or not options.require_citations
+    sources = {citation.source_id.partition("#")[0] for citation in result.citations}
+    assert sources <= {*shelf.loaded}
+    assert "https://e.example" not in [*urls(said)]
+    if options.strict_grounding:
+        assert "rm -rf" not in said
+        assert "v9" not in said
+        assert "v1.2" not in said or "kb:ports.md" in sources

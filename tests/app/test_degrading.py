@@ -1,0 +1,133 @@
+"""A model that is away, or that may not be asked any more today: nothing is lost, and who asks is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import fail_after
+
+from intern.app.bot import open_sandbox
+from intern.discord.sandbox import Sandbox
+from intern.domain import AIResult, CapturedPair, Filed, Reply
+from intern.indexing.refresh import Refreshed
+from intern.knowledge.database import Database
+from intern.knowledge.usage import UsageLog
+from intern.observe.clock import Clock
+from intern.settings import Settings
+from tests.at_work import Watching, settings_in
+from tests.endpoint_double import endpoint_double, refuse, sensible
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+BUDGETS: list[dict[str, Any]] = [
+    {"daily_token_budget": 1_000_000},
+    {"daily_cost_budget": 2.0, "prices": [{"model": "m", "input": 2, "output": 8}]},
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One is enough: these wait for real pauses."""
+    return "asyncio"
+
+
+class Bot:
+    """A bot whose model is asked over real sockets, seen from Discord."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.sandbox = Sandbox(clock, team={"mira"})
+        self.seen = Watching()
+
+    async def ask(self, text: str, number: int = 0) -> Reply:
+        """A question that is addressed to the bot, and what it said."""
+        self.sandbox.say(f"bob{number}", f"@intern {text}")
+        return await self.seen.one_of(Reply, after=number)
+
+    async def teach(self) -> CapturedPair:
+        asked = self.sandbox.say("ann", "How do I reset the spool?")
+        self.sandbox.say("mira", "Hold the blue key.", reply_to=asked.id)
+        return await self.seen.one_of(CapturedPair)
+
+
+def settings_with(folder: Path, base_url: str, **llm: Any) -> Settings:
+    return settings_in(folder, llm={"base_url": base_url, "model": "m", "max_retries": 0, **llm})
+
+
+async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is_back(tmp_path: Path) -> None:
+    away = False
+
+    def answer(body: dict[str, Any]) -> Any:
+        return refuse(503) if away else sensible(body)
+
+    bot = Bot(HandClock())
+    with endpoint_double(answer) as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url)
+        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+            await bot.seen.one_of(Refreshed)
+            away = True
+            said = await bot.ask("which port does the relay listen on?")
+            assert said.notice
+            assert "can't look this up right now" in said.text
+            assert bot.seen.all_of(AIResult)[0].reason == "model_unavailable"
+            taught = await bot.teach()
+            assert not bot.seen.all_of(Filed)
+            away = False
+            filed = await bot.seen.one_of(Filed)  # by itself
+            assert filed.qa_id == taught.qa_id
+            assert not (await bot.ask("which port does the relay listen on?", 1)).notice
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=["tokens", "money"])
+async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_is_told(
+    tmp_path: Path, budget: dict[str, Any]
+) -> None:
+    clock = HandClock()
+    bot = Bot(clock)
+    then = await spend(tmp_path, clock)
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url, **budget)
+        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=clock):
+            await bot.seen.one_of(Refreshed)
+            said = await bot.ask("which port does the relay listen on?")
+            assert said.notice
+            assert "after 00:00 UTC" in said.text
+            assert bot.seen.all_of(AIResult)[0].reason == "over_budget"
+            bot.sandbox.say("carl", "Which port does the relay listen on?")
+            await bot.seen.one_of(AIResult, after=1)
+            taught = await bot.teach()
+            assert endpoint.requests == [], "nothing was asked that could not be paid"
+            assert bot.seen.all_of(Reply) == [said], "who did not address the bot is told nothing"
+            clock.turn(hours=24 - clock.now().hour - 1, minutes=49, seconds=3)
+            assert clock.now().date() == then.now().date()
+            assert not bot.seen.all_of(Filed)
+            clock.turn(seconds=2)
+            assert clock.now().date() == then.now().date() + timedelta(days=1)
+            filed = await bot.seen.one_of(Filed)  # by itself
+            assert filed.qa_id == taught.qa_id
+            assert not (await bot.ask("which port does the relay listen on?", 1)).notice
+
+
+async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(tmp_path: Path) -> None:
+    clock = HandClock()
+    await spend(tmp_path, clock)
+    first, then = Bot(clock), Bot(clock)
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url, daily_token_budget=1_000_000)
+        async with open_sandbox(settings, first.sandbox, witness=first.seen, clock=clock):
+            await first.seen.one_of(Refreshed)
+            taught = await first.teach()
+            first.sandbox.lose_session()
+        raised = settings_with(tmp_path, endpoint.base_url, daily_token_budget=2_000_000)
+        async with open_sandbox(raised, then.sandbox, witness=then.seen, clock=clock):
+            assert (await then.seen.one_of(Filed)).qa_id == taught.qa_id
+
+
+async def spend(folder: Path, clock: HandClock) -> HandClock:
+    """All that the budgets above allow for the day; gives a clock that stays there."""
+    async with await Database.open(folder / "intern.db") as db:
+        await UsageLog(db).add(clock.now().date(), "answer", 1, 1_000_000, 0, cost=2.0)
+    return HandClock(clock.now())

@@ -1,0 +1,282 @@
+"""A whole story: what was captured is filed and distilled, answers a later question with a link, and goes again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import fail_after
+from anyio.to_thread import run_sync
+
+from intern.answering.prompts import (
+    ANSWER,
+    GATE,
+    SELECT,
+    VERIFY,
+    AnswerIn,
+    Draft,
+    GateDecision,
+    SelectIn,
+    Selection,
+    Verification,
+)
+from intern.answering.workflow import Answerer
+from intern.app.learned import LearnedSources
+from intern.app.workshop import Workshop
+from intern.domain import (
+    AIResult,
+    Capture,
+    ChannelId,
+    Conversation,
+    ConversationId,
+    FactId,
+    Filing,
+    GuildId,
+    Learned,
+    Message,
+    MessageId,
+    RequestContext,
+    SourceId,
+    SourceText,
+    Topic,
+    TopicName,
+    Turn,
+    UserId,
+)
+from intern.errors import KnowledgeError, SourceError
+from intern.knowledge.database import Database
+from intern.knowledge.facts import FactFilter
+from intern.knowledge.library import Library
+from intern.learning.forgetting import Forget
+from intern.learning.prompts import EXTRACT, INTEGRATE, ExtractIn, ExtractOut, FactOut, IntegrateOut, NuggetOut
+from intern.learning.remembering import Retirement
+from intern.search.finding import Finder
+from intern.settings import load_settings
+from tests.fakes import HandClock, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+MIA, ANN = UserId("100000000000000501"), UserId("100000000000000900")
+QUESTION = "How do I purge the spool of the relay?"
+LINK = "https://discord.com/channels/77/88/{}"
+CONTEXT = RequestContext(platform="script")
+SAID = "Stop it first, then run `relay spool purge --all` and wait a minute."
+
+
+def reading(given: ExtractIn) -> ExtractOut:
+    """A model that makes up a command, too."""
+    del given
+    nugget = NuggetOut(
+        topic="Purging the spool",
+        topic_summary="How the spool is purged.",
+        detailed_analysis="Purge the spool of the relay while it is stopped. Also try `relay spool shred --now`.",
+        status="FACT",
+        keywords=("spool", "purge"),
+        source_message_ids=("m1", "m2"),
+    )
+    fact = FactOut(
+        category="technical",
+        content="The spool of the relay is purged while the relay is stopped.",
+        summary="The spool is purged while the relay is stopped.",
+        visibility="shared",
+        confidence=0.9,
+        sentiment="neutral",
+        duplicate_of="",
+        supersedes="",
+        note="",
+        source_message_ids=("m2",),
+    )
+    return ExtractOut(nuggets=(nugget,), facts=(fact,))
+
+
+class Town:
+    """A folder where the team teaches and members ask."""
+
+    def __init__(self, folder: Path, work: Workshop, model: ScriptedModel, library: Library) -> None:
+        self.folder = folder
+        self.work = work
+        self.model = model
+        self.library = library
+        self.shown: list[SelectIn] = []
+        self.given: list[AnswerIn] = []
+
+    async def teach(self) -> None:
+        pair = await self.work.keep(
+            Capture(
+                conversation_id=ConversationId("thread_1"),
+                turns=(Turn("User", "The spool of my relay is full, what now?"), Turn("Team", SAID)),
+                message_ids=(MessageId("101"), MessageId("102")),
+                author_ids=(MIA, ANN),
+                guild_id=GuildId("77"),
+                channel_id=ChannelId("88"),
+                answered_at=self.work.archive.newest() or HandClock().now(),
+            )
+        )
+        assert pair is not None
+        await self.work.file(Filing(pair=pair, choice=Topic(name=TopicName("spool"))))
+        await self.work.extraction.catch_up()
+
+    async def ask(self, kind: str, answer: str) -> AIResult:
+        """An answer that stands on the first source of a kind, where one is shown."""
+
+        def select(given: SelectIn) -> Selection:
+            self.shown.append(given)
+            ids = [entry.source_id for entry in given.entries if entry.source_id.startswith(f"{kind}:")]
+            return Selection(selected_source_ids=(*ids[:1], "nugget:00000000-0000-0000-0000-000000000000"))
+
+        def draft(given: AnswerIn) -> Draft:
+            self.given.append(given)
+            ids = [source.source_id for source in given.sources if source.source_id.startswith(f"{kind}:")]
+            return Draft(answer=answer if ids else None, citations=tuple(ids[:1]))
+
+        self.model.always(GATE, GateDecision(is_question=True, is_answerable=True))
+        self.model.always(SELECT, select)
+        self.model.always(ANSWER, draft)
+        self.model.always(VERIFY, Verification(is_good_enough=True))
+        answerer = Answerer(self.model, self.library, load_settings(environ={}).ai)
+        return await answerer.answer(Conversation((Message(role="user", text=QUESTION),)), CONTEXT, addressed=True)
+
+
+@asynccontextmanager
+async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGenerator[Town]:
+    settings = load_settings(environ={}, overrides={"data": {"dir": str(folder)}, **(more or {})})
+    settings.paths.sources.mkdir(parents=True)
+    model, clock = ScriptedModel(), HandClock()
+    model.always(EXTRACT, reading)
+    model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
+    with fail_after(30):
+        async with await Database.open(settings.paths.database) as db:
+            work = await run_sync(Workshop, settings, db, model, clock)
+            learned = LearnedSources(
+                db,
+                work.search,
+                Finder(work.search),
+                archive=work.archive,
+                decisions=lambda: work.decisions,
+                clock=clock,
+            )
+            paths = settings.paths
+            library = Library(
+                kb_index=paths.index,
+                team_index=paths.team_index,
+                sources=work.sources,
+                topics=work.topics,
+                archive=work.archive,
+                learned=learned,
+            )
+            yield Town(folder, work, model, library)
+
+
+async def test_a_later_question_is_answered_from_a_nugget_with_a_link_to_its_conversation(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        assert (await here.ask("nugget", "Run `relay spool purge --all`.")).reason == "no_sources"
+        await here.teach()
+        result = await here.ask("nugget", "Stop the relay, then run `relay spool purge --all`.")
+        assert result.should_reply, result.reason
+        [citation] = result.citations
+        [made] = await here.work.extraction.nuggets.all()
+        assert (citation.source_id, citation.title) == (f"nugget:{made.id}", "Purging the spool")
+        assert citation.url == LINK.format(102)
+        [entry] = [each for each in here.shown[-1].entries if each.source_id.startswith("nugget:")]
+        assert entry.description.startswith("FACT, 20")
+        assert "How the spool is purged." in entry.description
+
+
+async def test_a_fact_that_fits_is_material_without_being_chosen_and_can_be_cited(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        await here.teach()
+        result = await here.ask("fact", "Purge the spool while the relay is stopped.")
+        assert [each.source_id.partition(":")[0] for each in result.citations] == ["fact"]
+        assert [each.url for each in result.citations] == [LINK.format(102)]
+        assert not any(each.source_id.startswith("fact:") for each in here.shown[-1].entries)
+
+
+async def test_a_fact_about_something_else_is_no_material(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        await here.teach()
+        assert (await here.library.learned("Which fonts can the terminal show on Windows?")).facts == ()
+        assert len((await here.library.learned("purge spool relay")).facts) == 1
+
+
+@pytest.mark.parametrize("kind", ["nugget", "fact"])
+async def test_what_a_model_made_up_vouches_for_no_command_and_no_link(tmp_path: Path, kind: str) -> None:
+    async with town(tmp_path) as here:
+        await here.teach()
+        assert (await here.ask(kind, "Run `relay spool shred --now`.")).reason == "ungrounded"
+        assert (await here.ask(kind, "See https://relay.example.net/spool for it.")).reason == "ungrounded"
+        assert (await here.ask(kind, "Run `relay spool purge --all`.")).should_reply
+
+
+@pytest.mark.parametrize("erase", [False, True])
+async def test_what_was_forgotten_is_in_no_list_and_no_material(tmp_path: Path, *, erase: bool) -> None:
+    async with town(tmp_path) as here:
+        await here.teach()
+        [made] = await here.work.extraction.nuggets.all()
+        await here.work.forget(Forget(user_id=ANN, erase=erase))
+        result = await here.ask("nugget", "Run `relay spool purge --all`.")
+        assert (result.should_reply, result.reason) == (False, "no_sources")
+        [gone] = await here.library.load_each([SourceId(f"nugget:{made.id}")])
+        assert isinstance(gone, SourceError)
+        assert not [each for given in here.shown for each in given.entries if "spool" in each.description]
+
+
+async def test_what_was_withdrawn_is_gone_before_anybody_reads_the_conversation_again(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        await here.teach()
+        [made] = await here.work.extraction.nuggets.all()
+        assert (await here.library.learned(QUESTION)).nuggets
+        await here.work.withdraw([MessageId("102")])
+        assert len(await here.work.extraction.nuggets.all()) == 1  # the extractor has not come by yet
+        known = await here.library.learned(QUESTION)
+        assert (known.nuggets, known.facts) == ((), ())
+        [gone] = await here.library.load_each([SourceId(f"nugget:{made.id}")])
+        assert isinstance(gone, SourceError)
+
+
+async def test_a_retired_fact_and_one_that_is_not_shared_are_no_material(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        await here.teach()
+        [fact] = await here.work.extraction.facts.all(FactFilter())
+        [shown] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
+        assert isinstance(shown, SourceText)
+        await here.work.extraction.retire(Retirement(fact_id=FactId(fact.id), why="it is wrong"))
+        assert (await here.library.learned(QUESTION)).facts == ()
+        [gone] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
+        assert isinstance(gone, SourceError)
+    private = {"facts": {"overrides": [{"category": "technical", "visibility": "private"}]}}
+    async with town(tmp_path / "other", private) as here:
+        await here.teach()
+        [fact] = await here.work.extraction.facts.all(FactFilter())
+        assert fact.visibility == "private"
+        assert (await here.library.learned(QUESTION)).facts == ()
+        [gone] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
+        assert isinstance(gone, SourceError)
+
+
+class Broken:
+    """Cannot look."""
+
+    async def learned(self, query: str, /) -> Learned:
+        raise KnowledgeError(f"the disk is gone, {query}")
+
+    async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
+        raise KnowledgeError(f"the disk is gone, {source_ids}")
+
+
+async def test_where_nuggets_cannot_be_looked_up_the_rest_still_answers(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        paths, work = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}}).paths, here.work
+        library = Library(
+            kb_index=paths.index,
+            team_index=paths.team_index,
+            sources=work.sources,
+            topics=work.topics,
+            archive=work.archive,
+            learned=Broken(),
+        )
+        assert await library.learned(QUESTION) == Learned()
+        [why] = await library.load_each([SourceId("nugget:1")])
+        assert isinstance(why, KnowledgeError)

@@ -1,0 +1,89 @@
+"""`intern backtest`: the summary on stdout, talk on stderr, reports in files; Ctrl-C leaves what there is."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.app.chatting import ALICE, BOB, MAYA, Town
+from tests.cli.conftest import Intern, command, environment
+
+QUESTION = "Which port does the relay listen on?"
+
+
+def exported(folder: Path) -> Path:
+    town = Town()
+    asked = town.channel().say(ALICE, QUESTION)
+    town.channel().say(MAYA, "The relay listens on port 7480.", to=asked)
+    town.channel().say(BOB, QUESTION)
+    [path] = town.save(folder / "exports")
+    return path
+
+
+def test_it_replays_a_file_and_writes_both_reports(intern: Intern, folder: Path) -> None:
+    path = exported(folder)
+    code, out, err = intern(
+        "backtest", str(path), "--team-id", MAYA, "--json", "done.json", "--html", "done.html", "--no-documents"
+    )
+    assert (code, err) == (0, "read 3 messages in 1 channels and threads\n")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "questions asked 2 the team answered 1 of them" in lines
+    assert "answered, the team never did 1" in lines
+    assert "no_sources 1 the team answered 1" in lines
+    done = json.loads((folder / "done.json").read_text())
+    assert (done["version"], done["finished"], done["model"]) == (1, True, "offline")
+    assert [outcome["verdict"] for outcome in done["outcomes"]] == ["silent", "team_silent"]
+    assert "7480" in (folder / "done.html").read_text()
+    assert not (folder / "data").exists()
+
+
+def test_a_folder_stands_for_its_files_and_a_dry_run_asks_nobody(intern: Intern, folder: Path) -> None:
+    path = exported(folder)
+    code, out, _ = intern("backtest", str(path.parent), "--team-id", MAYA, "--dry-run", "--json", "done.json")
+    assert code == 0
+    assert out.splitlines() == [
+        "questions to ask: 2; the team answered 1 of them",
+        "conversations to learn: 1",
+        "no model calls: rules answer",
+    ]
+    assert not (folder / "done.json").exists()
+
+
+def test_mistakes_are_told_in_a_line(intern: Intern, folder: Path) -> None:
+    path = exported(folder)
+    (folder / "empty").mkdir()
+    for arguments, said in (
+        ([str(path)], "nobody is of the team"),
+        ([str(folder / "empty"), "--team-id", MAYA], "holds no *.json"),
+        ([str(folder / "nowhere.json"), "--team-id", MAYA], "cannot be read"),
+        ([str(path), "--team-id", MAYA, "--html", "nowhere/done.html"], "there is no folder nowhere"),
+        ([str(path), "--team-id", MAYA, "--since", "2030-01-01"], "no question to replay"),
+    ):
+        code, out, err = intern("backtest", *arguments)
+        assert (code, out) == (2, "")
+        assert said in err
+        assert "Traceback" not in err
+
+
+def test_an_interrupt_leaves_a_report_that_says_so(folder: Path) -> None:
+    path = exported(folder)
+    with socket.create_server(("127.0.0.1", 0)) as endpoint:
+        endpoint.settimeout(50)
+        host, port = endpoint.getsockname()
+        settings = {"INTERN__LLM__BASE_URL": f"http://{host}:{port}/v1", "INTERN__LLM__MODEL": "m"}
+        arguments = ["backtest", str(path), "--team-id", MAYA, "--json", "done.json", "--html", "done.html"]
+        with subprocess.Popen(
+            command(*arguments), env=environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as running:
+            asked, _ = endpoint.accept()  # the first question is under way, and nobody answers
+            with asked:
+                running.send_signal(signal.SIGINT)
+                out, err = running.communicate(timeout=50)
+    assert running.returncode == 130
+    assert out.startswith("stopped after 0 of 2 questions\n")
+    assert "stopping; what was asked so far is told" in err
+    assert json.loads((folder / "done.json").read_text())["finished"] is False
+    assert "Stopped before its end" in (folder / "done.html").read_text()

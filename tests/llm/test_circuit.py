@@ -1,0 +1,166 @@
+"""An endpoint behind its circuit breaker: who keeps failing is left alone, told so at once, and tried again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from msgspec import Struct
+from trio.testing import MockClock
+
+from intern.errors import ModelAccessError, ModelUnavailableError
+from intern.llm.breaker import FAILURES, FIRST_PAUSE, HEAD_START
+from intern.llm.endpoint import EndpointModel
+from intern.llm.options import LlmOptions
+from intern.llm.prompt import Prompt
+from intern.llm.templates import Templates
+from intern.llm.usage import Usage
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """A clock that leaps over pauses; there is none on asyncio."""
+    return "trio", {"clock": MockClock(autojump_threshold=0)}
+
+
+class Asked(Struct, frozen=True):
+    question: str
+
+
+class Said(Struct, frozen=True):
+    ok: bool
+
+
+PROMPT = Prompt(name="gate", takes=Asked, gives=Said)
+
+
+class Endpoint:
+    """Answers with a status, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.asked = 0
+        self.held: anyio.Event | None = None
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        del request
+        self.asked += 1
+        if self.held is not None:
+            await self.held.wait()
+        message = {"message": {"content": json.dumps({"ok": True})}, "finish_reason": "stop"}
+        return httpx.Response(self.status, json={"choices": [message]})
+
+
+Opened = Callable[[int], EndpointModel]
+
+
+@pytest.fixture
+def endpoint() -> Endpoint:
+    return Endpoint()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, endpoint: Endpoint) -> Opened:
+    (tmp_path / "gate.md.j2").write_text(
+        "{% block system %}Say whether.{% endblock %}{% block user %}{{ question }}{% endblock %}"
+    )
+
+    def make(max_retries: int) -> EndpointModel:
+        options = LlmOptions(base_url="http://model.test/v1", model="m", max_retries=max_retries)
+        client = httpx.AsyncClient(transport=httpx.MockTransport(endpoint))
+        return EndpointModel(options, templates=Templates(tmp_path), usage=Usage(clock=HandClock()), client=client)
+
+    return make
+
+
+async def failed(model: EndpointModel, times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(ModelUnavailableError):
+            await model.ask(PROMPT, Asked("?"))
+
+
+async def test_an_endpoint_that_keeps_failing_is_left_alone_and_who_asks_is_told_at_once(
+    endpoint: Endpoint, opened: Opened
+) -> None:
+    endpoint.status = 503
+    model = opened(0)
+    await failed(model, FAILURES)
+    began = anyio.current_time()
+    with pytest.raises(ModelUnavailableError, match=r"left alone; it is tried again in 5 s\. The last failure: .* 503"):
+        await model.ask(PROMPT, Asked("?"))
+    assert (endpoint.asked, anyio.current_time()) == (FAILURES, began)
+
+
+async def test_retries_stop_when_the_circuit_opens(endpoint: Endpoint, opened: Opened) -> None:
+    endpoint.status = 503
+    model = opened(10)
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(failed, model, 1)
+        tg.start_soon(failed, model, 1)
+    assert endpoint.asked == FAILURES
+
+
+async def test_it_comes_back_by_itself_with_the_first_probe_that_is_answered(
+    endpoint: Endpoint, opened: Opened
+) -> None:
+    endpoint.status = 503
+    model = opened(0)
+    await failed(model, FAILURES)
+    await anyio.sleep(FIRST_PAUSE)
+    await failed(model, 2)
+    assert endpoint.asked == FAILURES + 1, "one probe, and then it waits twice as long"
+    endpoint.status = 200
+    await anyio.sleep(2 * FIRST_PAUSE)
+    assert await model.ask(PROMPT, Asked("?")) == Said(ok=True)
+    assert await model.ask(PROMPT, Asked("?")) == Said(ok=True)
+    assert model.breaker.state(anyio.current_time()) == "closed"
+
+
+async def test_background_work_never_takes_the_probe_from_an_answer(endpoint: Endpoint, opened: Opened) -> None:
+    endpoint.status = 503
+    model = opened(0)
+    await failed(model, FAILURES)
+    endpoint.status, endpoint.held = 200, anyio.Event()
+    await anyio.sleep(FIRST_PAUSE)
+    with pytest.raises(ModelUnavailableError, match="left alone"):
+        await model.background().ask(PROMPT, Asked("behind"))
+    await anyio.sleep(HEAD_START)
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(model.background().ask, PROMPT, Asked("behind"))
+        await anyio.wait_all_tasks_blocked()
+        tg.start_soon(model.ask, PROMPT, Asked("an answer"))
+        await anyio.wait_all_tasks_blocked()
+        assert endpoint.asked == FAILURES + 2
+        endpoint.held.set()
+
+
+async def test_a_probe_that_is_cancelled_lets_the_next_one_try(endpoint: Endpoint, opened: Opened) -> None:
+    endpoint.status = 503
+    model = opened(0)
+    await failed(model, FAILURES)
+    await anyio.sleep(FIRST_PAUSE)
+    endpoint.status, endpoint.held = 200, anyio.Event()
+    with anyio.move_on_after(1):
+        await model.ask(PROMPT, Asked("?"))
+    endpoint.held = None
+    assert await model.ask(PROMPT, Asked("?")) == Said(ok=True)
+
+
+@pytest.mark.parametrize(("status", "error"), [(429, ModelUnavailableError), (401, ModelAccessError)])
+async def test_an_endpoint_that_says_no_is_there(
+    endpoint: Endpoint, opened: Opened, status: int, error: type[Exception]
+) -> None:
+    endpoint.status = status
+    model = opened(0)
+    for _ in range(2 * FAILURES):
+        with pytest.raises(error):
+            await model.ask(PROMPT, Asked("?"))
+    assert endpoint.asked == 2 * FAILURES

@@ -1,0 +1,105 @@
+"""Embeddings on this machine: the same bytes for the same text, and nothing loaded that nobody asked for."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from anyio import create_task_group, fail_after
+
+from intern.errors import ConfigError, ModelAccessError
+from intern.llm import embedding_local
+from intern.llm.embedding_local import DIMENSIONS, Loaded, LocalEmbedder, installed, load_model
+from intern.llm.wordpiece import WordPiece
+
+pytestmark = pytest.mark.anyio
+
+
+class Counting:
+    """A model whose vector of a text is how many tokens it has; keeps the sizes of its batches."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+        self.batches: list[list[int]] = []
+
+    def __call__(self) -> Loaded:
+        self.loads += 1
+        return Loaded(WordPiece(["[UNK]", "[CLS]", "[SEP]", "a"]), self.encode)
+
+    def encode(self, tokens: Sequence[Sequence[int]]) -> Sequence[bytes]:
+        self.batches.append([len(each) for each in tokens])
+        return [bytes([min(len(each), 255)]) for each in tokens]
+
+
+async def test_vectors_come_in_the_order_of_the_texts_though_likes_go_together() -> None:
+    model = Counting()
+    texts = ["a " * n for n in (9, 1, 300, 2, 200, 1)]
+    with fail_after(5):
+        vectors = await LocalEmbedder(model).embed(texts)
+    assert vectors == [bytes([n]) for n in (11, 3, 255, 4, 202, 3)]
+    assert sorted(chain.from_iterable(model.batches)) == [3, 3, 4, 11, 202, 256]
+    assert all(max(batch) * len(batch) <= 1024 for batch in model.batches)
+
+
+async def test_the_model_is_loaded_at_first_use_and_once() -> None:
+    model = Counting()
+    embedder = LocalEmbedder(model)
+    assert model.loads == 0
+    with fail_after(5):
+        async with create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(embedder.embed, ["a"])
+        assert await embedder.embed([]) == []
+    assert model.loads == 1
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding_local, "_PACKAGES", ("there_is_no_such_package",))
+    assert not installed()
+    with pytest.raises(ConfigError, match=r"intern\[embeddings\]"):
+        LocalEmbedder()
+
+
+@pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+def test_other_weights_than_the_tested_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding_local, "_WEIGHTS_SHA256", "0" * 64)
+    with pytest.raises(ModelAccessError, match="SHA-256"):
+        load_model()
+
+
+@pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_texts_that_mean_the_same_are_alike_and_bytes_do_not_depend_on_company() -> None:
+    texts = ["How do I install the nvidia driver?", "nvidia drivers setup on linux", "I baked a cake", "", "x " * 900]
+    with fail_after(60):
+        embedder = LocalEmbedder()
+        together = await embedder.embed(texts)
+        alone = [(await embedder.embed([text]))[0] for text in texts]
+    assert together == alone
+    numbers = [struct.unpack(f"<{DIMENSIONS}f", vector) for vector in together]
+    assert all(abs(sum(n * n for n in each) - 1) < 1e-5 for each in numbers)
+    question, paraphrase, other = ([sum(map(float.__mul__, numbers[0], each)) for each in numbers])[:3]
+    assert question == pytest.approx(1)
+    assert paraphrase > 0.6
+    assert other < 0.2
+
+
+def test_naming_the_embedder_imports_neither_numpy_nor_the_runtime() -> None:
+    code = "import sys, intern.app.models; sys.exit(bool({'numpy', 'onnxruntime'} & set(sys.modules)))"
+    root = Path(embedding_local.__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not installed(), reason="the extra `embeddings` is not installed")
+def test_what_runs_the_model_tells_nobody_and_leaves_nothing_in_the_home_directory(tmp_path: Path) -> None:
+    # onnxruntime 1.29 and later send telemetry, and keep an id for it, unless they are told not to before their import.
+    code = "from intern.llm.embedding_local import load_model; load_model().encode([[101, 102]])"
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path)}  # above all no CI, which would silence them, too
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,184 @@
+"""`python -m tests.newcomer`: does all that the README tells people to type, in its order, in a clean clone.
+
+The commands are taken from the README's own text: every `sh` block, line by line. What a newcomer has and a machine has
+not is put in its place: a token and a server are those of the Discord double, an endpoint is the endpoint double, a
+folder of documents is made. A command that fails, or that takes too long, fails the check. `make test` alone is left
+out, as it is long and whoever runs this has run it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+from intern.app.doctor import WANTED
+from tests.double.discord import DiscordDouble
+from tests.endpoint_double import EndpointDouble
+
+TREE = Path(__file__).parents[1]
+PATIENCE = {"make": 600.0}
+"""Seconds; whatever is not named gets a minute. `make demo` may have to download everything."""
+LEFT_OUT = {"make test": "it is long, and is run by itself"}
+TYPED = {"try": "alice: How do I change the colour of the lamp?\n/topics\n/why\n/quit\n"}
+"""What people type once the program has started."""
+FOLDER = "path/to/documents"
+
+
+class Step(NamedTuple):
+    """One line to type, and where it stands."""
+
+    command: str
+    line: int
+
+
+class Stand(NamedTuple):
+    """Where the commands run, and what stands in for the world."""
+
+    clone: Path
+    discord: DiscordDouble
+    endpoint: EndpointDouble
+
+
+class FailedError(Exception):
+    """What a newcomer would have met."""
+
+
+def steps(readme: str) -> Iterator[Step]:
+    """What the README tells people to type, in its order. A comment is nothing to type."""
+    inside = False
+    for number, line in enumerate(readme.splitlines(), 1):
+        if line.strip().startswith("```"):
+            inside = line.strip() == "```sh"
+        elif inside and (command := line.partition(" # ")[0].strip()) and not command.startswith("#"):
+            yield Step(command, number)
+
+
+def variable(command: str, stand: Stand) -> tuple[str, str] | None:
+    """What `export` sets, with what stands in for a newcomer's own; None for other commands."""
+    found = re.fullmatch(r"export (\w+)=(.*)", command)
+    if found is None:
+        return None
+    ours = {
+        "INTERN__DISCORD__TOKEN": stand.discord.token,
+        "INTERN__DISCORD__GUILD_IDS": json.dumps([stand.discord.guild.id]),
+        "INTERN__DISCORD__TEAM_ROLE_IDS": json.dumps([stand.discord.team_role.id]),
+        "INTERN__LLM__BASE_URL": stand.endpoint.base_url,
+        "INTERN__LLM__API_KEY": "a-key-of-nobody",
+    }
+    [value] = shlex.split(found[2])
+    return found[1], ours.get(found[1], value)
+
+
+def main() -> int:
+    """0 where all of it worked."""
+    began = monotonic()
+    try:
+        asyncio.run(_followed((TREE / "README.md").read_text(encoding="utf-8")))
+    except FailedError as error:
+        print(f"newcomer: {error}", file=sys.stderr)
+        return 1
+    print(f"newcomer: all of it works, in {monotonic() - began:.0f} s", file=sys.stderr)
+    return 0
+
+
+async def _followed(readme: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="newcomer-") as folder:
+        clone = Path(folder) / "intern"
+        await asyncio.to_thread(cloned, clone)
+        (clone / FOLDER).mkdir(parents=True)
+        (clone / FOLDER / "lamp.md").write_text("# The lamp\n\nTo change the colour of the lamp, run `lamp colour`.\n")
+        async with DiscordDouble() as discord, EndpointDouble().serving() as endpoint:
+            _invited(discord)
+            await _typed(readme, Stand(clone, discord, endpoint))
+
+
+def _invited(discord: DiscordDouble) -> None:
+    """The link that `doctor` prints was followed: the bot's own role may do what it asks for."""
+    [role] = (role for role in discord.guild.roles.values() if role.managed_by == discord.bot_id)
+    role.permissions = WANTED
+
+
+async def _typed(readme: str, stand: Stand) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("INTERN", "VIRTUAL_ENV"))}
+    environment |= {"INTERN__DISCORD__REST_URL": stand.discord.rest_url, "LANG": "C.UTF-8"}
+    for step in steps(readme):
+        if reason := LEFT_OUT.get(step.command):
+            print(f"  left out    {step.command}: {reason}", file=sys.stderr)
+        elif setting := variable(step.command, stand):
+            name, value = setting
+            environment[name] = value
+            print(f"  set         {name}", file=sys.stderr)
+        else:
+            began = monotonic()
+            await _run(step, stand, environment)
+            print(f"  {monotonic() - began:6.1f} s    {step.command}", file=sys.stderr)
+
+
+async def _run(step: Step, stand: Stand, environment: Mapping[str, str]) -> None:
+    words = shlex.split(step.command)
+    stays = words[-1] == "run" and words[0].endswith("intern")
+    process = await asyncio.create_subprocess_shell(
+        f"exec {step.command}", cwd=stand.clone, env=environment, stdin=PIPE, stdout=PIPE, stderr=STDOUT
+    )
+    typed = next((text for word, text in TYPED.items() if word in words), "")
+    told = asyncio.create_task(process.communicate(typed.encode()))
+    try:
+        async with asyncio.timeout(PATIENCE.get(words[0], 60.0)):
+            if stays:
+                await _met(stand.discord, told)
+                process.send_signal(signal.SIGINT)
+            output, _ = await told
+    except TimeoutError:
+        raise FailedError(f"README.md, line {step.line}: `{step.command}` does not end") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        said = output.decode(errors="replace")[-3000:]
+        raise FailedError(
+            f"README.md, line {step.line}: `{step.command}` ends with exit code {process.returncode}:\n{said}"
+        )
+
+
+async def _met(discord: DiscordDouble, told: asyncio.Task[tuple[bytes, bytes]]) -> None:
+    """Wait until the bot that was just started is there, or has ended by itself."""
+    ready = asyncio.create_task(discord.wait_ready())
+    await asyncio.wait({ready, told}, return_when=asyncio.FIRST_COMPLETED)
+    if ready.done():
+        await discord.until(lambda: discord.gateway.heartbeats)
+    else:
+        ready.cancel()
+
+
+def cloned(clone: Path) -> None:
+    """A clean clone of what is checked out, with what was changed or added since and nothing that git ignores."""
+    _git("clone", "--quiet", "--no-hardlinks", str(TREE), str(clone))
+    for name in _git("ls-files", "-z", "--deleted").split("\0"):
+        if name:
+            (clone / name).unlink(missing_ok=True)
+    for name in _git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0"):
+        if name and (TREE / name).is_file():
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(TREE / name, clone / name)
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=TREE, check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Words and likeness find together, each result says why, and an embedder that fails is told of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+from hypothesis import given, strategies as st
+
+from intern.domain import SearchFilter
+from intern.errors import KnowledgeError, ModelRefusedError, ModelUnavailableError
+from intern.knowledge.search_store import SqliteSearchStore
+from intern.search.finding import Finder, LastVectors
+from intern.search.ranking import joined
+from tests.search.documents import Directions, document, opened
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def shelf(folder: Path) -> AsyncGenerator[SqliteSearchStore]:
+    """Three documents with vectors and one without."""
+    texts = {"kb:keys": ("rotating the keys", 0), "kb:locks": ("changing the locks", 10), "kb:soup": ("hot soup", 90)}
+    documents = {name: document(name, text) for name, (text, _) in texts.items()}
+    async with opened(folder) as (store, _):
+        await store.put([*documents.values(), document("kb:new", "keys that nobody embedded yet")])
+        vectors = await Directions(dict(texts.values())).embed([text for text, _ in texts.values()])
+        await store.put_vectors("m", list(zip(documents.values(), vectors, strict=True)))
+        yield store
+
+
+async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path: Path) -> None:
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            finder = Finder(store, Directions({"rotate keys": 5}), least_likeness=0.5)
+            found = await finder.find("rotate keys")
+            by_id = {str(each.document.source_id): each for each in found}
+            keys, locks, new = (by_id[name] for name in ("kb:keys", "kb:locks", "kb:new"))
+            assert found[0] == keys
+            assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+            assert keys.matched == ("rotate", "keys")
+            assert (keys.words_place, keys.bm25 > 0) == (1, True)
+            assert keys.likeness == pytest.approx(0.996, abs=0.001)
+            assert keys.likeness_place in {1, 2}
+            assert (locks.matched, locks.bm25, locks.words_place) == ((), 0, None)
+            assert locks.likeness == pytest.approx(0.996, abs=0.001)
+            # It has no vector yet, so nobody knows how like it is; its words are found all the same.
+            assert (new.matched, new.words_place) == (("keys",), 2)
+            assert (new.likeness, new.likeness_place) == (None, None)
+            assert not keys.words_only
+            assert await finder.rank("rotate keys", 9) == [each.document.source_id for each in found]
+            assert await finder.rank("rotate keys", 1) == ["kb:keys"]
+            assert await finder.find("rotate keys", SearchFilter(kinds=("file",))) == ()
+
+
+async def test_what_is_hardly_alike_is_found_by_its_words_only(tmp_path: Path) -> None:
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            embedder = Directions({"soup": 10, "quux": 45})
+            found = await Finder(store, embedder, least_likeness=0.9).find("soup")
+            by_id = {str(each.document.source_id): each for each in found}
+            assert set(by_id) == {"kb:soup", "kb:keys", "kb:locks"}
+            soup = by_id["kb:soup"]
+            assert soup.matched == ("soup",)
+            assert soup.likeness == pytest.approx(0.17, abs=0.01)
+            assert await Finder(store, embedder, least_likeness=0.9).find("quux") == ()
+
+
+async def test_an_embedder_that_fails_leaves_the_words_and_says_so(tmp_path: Path) -> None:
+    embedder = Directions()
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            finder = Finder(store, embedder)
+            for embedder.failure in (ModelUnavailableError("it is down"), ModelRefusedError("it will not")):
+                found = await finder.find("rotate keys")
+                assert [str(each.document.source_id) for each in found] == ["kb:keys", "kb:new"]
+                assert [each.words_only for each in found] == [True, True]
+                assert await finder.rank("rotate keys", 5) == ["kb:keys", "kb:new"]
+                # Nothing holds the word; whether something says the same in others, nobody could tell.
+                with pytest.raises(KnowledgeError, match="it"):
+                    await finder.find("xylophone")
+
+
+async def test_without_an_embedder_or_vectors_words_are_all_there_is_and_nothing_is_missing(tmp_path: Path) -> None:
+    class Other(Directions):
+        model = "another"
+
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            by_words = await Finder(store).find("rotate keys")
+            assert await Finder(store, Other()).find("rotate keys") == by_words
+            assert [(each.likeness, each.words_only) for each in by_words] == [(None, False)] * 2
+            assert await Finder(store, Other()).find("xylophone") == ()
+            embedder = Directions()
+            assert await Finder(store, embedder).find("  ") == ()
+            assert embedder.asked == []
+
+
+async def test_an_embedder_is_never_asked_for_what_is_no_text(tmp_path: Path) -> None:
+    embedder = Directions()
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            await Finder(store, embedder).find("keys \ud800 of \udfff")
+            [asked] = embedder.asked
+            assert asked.encode().decode() == "keys ? of ?"
+
+
+NAMES = st.sampled_from("abcdef")
+
+
+@given(st.dictionaries(NAMES, st.floats(0.01, 50)), st.dictionaries(NAMES, st.floats(-1, 1)))
+def test_joined_orders_keep_what_either_knows_and_agree_where_both_agree(
+    words: dict[str, float], likeness: dict[str, float]
+) -> None:
+    scores = joined(words, likeness)
+    assert scores.keys() == words.keys() | likeness.keys()
+    assert list(scores.values()) == sorted(scores.values(), reverse=True)
+    assert all(score <= 1 + 1e-9 for score in scores.values())
+    order = list(scores)
+    for one in words.keys() & likeness.keys():
+        for other in words.keys() & likeness.keys():
+            if words[one] > words[other] and likeness[one] > likeness[other] and scores[one] != scores[other]:
+                assert order.index(one) < order.index(other)
+    assert list(joined(words, {})) == sorted(words, key=lambda name: -words[name])
+    assert list(joined({}, likeness)) == sorted(likeness, key=lambda name: -likeness[name])
+
+
+async def test_by_id_alone_the_order_is_the_same_and_a_question_is_embedded_once(tmp_path: Path) -> None:
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            embedder = Directions({"rotate keys": 5})
+            finder = Finder(store, LastVectors(embedder))
+            found = await finder.find("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)
+            assert await finder.rank("rotate keys", 9) == [each.document.source_id for each in found]
+            proposed = await finder.propose("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)
+            assert [each.document for each in proposed] == [each.document for each in found]
+            assert embedder.asked == ["rotate keys"]

@@ -1,0 +1,61 @@
+"""`python -m tests.soak`: soak for SOAK_MINUTES (10), print the figures, and fail where anything is amiss.
+
+SOAK_SEED plays the same people and faults again; SOAK_RATE is in messages a second; SOAK_KILLS=0 leaves the process
+alive, so that its memory can be judged; SOAK_FOLDER keeps everything there.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+
+from tests.soak.soaking import Outcome, Plan, soak
+
+_SHOWN = 40
+
+
+def main() -> int:
+    plan = Plan(
+        seconds=float(os.environ.get("SOAK_MINUTES", "10")) * 60,
+        seed=os.environ.get("SOAK_SEED") or secrets.token_hex(4),
+        rate=float(os.environ.get("SOAK_RATE", "20")),
+        kill_every=0.0 if os.environ.get("SOAK_KILLS") == "0" else 40.0,
+        trouble_every=0.0 if os.environ.get("SOAK_FAULTS") == "0" else 4.0,
+        log_level=os.environ.get("SOAK_LOG", "info"),
+        embeddings=os.environ.get("SOAK_EMBEDDINGS", "none"),
+    )
+    chosen = os.environ.get("SOAK_FOLDER")
+    folder = Path(chosen) if chosen else Path(tempfile.mkdtemp(prefix="intern-soak-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"soaking for {plan.seconds / 60:g} min in {folder}, seed {plan.seed}", flush=True)
+    # The process that soaks shall not outlive us.
+    signal.signal(signal.SIGTERM, _leave)
+    return _told(anyio.run(soak, plan, folder, _tell))
+
+
+def _leave(number: int, frame: object) -> None:
+    del frame
+    sys.exit(128 + number)
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _told(outcome: Outcome) -> int:
+    for name, value in outcome.figures.items():
+        print(f"{name:18} {value}")
+    for each in outcome.amiss[:_SHOWN]:
+        print("AMISS:", each)
+    print(f"{len(outcome.amiss)} things are amiss" if outcome.amiss else "nothing is amiss")
+    return 1 if outcome.amiss else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

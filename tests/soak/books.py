@@ -1,0 +1,282 @@
+"""What must be true once everything was said: nothing lost, nothing doubled, nobody pinged.
+
+Plain functions over what was said, what the bot keeps on disk and what Discord holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import apsw
+
+from intern.domain import (
+    CapturedPair,
+    Decision,
+    Filed,
+    Forgotten,
+    MessageId,
+    PairDecision,
+    Parked,
+    QAId,
+    Skipped,
+    TopicBlock,
+    Withdrawn,
+)
+from intern.knowledge.archive import Archive
+from intern.knowledge.decisions import DecisionLog
+from intern.knowledge.topics import TopicLibrary
+from intern.settings import Paths
+from intern.text.masking import mask_secrets
+from tests.soak.traffic import Role
+
+
+class Said(NamedTuple):
+    """A message of a person or a foreign bot, as Discord holds it."""
+
+    id: str
+    place: str
+    author: str
+    role: Role
+    text: str
+    at: datetime
+    replies_to: str | None = None
+    replies_to_role: Role | Literal["intern"] | None = None
+    mentions_bot: bool = False
+    asked_by: Role | None = None
+    """In a thread: who wrote the message that it hangs on."""
+
+
+class Posted(NamedTuple):
+    """A message of the bot's, as Discord holds it."""
+
+    id: str
+    place: str
+    text: str
+    pings: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """One message of a reply, as the ledger has it."""
+
+    question_id: str
+    place: str
+    text: str
+    message_id: str | None
+    state: str
+
+
+class Books(NamedTuple):
+    """What the bot keeps."""
+
+    parts: Sequence[Part]
+    covered: frozenset[str]
+    """The messages that a reply is for, posted or dropped with a reason."""
+    pairs: Sequence[CapturedPair]
+    decisions: Sequence[Decision]
+    blocks: Mapping[QAId, Sequence[TopicBlock]]
+    counts: Mapping[str, int]
+
+
+def accounts_in(database: Path) -> dict[str, str]:
+    """What became of each message of a question: outcome and reason, as far as the bot keeps it now."""
+    with _reading(database) as db:
+        rows = db.execute("select message_ids, outcome, reason from traces")
+        return {
+            str(message): f"{outcome}: {reason}" if reason else str(outcome)
+            for ids, outcome, reason in rows
+            for message in json.loads(str(ids))
+        }
+
+
+def books_in(paths: Paths) -> Books:
+    """Everything, read as a next start would; of a folder that nobody writes to."""
+    with _reading(paths.database) as db:
+        parts = [
+            Part(*row)
+            for row in db.execute(
+                "select question_id, coalesce(thread_id, channel_id), text, message_id, state"
+                " from posts join post_parts using (question_id) order by posts.rid, n"
+            )
+        ]
+        covered = frozenset(str(row[0]) for row in db.execute("select message_id from post_messages"))
+        counts = {str(name): int(n) for name, n in db.execute("select name, sum(number) from counts group by name")}
+    library = TopicLibrary(paths.topics)
+    blocks: defaultdict[QAId, list[TopicBlock]] = defaultdict(list)
+    for name in library.names():
+        for block in library.read(name):
+            blocks[block.qa_id].append(block)
+    return Books(
+        parts=parts,
+        covered=covered,
+        pairs=list(Archive(paths.raw).after(None)),
+        decisions=list(DecisionLog(paths.decisions).all()),
+        blocks=blocks,
+        counts=counts,
+    )
+
+
+class _reading:  # noqa: N801 - it reads as a verb
+    def __init__(self, database: Path) -> None:
+        self._db = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+        self._db.set_busy_timeout(10_000)
+
+    def __enter__(self) -> Any:
+        return self._db
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+
+# What was to be done.
+
+
+def questions(said: Iterable[Said], window: timedelta) -> list[Said]:
+    """The messages that surely ask, however the bot batched them."""
+    runs: dict[tuple[str, str], list[Said]] = {}
+    found: list[Said] = []
+    for each in said:
+        if each.role != "user" or each.asked_by:
+            continue
+        key = (each.place, each.author)
+        run = runs.get(key, [])
+        if run and each.at - run[-1].at > 2 * window:
+            found += _surely_asking(runs.pop(key))
+        runs.setdefault(key, []).append(each)
+    for run in runs.values():
+        found += _surely_asking(run)
+    return found
+
+
+def _surely_asking(run: Sequence[Said]) -> list[Said]:
+    if all(each.replies_to is None or each.replies_to_role == "intern" for each in run):
+        return list(run)
+    return [each for each in run if each.mentions_bot]
+
+
+def lessons(said: Iterable[Said]) -> list[Said]:
+    """The team's replies that must be captured."""
+    return [
+        each
+        for each in said
+        if each.role == "team" and (each.replies_to_role in {"user", "intern"} or each.asked_by == "user")
+    ]
+
+
+# What is amiss.
+
+
+def unaccounted(asked: Iterable[Said], accounts: Mapping[str, str], books: Books) -> list[Said]:
+    """The questions of which nobody knows what became."""
+    return [each for each in asked if each.id not in accounts and each.id not in books.covered]
+
+
+def faults(
+    said: Sequence[Said],
+    posted: Sequence[Posted],
+    accounts: Mapping[str, str],
+    books: Books,
+    *,
+    window: timedelta,
+) -> Iterator[str]:
+    """Everything that is amiss, in sentences."""
+    for each in unaccounted(questions(said, window), accounts, books):
+        yield f"{each.id} asks {each.text!r} in {each.place}, and nobody knows what became of it"
+    yield from _shed(accounts, books)
+    yield from _posts(posted, books.parts)
+    yield from _captures(lessons(said), books)
+    yield from _decisions(books)
+
+
+def _shed(accounts: Mapping[str, str], books: Books) -> Iterator[str]:
+    shed = sum(1 for outcome in accounts.values() if outcome.startswith("shed"))
+    # A count of the last moments before a kill may be lost; a message that is shed is named all the same.
+    if shed and not books.counts.get("questions_shed"):
+        yield f"{shed} messages were shed, and no question was counted as shed"
+
+
+def _posts(posted: Sequence[Posted], parts: Sequence[Part]) -> Iterator[str]:
+    known = {part.message_id: part for part in parts if part.message_id}
+    unheard = Counter((part.place, part.text) for part in parts if not part.message_id)
+    for post in posted:
+        if post.pings:
+            yield f"the bot's message {post.id} pings {post.pings}"
+        if known.pop(post.id, None) is None:
+            unheard[post.place, post.text] -= 1
+            if unheard[post.place, post.text] < 0:
+                yield f"the bot's message {post.id} in {post.place} is part of no reply, or was posted twice"
+    for part in known.values():
+        yield f"the ledger holds {part.message_id} for {part.question_id}, and Discord does not"
+    for part in parts:
+        if part.state == "open":
+            yield f"the reply to {part.question_id} was left open"
+
+
+def _captures(taught: Iterable[Said], books: Books) -> Iterator[str]:
+    holders = _holders(books)
+    for each in taught:
+        pairs = holders.get(each.id, ())
+        if not pairs:
+            yield f"the team's {each.id} {each.text!r} is not captured"
+        for pair in pairs:
+            texts = [pair.turns[n].text for n, own in enumerate(pair.message_ids) if own == MessageId(each.id)]
+            if texts != [mask_secrets(each.text).text]:
+                yield f"the team's {each.id} is not archived once as {each.text!r}, but as {texts}"
+    captures = Counter((pair.conversation_id, pair.message_ids, pair.turns) for pair in books.pairs)
+    for (conversation, _, _), n in captures.items():
+        if n > 1:
+            yield f"the same words of {conversation} are archived {n} times"
+
+
+def in_two_conversations(taught: Iterable[Said], books: Books) -> int:
+    """How many of the team's replies are context of another conversation, too: two that touch share their words."""
+    holders = _holders(books)
+    return sum(len(holders.get(each.id, ())) > 1 for each in taught)
+
+
+def _holders(books: Books) -> Mapping[str, Sequence[CapturedPair]]:
+    """By message: the newest pair of each conversation that it stands in."""
+    newest = {pair.conversation_id: pair for pair in books.pairs}
+    holders: defaultdict[str, list[CapturedPair]] = defaultdict(list)
+    for pair in newest.values():
+        for message_id in frozenset(pair.message_ids):
+            holders[message_id].append(pair)
+    return holders
+
+
+def undecided(books: Books) -> list[QAId]:
+    """The pairs on which nothing was decided, as far as `decisions.jsonl` says."""
+    decided = {getattr(decision, "qa_id", None) for decision in books.decisions}
+    return [pair.qa_id for pair in books.pairs if pair.qa_id not in decided]
+
+
+def _decisions(books: Books) -> Iterator[str]:
+    for qa_id in undecided(books):
+        yield f"nothing was decided on {qa_id}"
+    last: dict[QAId, PairDecision] = {}
+    times: Counter[QAId] = Counter()
+    for decision in books.decisions:
+        if not isinstance(decision, Withdrawn | Forgotten):
+            last[decision.qa_id] = decision
+            times[decision.qa_id] += isinstance(decision, Filed | Skipped)
+    for pair in books.pairs:
+        match last.get(pair.qa_id):
+            case Skipped(reason="") | Parked(reason=""):
+                yield f"{pair.qa_id} was left out without a reason"
+            case Filed() if [block.turns for block in books.blocks.get(pair.qa_id, ())] != [pair.turns]:
+                yield f"{pair.qa_id} is filed, and does not stand once and as it is in the topics"
+            case _ if times[pair.qa_id] > 1:
+                yield f"{pair.qa_id} was filed or skipped {times[pair.qa_id]} times"
+            case _:
+                pass
+    for qa_id, blocks in books.blocks.items():
+        if len(blocks) > 1:
+            yield f"{qa_id} stands in the topics {len(blocks)} times"
+    conversations = Counter(block.conversation_id for blocks in books.blocks.values() for block in blocks[:1])
+    for conversation, n in conversations.items():
+        if n > 1:
+            yield f"{n} blocks survive of {conversation}"

@@ -1,0 +1,72 @@
+"""The newcomer's check types what the README says, and fails where a command does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.double.discord import DiscordDouble
+from tests.endpoint_double import EndpointDouble
+from tests.newcomer import LEFT_OUT, PATIENCE, FailedError, Stand, Step, _run, cloned, steps, variable
+
+README = Path(__file__).parents[1] / "README.md"
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Stand:
+    return Stand(tmp_path, DiscordDouble(check=False), EndpointDouble())
+
+
+def test_it_types_every_line_of_the_sh_blocks_in_their_order_and_nothing_else() -> None:
+    text = (
+        "a\n```sh\nmake demo\n# comment\nintern init  # another\n```\n```python\nx = 1\n```\n```sh\nintern run\n```\n"
+    )
+    assert list(steps(text)) == [Step("make demo", 3), Step("intern init", 5), Step("intern run", 11)]
+
+
+def test_the_readme_takes_a_newcomer_from_the_demo_to_a_running_bot() -> None:
+    typed = [step.command for step in steps(README.read_text(encoding="utf-8"))]
+    assert typed[:2] == ["make demo", "make test"]
+    assert ".venv/bin/intern run" in typed
+    assert list(LEFT_OUT) == ["make test"]
+
+
+async def test_a_command_that_fails_fails_the_check_and_says_where(stand: Stand) -> None:
+    with pytest.raises(
+        FailedError, match=r"line 7: `sh -c 'echo no such thing; exit 3'` ends with exit code 3:\nno such"
+    ):
+        await _run(Step("sh -c 'echo no such thing; exit 3'", 7), stand, {"PATH": "/usr/bin:/bin"})
+    await _run(Step("true", 8), stand, {"PATH": "/usr/bin:/bin"})
+
+
+async def test_a_command_that_does_not_end_fails_the_check(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PATIENCE, "tail", 0.05)
+    with pytest.raises(FailedError, match="does not end"):
+        await _run(Step("tail -f /dev/null", 7), stand, {"PATH": "/usr/bin:/bin"})
+
+
+async def test_what_only_people_have_is_replaced_by_the_doubles(tmp_path: Path) -> None:
+    async with DiscordDouble(check=False) as discord, EndpointDouble().serving() as endpoint:
+        stand = Stand(tmp_path, discord, endpoint)
+        token = variable("export INTERN__DISCORD__TOKEN=…", stand)
+        address = variable("export INTERN__LLM__BASE_URL=http://localhost:8080/v1", stand)
+        assert token == ("INTERN__DISCORD__TOKEN", discord.token)
+        assert address == ("INTERN__LLM__BASE_URL", endpoint.base_url)
+        assert variable("export INTERN__LLM__MODEL='my model'", stand) == ("INTERN__LLM__MODEL", "my model")
+        assert variable("make demo", stand) is None
+
+
+@pytest.mark.skipif(not (README.parent / ".git").exists(), reason="there is nothing to clone outside of a repository")
+def test_the_clone_holds_what_is_there_now_and_nothing_that_git_ignores(tmp_path: Path) -> None:
+    cloned(tmp_path / "clone")
+    assert (tmp_path / "clone" / "README.md").read_bytes() == README.read_bytes()
+    assert (tmp_path / "clone" / "Makefile").is_file()
+    assert not (tmp_path / "clone" / ".venv").exists()
