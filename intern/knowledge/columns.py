@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+
+from intern.knowledge.database import Row
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,3 +35,13 @@ def listed(values: Iterable[str]) -> str:
 def parts(column: object) -> tuple[str, ...]:
     """The texts of a JSON array."""
     return msgspec.json.decode(str(column), type=tuple[str, ...])
+
+
+def as_json(values: Collection[object]) -> str:
+    """Values as a JSON array, for `json_each`."""
+    return msgspec.json.encode(list(values)).decode()
+
+
+def number(row: Row | None) -> int:
+    """The one number of a row."""
+    return msgspec.convert(row, tuple[int])[0]

@@ -29,6 +29,7 @@ from intern.domain import (
     SourceId,
 )
 from intern.errors import KnowledgeError
+from intern.knowledge.columns import as_json, carried, number
 from intern.knowledge.database import Database, Row, Transaction, Value
 from intern.text.words import plain_words, unspaced_runs
 
@@ -116,7 +117,7 @@ class SqliteSearchStore:
 
         def work(db: Transaction) -> None:
             for source_id, ids in by_source.items():
-                db.run(_DROP_OTHERS, (source_id, _json(ids)))
+                db.run(_DROP_OTHERS, (source_id, as_json(ids)))
             db.run_each(_PUT, rows)
 
         if rows:
@@ -126,7 +127,7 @@ class SqliteSearchStore:
         """Nothing leads to these sources any more. Harmless where nothing did."""
         if source_ids:
             statement = f"delete from search_documents where source_id {_IN}"  # noqa: S608
-            await self._db.write(lambda db: db.run(statement, (_json(source_ids),)))
+            await self._db.write(lambda db: db.run(statement, (as_json(source_ids),)))
 
     async def stamps(self, kind: SearchKind) -> Mapping[SourceId, str]:
         """The stamp of each source of a kind."""
@@ -139,7 +140,7 @@ class SqliteSearchStore:
         self, kind: SearchKind, source_ids: Collection[SourceId] | None = None
     ) -> tuple[SearchDocument, ...]:
         """All documents of a kind, or those of some sources, by id."""
-        only, values = ("", [kind]) if source_ids is None else (f" and source_id {_IN}", [kind, _json(source_ids)])
+        only, values = ("", [kind]) if source_ids is None else (f" and source_id {_IN}", [kind, as_json(source_ids)])
         statement = f"select {_READ} from search_documents where kind = ?{only} order by id"  # noqa: S608
         rows = await self._db.read(lambda db: db.rows(statement, values))
         return tuple(map(_document_of, rows))
@@ -154,7 +155,7 @@ class SqliteSearchStore:
             return HeldTerms(documents=total, counts=(0,) * len(terms))
         count = "select count(*) from (select 1 from search_words where search_words match ? limit ?)"
         bound = int(total * at_most) + 1
-        counts = await self._db.read(lambda db: tuple(_number(db.row(count, (term, bound))) for term in terms))
+        counts = await self._db.read(lambda db: tuple(number(db.row(count, (term, bound))) for term in terms))
         return HeldTerms(documents=total, counts=counts)
 
     async def matching(self, match: Match, table: WordTable, wanted: SearchFilter, limit: int) -> tuple[SearchHit, ...]:
@@ -240,7 +241,7 @@ class SqliteSearchStore:
         def work(db: Transaction) -> dict[int, tuple[str, ...]]:
             found: dict[int, tuple[str, ...]] = {}
             for term, match in terms.items():
-                for (rid,) in msgspec.convert(db.rows(statement, (match, _json(rids))), list[tuple[int]]):
+                for (rid,) in msgspec.convert(db.rows(statement, (match, as_json(rids))), list[tuple[int]]):
                     found[rid] = (*found.get(rid, ()), term)
             return found
 
@@ -258,7 +259,7 @@ class SqliteSearchStore:
         32-bit floats.
         """
         rows = [
-            (model, vector, document.id, _carried(document.title), _carried(document.text))
+            (model, vector, document.id, carried(document.title), carried(document.text))
             for document, vector in vectors
         ]
 
@@ -283,7 +284,7 @@ class SqliteSearchStore:
             alike = vectors.like(db, asked, wanted, limit, also)
             conditions, values = _conditions(wanted)
             statement = f"select rid, {_READ} from search_documents where rid {_IN} and {conditions}"  # noqa: S608
-            rows = db.rows(statement, (_json([each.rid for each in alike]), *values))
+            rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
             documents = {row[0]: _document_of(row[1:]) for row in rows}
             # What went or changed since `db` looked is not among them.
             return tuple(
@@ -304,7 +305,7 @@ class SqliteSearchStore:
             alike = vectors.like(db, asked, wanted, limit, also)
             conditions, values = _conditions(wanted)
             statement = f"select rid, source_id from search_documents where rid {_IN} and {conditions}"  # noqa: S608
-            rows = db.rows(statement, (_json([each.rid for each in alike]), *values))
+            rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
             sources = dict(msgspec.convert(rows, list[tuple[int, SourceId]]))
             return {sources[rid]: likeness for rid, likeness in alike if rid in sources}
 
@@ -313,7 +314,7 @@ class SqliteSearchStore:
     async def holds(self, kinds: Collection[SearchKind]) -> bool:
         """Whether there is any document of these kinds."""
         statement = f"select exists (select 1 from search_documents where kind {_IN})"  # noqa: S608
-        return bool(await self._count(statement, _json(kinds)))
+        return bool(await self._count(statement, as_json(kinds)))
 
     async def _count(self, statement: str, *values: Value) -> int:
         """A number, counted anew only where something was committed since: to go to a thread takes longer."""
@@ -323,7 +324,7 @@ class SqliteSearchStore:
         counted = self._counted  # of this version, also where another has begun by the time it is filled in
         key = (statement, *values)
         if key not in counted:
-            counted[key] = _number(await self._db.read(lambda db: db.row(statement, values)))
+            counted[key] = number(await self._db.read(lambda db: db.row(statement, values)))
         return counted[key]
 
     def _asked(self, model: str, vector: bytes) -> tuple[Vectors, Asked]:
@@ -362,7 +363,7 @@ def _conditions(wanted: SearchFilter) -> tuple[str, list[Value]]:
     conditions, values = ["1"], list[Value]()
     if wanted.kinds:
         conditions.append(f"kind {_IN}")
-        values.append(_json(wanted.kinds))
+        values.append(as_json(wanted.kinds))
     for column, value in (
         ("part", wanted.part),
         ("type", wanted.type),
@@ -384,7 +385,7 @@ def _conditions(wanted: SearchFilter) -> tuple[str, list[Value]]:
 
 def _row_of(document: SearchDocument) -> Row:
     fields = (document.title, document.path, document.text)
-    title, path, text = map(_carried, fields)
+    title, path, text = map(carried, fields)
     return (
         document.id,
         document.source_id,
@@ -402,11 +403,6 @@ def _row_of(document: SearchDocument) -> Row:
         _time(document.at),
         _unspaced(f"{title} {path} {text}"),
     )
-
-
-def _carried(text: str) -> str:
-    """What SQLite can hold: it would end a text at a zero byte here and not there, and UTF-8 has no surrogates."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 def _is_unit(vector: bytes) -> bool:
@@ -435,11 +431,3 @@ def _hit_of(row: Sequence[Any]) -> SearchHit:
 def _time(moment: datetime) -> str:
     """As text that sorts like the time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _json(values: Collection[object]) -> str:
-    return msgspec.json.encode(list(values)).decode()
-
-
-def _number(row: Row | None) -> int:
-    return msgspec.convert(row, tuple[int])[0]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from intern.domain import SearchFilter, SourceId
+from intern.knowledge.columns import as_json, number
 from intern.knowledge.database import Row, Transaction
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -90,13 +91,13 @@ class Vectors:
         with self._lock:
             copy = self._current(db, asked)
             scored = _read_through(db, asked, wanted) if copy is None else copy.scored(asked.numbers, wanted)
-        return scored.best(limit, [rid for (rid,) in db.rows(_OF_SOURCES, (_json(also),))] if also else [])
+        return scored.best(limit, [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(also),))] if also else [])
 
     def _current(self, db: Transaction, asked: Asked) -> _Copy | None:
         """The copy, true to what `db` sees or newer; None where there are too many to hold."""
         if self._copy is None or not self._copy.is_of(asked) or not self._copy.catch_up(db):
             self._copy = None  # gives its room to the next one
-            if _number(db.row(_COUNT, (asked.model,))) * asked.width <= self._most_held:
+            if number(db.row(_COUNT, (asked.model,))) * asked.width <= self._most_held:
                 self._copy = _Copy.read(db, asked)
                 self.reads += 1
         elif self._copy.size * asked.width > self._most_held:
@@ -176,7 +177,7 @@ class _Copy:
         if newest > self._seen:
             changed = [rid for (rid,) in db.rows(_CHANGED, (self._seen,))]
             self._remove(np.array(changed, np.int64))
-            self.add(db.rows(_THESE, (_json(changed), self._asked.model, self._asked.width)))
+            self.add(db.rows(_THESE, (as_json(changed), self._asked.model, self._asked.width)))
             self._seen = newest
         return True
 
@@ -246,9 +247,9 @@ class _Copy:
 
 def _these(db: Transaction, asked: Asked, wanted: SearchFilter, sources: Collection[SourceId]) -> list[Likeness]:
     """Of these sources alone."""
-    rids = [rid for (rid,) in db.rows(_OF_SOURCES, (_json(sources),))]
+    rids = [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(sources),))]
     copy = _Copy(asked)
-    copy.add(db.rows(_THESE, (_json(rids), asked.model, asked.width)))
+    copy.add(db.rows(_THESE, (as_json(rids), asked.model, asked.width)))
     return copy.scored(asked.numbers, wanted).best(len(sources), ())
 
 
@@ -288,13 +289,5 @@ def _moment(moment: datetime) -> int:
     return int(np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us").astype(np.int64))
 
 
-def _json(values: Collection[object]) -> str:
-    return msgspec.json.encode(list(values)).decode()
-
-
 def _noted(db: Transaction) -> tuple[int, int]:
     return msgspec.convert(db.row(_NOTED), tuple[int, int])
-
-
-def _number(row: Row | None) -> int:
-    return msgspec.convert(row, tuple[int])[0]
