@@ -13,6 +13,7 @@ from pathlib import Path
 from time import process_time
 
 from benchmarks.figures import Figure
+from benchmarks.memory import KILOBYTE
 from intern.domain import CapturedPair, ConversationId, MessageId, Turn, UserId, snowflake_at
 from intern.knowledge.archive import Archive
 from intern.knowledge.blocks import format_raw, qa_id_of
@@ -57,7 +58,7 @@ def _read(folder: Path) -> dict[str, float]:
     return {
         "opening": opened - began,
         "reading": process_time() - opened,
-        "megabytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+        "megabytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * KILOBYTE,
     }
 
 

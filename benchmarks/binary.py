@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Figure
+from benchmarks.memory import resident
 from tests.double.discord import DiscordDouble
 from tests.process.running import family
 
@@ -82,16 +83,10 @@ async def _resident(binary: Path, *, embedding: bool) -> float:
                         pass
                 # Let it come to rest: a second heartbeat is a whole interval later.
                 await asyncio.sleep(4)
-                return sum(map(_resident_megabytes, family(process.pid)))
+                return sum(map(resident, family(process.pid)))
             finally:
                 process.terminate()
                 await process.communicate()
-
-
-def _resident_megabytes(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    kilobytes = next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]
-    return int(kilobytes) / 1024
 
 
 def main() -> int:

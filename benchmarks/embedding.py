@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from time import perf_counter, process_time
 
 import anyio
@@ -19,6 +18,7 @@ from anyio.to_thread import run_sync
 
 from benchmarks.documents import document
 from benchmarks.figures import Figure
+from benchmarks.memory import resident
 from intern.llm.embedding_local import LocalEmbedder, installed
 
 QUESTION = "Agents are rejected since the clock of the machine is wrong. What can I do?"
@@ -42,10 +42,10 @@ def measure() -> Iterator[Figure]:
 
 async def _cost() -> dict[str, float]:
     import_module("intern.app")  # whatever a command has loaded by then is not the model's
-    before, began = await run_sync(_resident), perf_counter()
+    before, began = await run_sync(resident), perf_counter()
     embedder = LocalEmbedder()
     await embedder.embed([QUESTION])
-    first, memory = perf_counter() - began, await run_sync(_resident) - before
+    first, memory = perf_counter() - began, await run_sync(resident) - before
     spent = process_time()
     for n in range(20):
         await embedder.embed([f"{QUESTION} {n}"])
@@ -53,13 +53,8 @@ async def _cost() -> dict[str, float]:
     spent = process_time()
     await embedder.embed([document(n)[:CHARACTERS] for n in range(TEXTS)])
     text = (process_time() - spent) / TEXTS
-    most = await run_sync(_resident) - before
+    most = await run_sync(resident) - before
     return {"first": first, "memory": memory, "question": question, "text": text, "most": most}
-
-
-def _resident() -> float:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 if __name__ == "__main__":

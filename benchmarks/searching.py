@@ -24,6 +24,7 @@ import numpy as np
 from anyio import to_thread
 
 from benchmarks.figures import Figure
+from benchmarks.memory import resident
 from intern.domain import SearchDocument, SearchFilter, SearchKind, SourceId
 from intern.knowledge.database import Database
 from intern.knowledge.search_store import SqliteSearchStore
@@ -162,7 +163,7 @@ async def _ask(folder: Path) -> dict[str, float]:
             told[f"{name} p50"] = times.wall[ASKED // 2]
             told[f"{name} p95"] = times.wall[ASKED * 95 // 100]
             told[f"{name} p95 cpu"] = times.cpu[ASKED * 95 // 100]
-        return {**told, "megabytes": await to_thread.run_sync(_resident)}
+        return {**told, "megabytes": await to_thread.run_sync(resident)}
 
 
 async def _timed(way: Callable[[str], Awaitable[None]], texts: Sequence[str]) -> _Times:
@@ -174,11 +175,6 @@ async def _timed(way: Callable[[str], Awaitable[None]], texts: Sequence[str]) ->
         wall.append((perf_counter() - began) * 1000)
         cpu.append((process_time() - spent) * 1000)
     return _Times(sorted(wall), sorted(cpu))
-
-
-def _resident() -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from hikari.api import CacheComponents
 from hikari.impl import CacheSettings
 
 from benchmarks.figures import Figure
+from benchmarks.memory import resident
 from intern.actors.batcher import batcher
 from intern.actors.listener import listener
 from intern.actors.office import BATCHES, EVENTS
@@ -228,7 +229,7 @@ class Bot(NamedTuple):
 
     def resident(self) -> float:
         """Megabytes."""
-        return _resident(self.pid)
+        return resident(self.pid)
 
     def taught(self) -> int:
         """How many of the team's answers are in the archive."""
@@ -272,12 +273,6 @@ async def _until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(LOOK)
 
 
-def _resident(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    kilobytes = next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]
-    return int(kilobytes) / 1024
-
-
 # The child's side.
 
 
@@ -300,7 +295,7 @@ class Meter:
 
     def report(self) -> None:
         """Print what it cost since the beginning."""
-        cost = Cost(_cpu_seconds() - self._cpu, perf_counter() - self._wall, _resident(os.getpid()))
+        cost = Cost(_cpu_seconds() - self._cpu, perf_counter() - self._wall, resident())
         print(msgspec.json.encode(cost).decode(), flush=True)
 
 

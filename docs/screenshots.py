@@ -1,12 +1,14 @@
 """`python -m docs.screenshots`: pictures of what the programs really show. A test plays the scene and compares.
 
-An SVG of our own rather than rich's: that one loads its font from a stranger's server, which GitHub does not
-let it, and it does not move. Here the lines come one after the other; who wants no motion, or cannot show any, sees
-all of them.
+The scene is an SVG of our own rather than rich's: that one loads its font from a stranger's server, which GitHub does
+not let it, and it does not move. Here the lines come one after the other; who wants no motion, or cannot show any, sees
+all of them. The status page is shown as Chromium shows it, with what the browser tests put there; where there is no
+Chromium, its pictures stay as they are.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -14,11 +16,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from html import escape, unescape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "images"
 PLAY = FOLDER / "play.svg"
+PAGES = {"/": ("page-overview.png", 990), "/unanswered": ("page-unanswered.png", 530)}
+"""Of the status page: what is shown, where, and how much of it."""
+PAGE_WIDTH = 1000
 INTERN = Path(sys.executable).parent / "intern"
 
 _COLUMNS = 104
@@ -46,8 +52,33 @@ class Line(NamedTuple):
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     PLAY.write_text(drawn(played()), encoding="utf-8")
-    print(f"wrote {PLAY.relative_to(FOLDER.parent.parent)}", file=sys.stderr)
+    _tell(PLAY)
+    return asyncio.run(_page_shown())
+
+
+async def _page_shown() -> int:
+    """Pictures of the status page; the exit code."""
+    from tests.page.chromium import CHROMIUM, WANTED, chromium  # noqa: PLC0415 the scene needs no browser
+    from tests.page.site import site  # noqa: PLC0415 likewise
+
+    if CHROMIUM is None:
+        print(f"the pictures of the status page are not made anew: {WANTED}", file=sys.stderr)
+        return 1
+    with TemporaryDirectory() as folder:
+        async with site(Path(folder)) as made, chromium() as browser:
+            for path, (name, height) in PAGES.items():
+                page = await browser.new_page(
+                    base_url=made.address, color_scheme="light", viewport={"width": PAGE_WIDTH, "height": height}
+                )
+                await page.goto(path)
+                await page.screenshot(path=FOLDER / name)
+                await page.close()
+                _tell(FOLDER / name)
     return 0
+
+
+def _tell(picture: Path) -> None:
+    print(f"wrote {picture.relative_to(FOLDER.parent.parent)}", file=sys.stderr)
 
 
 def played() -> str:

@@ -3,9 +3,43 @@
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+MEMORY = Path("/dev/shm")
+ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
+
+# An example's 200 ms pass by themselves where other tests want the processor; a test that hangs has its own timeout.
+settings.register_profile("beside others", deadline=None)
+settings.load_profile("beside others")
+
+
+def pytest_configure() -> None:
+    """Let tests write to memory where there is room: what they wait for, else, is mostly fsync.
+
+    A killed process loses as much there as on a disk: nothing that it had written. TMPDIR names another place.
+    """
+    if "TMPDIR" not in os.environ and _has_room(MEMORY):
+        os.environ["TMPDIR"] = str(MEMORY)  # and for the processes that tests start
+        tempfile.tempdir = None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are cores, for many tests wait: for sockets, for processes, for hikari's pauses."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 1
+
+
+def _has_room(folder: Path) -> bool:
+    if not os.access(folder, os.W_OK):
+        return False
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize >= ROOM and not disk.f_flag & os.ST_NOEXEC
 
 
 @pytest.fixture(params=["asyncio", "trio"])

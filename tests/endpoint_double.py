@@ -100,6 +100,8 @@ class EndpointDouble:
         self._closing = asyncio.Event()
         self.base_url = ""
         self.requests: list[Request] = []
+        self.embedded: list[str] = []
+        """The texts that it gave a vector for: each a direction by its length."""
         self.failures: list[Exception] = []
         """What went wrong in an answer that the test wrote."""
 
@@ -115,6 +117,7 @@ class EndpointDouble:
         """Listen on a free port of 127.0.0.1; asyncio only."""
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self._completions)
+        app.router.add_post("/v1/embeddings", self._embeddings)
         runner = web.AppRunner(app, shutdown_timeout=1)
         await runner.setup()
         try:
@@ -141,6 +144,12 @@ class EndpointDouble:
             self.failures.append(error)
             planned = refuse(400, says=repr(error))
         return await self._send(http, planned, body)
+
+    async def _embeddings(self, http: web.Request) -> web.StreamResponse:
+        texts: list[str] = (await http.json())["input"]
+        self.embedded += texts
+        data = [{"index": n, "embedding": [float(len(text)), 1.0]} for n, text in enumerate(texts)]
+        return web.json_response({"data": data, "usage": {"prompt_tokens": sum(map(len, texts)) // 4}})
 
     def _planned(self, request: Request) -> Reply:
         for key in (request.prompt, None):

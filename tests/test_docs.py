@@ -20,7 +20,7 @@ import pytest
 
 import intern.app
 from docs.generate import pages
-from docs.screenshots import PLAY, drawn, played
+from docs.screenshots import PAGES, PLAY, drawn, played
 from intern.app.models import PROMPTS
 from intern.cli import COMMANDS, cli
 from intern.domain import Decision
@@ -113,6 +113,21 @@ def test_a_generated_page_is_what_would_be_generated_now(name: str) -> None:
 
 def test_the_picture_of_the_scene_shows_what_the_scene_shows_now() -> None:
     assert PLAY.read_text(encoding="utf-8") == drawn(played()), "`make screenshots` makes it anew"
+
+
+@every_page
+def test_every_picture_is_there_loads_soon_and_is_told_in_words(page: Path) -> None:
+    for told, path in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert len(told.split()) > 10, path
+        assert 0 < (page.parent / path).stat().st_size < 150_000, path
+
+
+def test_every_picture_is_made_by_the_script_and_shown_somewhere() -> None:
+    made = {PLAY.name, *(name for name, _ in PAGES.values())}
+    shown = {
+        Path(path).name for page in EVERY_PAGE for path in re.findall(r"\]\(([^)]*images/[^)]+)\)", page.read_text())
+    }
+    assert {path.name for path in PLAY.parent.iterdir()} == made == shown
 
 
 @every_page

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, get_args
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from anyio import Event, create_memory_object_stream, create_task_group, current_time
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream, MemoryObjectStreamStatistics
 
 from intern.actors import capturer, picturer, poster, responder
 from intern.actors.backfill import Pages, backfill
@@ -64,6 +64,7 @@ from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 
 T = TypeVar("T")
+Taking = Literal["waits", "busy", "gone"]
 
 SHUTDOWN_SECONDS = 20.0  # service managers kill after 90 or 30; a reply in work has had its chance by then
 
@@ -83,15 +84,19 @@ class Fill:
 
     def now(self) -> tuple[StreamFill, ...]:
         """Every stream, in the order of the page."""
-        return tuple(
-            StreamFill(
-                name=wire.name,
-                kinds=wire.kinds,
-                waiting=stream.statistics().current_buffer_used,
-                size=wire.size,
-            )
-            for wire, stream in self._streams.values()
-        )
+        return tuple(_filled(wire, stream.statistics()) for wire, stream in self._streams.values())
+
+
+def _filled(wire: Wire[Any], seen: MemoryObjectStreamStatistics) -> StreamFill:
+    taking: Taking = "waits" if seen.tasks_waiting_receive else "busy" if seen.open_receive_streams else "gone"
+    return StreamFill(
+        name=wire.name,
+        kinds=wire.kinds,
+        waiting=seen.current_buffer_used,
+        size=wire.size,
+        to=wire.to,
+        taking=taking,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +107,9 @@ class StreamFill:
     kinds: tuple[str, ...]
     waiting: int
     size: int
+    to: str
+    taking: Taking
+    """Who takes from it waits for more, is busy with what was taken, or has left."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -22,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.app.backtest_judging import Bars, Likeness, cosine, shared_words
+from intern.app.backtest_patience import Patience
 from intern.app.backtest_timeline import Asked, Taught, Timeline, by_reason, sampled, timeline_of
 from intern.app.door import Intern, open_intern
 from intern.app.importing import Wanted as TeamWanted, team_of
@@ -76,6 +78,8 @@ NOTES: tuple[str, ...] = (
 )
 """What a backtest cannot know."""
 
+_AWAY = frozenset({"model_unavailable", "over_budget"})
+"""Reasons that say nothing of the question: asked later, it may find an answer."""
 _PROMPT_OF = {"gate": "gate", "selection": "select", "generation": "answer", "verification": "verify"}
 _MOST_CHARS = 2000  # of each text in the report
 
@@ -184,6 +188,8 @@ class Backtest(Struct, frozen=True, kw_only=True):
     version: int
     finished: bool
     """False where it was stopped before its end: what is there is true of the questions that it has."""
+    stopped: str = ""
+    """Why it gave up before its end; empty where it did not, or somebody stopped it."""
     made_at: datetime
     seconds: float
     model: str
@@ -258,14 +264,20 @@ class Replay:
         watch: Callable[[Models, ReplayClock], Models] = lambda models, _: models,
         tell: Callable[[Outcome], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
+        pauses: Sequence[float] = (),
     ) -> None:
-        """`tell` hears of each question; `watch` may stand between the models and those who ask them."""
+        """`tell` hears of each question; `watch` may stand between the models and those who ask them.
+
+        A model that is away is waited for, for so many `pauses`, and then the replay gives up; without any, it goes on.
+        """
         self._settings = settings
         self._prepared = prepared
         self._bars = bars or Bars()
         self._watch = watch
         self._tell = tell
         self._say = say
+        self._patience = Patience(pauses, say)
+        self._spent: dict[MessageId, Meter] = {}
         self._clock = ReplayClock(prepared.timeline.steps[0].moment.at)
         self._outcomes: dict[MessageId, Outcome] = {}
         self._pending: list[Taught] = []
@@ -280,13 +292,16 @@ class Replay:
         """Replay all of it. Raises ConfigError, and KnowledgeError where the temporary folder cannot be used."""
         with TemporaryDirectory(prefix="intern-backtest-") as folder:
             settings = await run_sync(_moved, self._settings, Path(folder), self._prepared.wanted.documents)
-            async with _opened(settings, self._clock, self._watch) as (intern, embedder):
+            async with _opened(settings, self._clock, self._models) as (intern, embedder):
                 workshop = await intern.workshop()
                 with metered() as meter:
                     await self._begin(intern, workshop)
                 _add(self._learning, meter)
                 await self._go(intern, workshop, embedder)
-        self._finished = True
+        self._finished = not self._patience.gave_up
+
+    def _models(self, models: Models, clock: ReplayClock) -> Models:
+        return self._patience.over(self._watch(models, clock))
 
     def report(self) -> Backtest:
         """What came of it so far."""
@@ -296,6 +311,7 @@ class Replay:
         return Backtest(
             version=VERSION,
             finished=self._finished,
+            stopped=self._patience.gave_up,
             made_at=datetime.now(UTC),
             seconds=round(monotonic() - self._began, 1),
             model=_name_of(settings.llm.kind, settings.llm.model),
@@ -342,8 +358,10 @@ class Replay:
             if self._pending or len(together) >= self._prepared.wanted.concurrency:
                 await self._answer_all(together, intern, embedder)
                 together = []
-            if self._pending:
+            if self._pending and not self._patience.gave_up:
                 await self._learn(workshop)
+            if self._patience.gave_up:
+                return
             self._clock.turn(step.moment.at)
             together.append(step)
         await self._answer_all(together, intern, embedder)
@@ -360,27 +378,65 @@ class Replay:
                     if pair is not None:
                         self._known.add(pair.conversation_id)
             self._pending.clear()
-            try:
-                await workshop.catch_up()
-                await workshop.refresh()
-                await workshop.extraction.extractor.mend()
-                await workshop.extraction.catch_up()
-            except ModelUnavailableError as error:
+            if not await self._patience.until(partial(self._learned, workshop)):
                 # What is archived is safe, and is taken up before the next question that something was learned for.
                 self._delayed += 1
-                _log.warning("backtest_learning_delayed", reason=str(error))
             await workshop.embed()
         _add(self._learning, meter)
         self._topics = len(workshop.topics.names())
 
+    async def _learned(self, workshop: Workshop) -> bool:
+        """Whether all that is archived could be learned."""
+        try:
+            await workshop.catch_up()
+            await workshop.refresh()
+            await workshop.extraction.extractor.mend()
+            await workshop.extraction.catch_up()
+        except ModelUnavailableError as error:
+            _log.warning("backtest_learning_delayed", reason=str(error))
+            self._patience.hears(error)
+            return False
+        return True
+
     # Answering.
 
     async def _answer_all(self, asked: Sequence[Asked], intern: Intern, embedder: Embedder | None) -> None:
-        async with anyio.create_task_group() as tg:
-            for each in asked:
-                tg.start_soon(self._answer, each, intern, embedder)
+        """Answer them, all at once; whom no model looked at is asked for again, while there is patience."""
+        failed: dict[MessageId, tuple[Asked, Outcome]] = {}
 
-    async def _answer(self, asked: Asked, intern: Intern, embedder: Embedder | None) -> None:
+        async def answer(each: Asked) -> None:
+            outcome = await self._answer(each, intern, embedder)
+            failed.pop(outcome.message_id, None)
+            if outcome.reason in _AWAY:
+                failed[outcome.message_id] = (each, outcome)
+            else:
+                self._settle(outcome)
+
+        async def go(those: Sequence[Asked]) -> None:
+            async with anyio.create_task_group() as tg:
+                for each in those:
+                    tg.start_soon(answer, each)
+
+        async def succeeds() -> bool:
+            if failed:
+                # Who comes back is tried with a single call; all others would be turned away meanwhile.
+                first, *rest = [each for each, _ in failed.values()]
+                await go([first])
+                if first.request.batch.last.id not in failed:
+                    await go(rest)
+            else:
+                await go(asked)
+            return not failed
+
+        if not await self._patience.until(succeeds):
+            for _, outcome in failed.values():
+                self._settle(outcome)
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._outcomes[outcome.message_id] = outcome
+        self._tell(outcome)
+
+    async def _answer(self, asked: Asked, intern: Intern, embedder: Embedder | None) -> Outcome:
         began = monotonic()
         outcome = self._outcome(asked)
         if asked.known:
@@ -390,10 +446,11 @@ class Replay:
                 request = asked.request
                 result = await intern.answer(request.conversation, request.context, addressed=request.addressed)
             outcome = await self._judged(_with(outcome, result), embedder)
-            outcome = replace(outcome, calls=meter.calls, tokens=meter.tokens, cost=meter.cost)
-        outcome = replace(outcome, seconds=round(monotonic() - began, 3))
-        self._outcomes[outcome.message_id] = outcome
-        self._tell(outcome)
+            # Attempts in vain were paid, too.
+            spent = self._spent.setdefault(outcome.message_id, Meter())
+            _add(spent, meter)
+            outcome = replace(outcome, calls=spent.calls, tokens=spent.tokens, cost=spent.cost)
+        return replace(outcome, seconds=round(monotonic() - began, 3))
 
     def _outcome(self, asked: Asked) -> Outcome:
         batch, team = asked.request.batch, asked.team
@@ -520,7 +577,7 @@ async def _opened(
     real = SystemClock()
     async with (
         open_models(settings, None, real) as models,
-        open_embedder(settings, None, real) as embedder,
+        open_embedder(settings, None, real, models.usage) as embedder,
         open_intern(settings, clock=clock, models=watch(models, clock)) as intern,
     ):
         yield intern, embedder

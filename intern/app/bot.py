@@ -75,6 +75,7 @@ from intern.learning.picturing import Images, Picturing
 from intern.llm.breaker import Breaker
 from intern.llm.embedding_endpoint import EndpointEmbedder
 from intern.llm.prompt import Model
+from intern.llm.usage import Usage
 from intern.observe.clock import Clock, SystemClock
 from intern.search.finding import Embedder, Finder, LastVectors
 from intern.settings import Settings
@@ -107,9 +108,9 @@ class Discord:
     is_open: Callable[[], bool] = lambda: True
     """Whether what happens there is told right now."""
     tell_requests: Callable[[Callable[[type[DiscordError] | None], object], Callable[[], object]], object] = (
-        lambda _requested, _lost: None
+        lambda _requested, _reconnected: None
     )
-    """Who wants to hear of requests that ended, with what they raise, and of lost connections."""
+    """Who wants to hear of requests that ended, with what they raise, and of connections that came back."""
 
 
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
@@ -132,11 +133,16 @@ async def _parts(
             models(settings, UsageLog(db), clock) as opened,
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
-            watch = ModelWatch(clock)
+            watch = ModelWatch(clock, _breakers(opened, embedder))
             metrics = _metrics(settings, discord, opened, witness) if page and settings.page.enabled else None
+            _count_embeddings(embedder, metrics)
             watched = opened._replace(
                 answering=watch.over(_counted(opened.answering, metrics)),
-                learning=watch.over(_counted(opened.learning, metrics)),
+                learning=watch.over(
+                    _counted(opened.learning, metrics),
+                    work="learning",
+                    section="llm" if settings.llm_kb is None else "llm.kb",
+                ),
             )
             workshop = await run_sync(partial(Workshop, settings, db, watched.learning, clock, embedder=embedder))
             await workshop.jobs.reclaim()
@@ -227,7 +233,7 @@ async def _around(room: _Room) -> Parts:
         attendance=attendance,
         approvals=Approvals(clock=clock),
         pages=discord.pages,
-        marks=_Books(attended, counts, workshop.unanswered),
+        marks=_Books(attended, counts, workshop.unanswered, models.usage),
         open_batches=Batches(settings.discord.message_batch_wait_seconds),
         clock=clock,
         dispatch=_Dispatch(
@@ -337,14 +343,17 @@ class _Audience:
 
 
 class _Books:
-    """What is written down every second: how far channels are settled, what was counted, and what was left open."""
+    """What is written down every second: how far channels are settled, what was counted, left open, and spent."""
 
-    def __init__(self, marks: MarkStore, counts: Counts, unanswered: Unanswered) -> None:
+    def __init__(self, marks: MarkStore, counts: Counts, unanswered: Unanswered, usage: Usage | None) -> None:
         self._marks = marks
         self._counts = counts
         self._unanswered = unanswered
+        self._usage = usage
 
     async def keep(self, moved: Marks) -> None:
+        if self._usage is not None:
+            await self._usage.keep()
         await self._counts.store()
         await self._unanswered.store()
         await self._marks.keep(moved)
@@ -372,6 +381,14 @@ def _counted(model: Model, metrics: Metrics | None) -> Model:
     return CountedModel(model, metrics)
 
 
+def _count_embeddings(embedder: Embedder | None, metrics: Metrics | None) -> None:
+    if metrics is None or not isinstance(embedder, EndpointEmbedder):
+        return
+    from intern.app.measuring import count_embeddings  # noqa: PLC0415 as above
+
+    count_embeddings(metrics, embedder)
+
+
 @asynccontextmanager
 async def _page(
     room: _Room, parts: Parts, overheard: Overheard, lock: FolderLock, watch: ModelWatch, *, metrics: Metrics
@@ -380,7 +397,7 @@ async def _page(
     from intern.app.measuring import Standing  # noqa: PLC0415 as above
     from intern.page.server import serving  # noqa: PLC0415 aiohttp.web costs its import only where a page is served
 
-    checks = HealthChecks(room.db, lock, clock=room.clock, is_open=room.discord.is_open, model=lambda: watch.problem)
+    checks = HealthChecks(room.db, lock, clock=room.clock, is_open=room.discord.is_open, models=watch.checks)
     desk = OverviewDesk(
         Looked(
             settings=room.settings,
@@ -391,6 +408,7 @@ async def _page(
             fill=parts.fill,
             clock=room.clock,
             health=checks.health,
+            known_health=checks.known,
         )
     )
     standing = Standing(
@@ -399,17 +417,16 @@ async def _page(
         fill=parts.fill,
         overheard=overheard,
         usage=room.models.usage,
-        breakers=_breakers(room),
+        breakers=_breakers(room.models, room.embedder),
         clock=room.clock,
     )
     async with serving(room.settings.page, desk, now=room.clock.now, metrics=partial(standing.text, metrics)):
         yield
 
 
-def _breakers(room: _Room) -> Mapping[str, Breaker]:
-    embedder = room.embedder
+def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Breaker]:
     own = {"embeddings": embedder.breaker} if isinstance(embedder, EndpointEmbedder) else {}
-    return {**room.models.breakers, **own}
+    return {**models.breakers, **own}
 
 
 class _Dispatch:

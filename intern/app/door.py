@@ -385,7 +385,7 @@ async def open_intern(
         usage = None if isinstance(db, KnowledgeError) else UsageLog(db)
         if models is None:
             models = await stack.enter_async_context(open_models(settings, usage, clock))
-        vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock)
+        vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)
         embedder = await stack.enter_async_context(vectors)
         archive, topics = await run_sync(_stores, settings, clock)
         intern = Intern(settings, db, models=models, archive=archive, topics=topics, clock=clock, embedder=embedder)

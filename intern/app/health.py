@@ -2,72 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from types import MappingProxyType
+from typing import Final
 
-from anyio import Lock, current_time, move_on_after
+from anyio import CapacityLimiter, Lock, create_task_group, current_time, move_on_after
 from anyio.to_thread import run_sync
 
 from intern.domain import Image
-from intern.errors import InternError, ModelUnavailableError
+from intern.errors import InternError, ModelBudgetError, ModelUnavailableError
 from intern.knowledge.database import Database
 from intern.knowledge.lock import FolderLock
+from intern.llm.breaker import Breaker, Held
 from intern.llm.prompt import InT, Model, OutT, Prompt
 from intern.observe.clock import Clock
 from intern.page.views import Check, Health
 
 _CHECKED_EVERY = 5.0  # seconds; whoever asks more often gets the last word on the disk
-_WRITTEN_WITHIN = 3.0  # seconds; probes give up after five or ten
+_LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
+_EMBEDDINGS = "embeddings"
+_MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
+_NONE: Final[Mapping[str, Breaker]] = MappingProxyType({})
 
 
 class ModelWatch:
-    """Remembers whether a model was there when it was asked last; any reply, even a bad one, says that it is."""
+    """Remembers what became of calls: whether a model was there when it was asked last, and what could not be paid.
 
-    def __init__(self, clock: Clock) -> None:
+    Any reply, even a bad one, says that a model is there; a call that the day's budget has no room for says nothing
+    of it, and is no reason not to be ready. The circuits know by themselves when they let a call through again.
+    """
+
+    def __init__(self, clock: Clock, breakers: Mapping[str, Breaker] = _NONE) -> None:
+        """`breakers` are those of the endpoints, by the table of the settings."""
         self._clock = clock
-        self._away: tuple[str, datetime] | None = None
+        self._breakers = breakers
+        self._away: dict[str, tuple[str, datetime]] = {}
+        self._unpaid: dict[str, tuple[str, date]] = {}
 
-    @property
-    def problem(self) -> str:
-        """Why it could not be had, and since when; empty where it was there, or nobody asked yet."""
-        if self._away is None:
-            return ""
-        reason, since = self._away
-        return f"{reason} (since {since:%Y-%m-%d %H:%M} UTC)"
+    def over(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
+        """The model, watched while it does its work; `section` is the table of the settings that it goes by."""
+        return _Watched(model, self, work, section)
 
-    def over(self, model: Model) -> Model:
-        """The model, watched."""
-        return _Watched(model, self)
-
-    def there(self) -> None:
+    def there(self, work: str, section: str) -> None:
         """It answered."""
-        self._away = None
+        self._away.pop(section, None)
+        self._unpaid.pop(work, None)
 
-    def away(self, error: ModelUnavailableError) -> None:
+    def away(self, section: str, error: ModelUnavailableError) -> None:
         """It did not."""
-        self._away = (str(error), self._away[1] if self._away else self._clock.now())
+        _, since = self._away.get(section, ("", self._clock.now()))
+        self._away[section] = (str(error), since)
+
+    def unpaid(self, work: str, error: ModelBudgetError) -> None:
+        """It was not even asked."""
+        self._unpaid[work] = (str(error), self._today())
+
+    def checks(self) -> tuple[Check, ...]:
+        """How the models are, and what turns texts into vectors, where that is an endpoint."""
+        now, at = current_time(), self._clock.now()
+        held = {name: _held(name, each, now, at) for name, breaker in self._breakers.items() if (each := breaker.held)}
+        vectors = held.pop(_EMBEDDINGS, None)
+        checks = [self._model(held)]
+        if _EMBEDDINGS in self._breakers:
+            # What cannot be found by meaning is found by words.
+            note, detail = vectors or ("", "")
+            checks.append(Check(name=_EMBEDDINGS, ok=True, note=note, detail=detail))
+        return tuple(checks)
+
+    def _model(self, held: Mapping[str, tuple[str, str]]) -> Check:
+        # A circuit tells more, and newer things, than whoever was refused by it.
+        away = [f"{why} (since {since:{_MINUTE}})" for name, (why, since) in self._away.items() if name not in held]
+        unpaid = {work: why for work, (why, day) in self._unpaid.items() if day == self._today()}
+        broke = f"the daily budget leaves no room for {' and '.join(sorted(unpaid))}; a new day begins at 00:00 UTC"
+        notes = [note for note, _ in held.values()] + ([broke] if unpaid else [])
+        details = [*(detail for _, detail in held.values()), *away]
+        if unpaid:
+            details.append(f"{broke}. The last that was refused: {'; '.join(dict.fromkeys(unpaid.values()))}")
+        return Check(name="model", ok=not held and not away, note="; ".join(notes), detail="; ".join(details))
+
+    def _today(self) -> date:
+        return self._clock.now().astimezone(UTC).date()
+
+
+def _held(name: str, held: Held, now: float, at: datetime) -> tuple[str, str]:
+    """What anybody may hear of a circuit that is not closed, and what stands on the page."""
+
+    def moment(then: float) -> datetime:
+        return at + timedelta(seconds=then - now)
+
+    tried = (
+        f"it is tried next at {moment(held.probed_at):{_SECOND}}" if held.probed_at > now else "the next call tries it"
+    )
+    note = f"{name} failed too often and is left alone since {moment(held.since):{_SECOND}}; {tried}"
+    return note, f"{note}. The last failure: {held.reason}"
 
 
 class _Watched:
-    def __init__(self, model: Model, watch: ModelWatch) -> None:
+    def __init__(self, model: Model, watch: ModelWatch, work: str, section: str) -> None:
         self._model = model
         self._watch = watch
+        self._work = work
+        self._section = section
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         try:
             reply = await self._model.ask(prompt, given, images=images)
+        except ModelBudgetError as error:
+            self._watch.unpaid(self._work, error)
+            raise
         except ModelUnavailableError as error:
-            self._watch.away(error)
+            self._watch.away(self._section, error)
             raise
         except InternError:
-            self._watch.there()
+            self._watch.there(self._work, self._section)
             raise
-        self._watch.there()
+        self._watch.there(self._work, self._section)
         return reply
 
 
 class HealthChecks:
-    """Asks each part how it is. `model` says what keeps it from working; empty where nothing does."""
+    """Asks each part how it is; `models` tells of those that are asked elsewhere."""
 
     def __init__(
         self,
@@ -76,45 +131,84 @@ class HealthChecks:
         *,
         clock: Clock,
         is_open: Callable[[], bool],
-        model: Callable[[], str],
+        models: Callable[[], Sequence[Check]],
+        within: float = _LOOKED_WITHIN,
     ) -> None:
+        """What was not looked at `within` so many seconds is told as not well."""
         self._db = db
         self._lock = lock
         self._clock = clock
         self._is_open = is_open
-        self._model = model
+        self._models = models
         self._writing = Lock()
-        self._written: tuple[float, str] | None = None
+        self._written: tuple[float, Check] | None = None
+        # A disk that hangs holds one thread, however often it is looked at, and that is none that others wait for.
+        self._looking = Lock()
+        self._one_thread = CapacityLimiter(1)
+        self._hangs = False
+        self._within = within
+        # Both were there a moment ago: the one was opened, the other locked.
+        self._database = Check(name="database", ok=True)
+        self._folder = Check(name="folder", ok=True)
 
     async def health(self) -> Health:
         """How all of it is; never waits longer than a probe does, and raises nothing."""
-        is_open, model = self._is_open(), self._model()
-        disk, stands = await self._disk(), await run_sync(lambda: self._lock.stands)
-        away = "no session with Discord is open: see what the log says of discord_connection_lost"
-        taken = "its lock file is gone or another: was the folder moved away under the running bot?"
-        return Health(
-            checks=(
-                Check(name="discord", ok=is_open, detail="" if is_open else away),
-                Check(name="database", ok=not disk, detail=disk),
-                Check(name="folder", ok=stands, detail="" if stands else taken),
-                Check(name="model", ok=not model, detail=model),
-            )
-        )
+        async with create_task_group() as tg:
+            tg.start_soon(self._look_at_database)
+            tg.start_soon(self._look_at_folder)
+        return self.known()
 
-    async def _disk(self) -> str:
-        """What is wrong with writing; empty where nothing is."""
+    def known(self) -> Health:
+        """How all of it is, the disk as it was when somebody looked last; said at once."""
+        is_open = self._is_open()
+        away = "no session with Discord is open: see what the log says of discord_connection_lost"
+        discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
+        return Health(checks=(discord, self._database, self._folder, *self._models()))
+
+    async def _look_at_database(self) -> None:
+        self._database = await self._in_time("database", self._disk)
+
+    async def _look_at_folder(self) -> None:
+        self._folder = await self._in_time("folder", self._lock_file)
+
+    async def _in_time(self, name: str, look: Callable[[], Awaitable[Check]]) -> Check:
+        with move_on_after(self._within):
+            return await look()
+        return self._late(name)
+
+    def _late(self, name: str) -> Check:
+        note = f"it could not be looked at within {self._within:g} seconds"
+        return Check(name=name, ok=False, note=note, detail=f"{note}; see how busy the disk is")
+
+    async def _lock_file(self) -> Check:
+        async with self._looking:
+            if self._hangs:
+                return self._late("folder")
+            stands = await run_sync(self._stands, abandon_on_cancel=True, limiter=self._one_thread)
+        taken = "its lock file is gone or another: was the folder moved away under the running bot?"
+        return Check(name="folder", ok=stands, detail="" if stands else taken)
+
+    def _stands(self) -> bool:
+        """On a worker thread, which may outlive whoever asked."""
+        self._hangs = True
+        try:
+            return self._lock.stands
+        finally:
+            self._hangs = False
+
+    async def _disk(self) -> Check:
         async with self._writing:
             if self._written is None or current_time() - self._written[0] >= _CHECKED_EVERY:
+                # Whoever looks next, should this take too long, need not wait as long again.
+                self._written = (current_time(), self._late("database"))
                 self._written = (current_time(), await self._try_to_write())
             return self._written[1]
 
-    async def _try_to_write(self) -> str:
+    async def _try_to_write(self) -> Check:
         at = self._clock.now().isoformat()
         statement = "insert into heartbeat (one, at) values (1, ?) on conflict (one) do update set at = excluded.at"
-        with move_on_after(_WRITTEN_WITHIN):
-            try:
-                await self._db.write(lambda db: db.run(statement, (at,)))
-            except InternError as error:
-                return str(error)
-            return ""
-        return f"the database has not taken a line within {_WRITTEN_WITHIN:.0f} seconds; see how busy the disk is"
+        try:
+            await self._db.write(lambda db: db.run(statement, (at,)))
+        except InternError as error:
+            return Check(name="database", ok=False, detail=str(error))
+        return Check(name="database", ok=True)

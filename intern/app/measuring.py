@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Final, Protocol
 
-from anyio import current_time
+from anyio import current_time, get_running_tasks
 from anyio.to_thread import run_sync
 
 from intern import __version__
@@ -32,6 +32,7 @@ from intern.errors import (
     ModelUnavailableError,
 )
 from intern.llm.breaker import Breaker
+from intern.llm.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
 from intern.llm.prompt import InT, Model, OutT, Prompt
 from intern.llm.usage import Usage
 from intern.observe.clock import Clock
@@ -40,9 +41,6 @@ from intern.observe.metrics import CallOutcome, Gauge, Metrics, RequestOutcome
 from intern.settings import Settings
 
 _log = get_logger(__name__)
-
-EMBED: Final = "embed"
-"""What embeddings are counted as; see `intern.llm.embedding_endpoint`."""
 
 _CALLS: Final[Mapping[type[InternError], CallOutcome]] = {  # a family after those of its own that are told apart
     ModelBudgetError: "over_budget",
@@ -60,7 +58,7 @@ _REQUESTS: Final[Mapping[type[DiscordError], RequestOutcome]] = {
 
 def metrics_of(settings: Settings, witness: Witness, usage: Usage | None) -> Metrics:
     """The counters of a bot with these settings, told by who sees what is done."""
-    prompts = (*(prompt.name for prompt in PROMPTS), EMBED)
+    prompts = (*(prompt.name for prompt in PROMPTS), EMBEDDINGS)
     metrics = Metrics(prompts=prompts, version=__version__, currency=settings.llm.currency)
     witness.tally = metrics
     if usage is not None:
@@ -77,6 +75,20 @@ def count_request(metrics: Metrics, error: type[DiscordError] | None) -> None:
     metrics.requested(outcome)
 
 
+def count_embeddings(metrics: Metrics, embedder: EndpointEmbedder) -> None:
+    """Count the calls of an endpoint that embeds; what was embedded before costs none."""
+
+    def ended(error: BaseException | None, seconds: float) -> None:
+        metrics.called(EMBEDDINGS, "ok" if error is None else _outcome_of(error), seconds)
+
+    embedder.ended = ended
+
+
+def _outcome_of(error: BaseException) -> CallOutcome:
+    known: list[CallOutcome] = [told for kind, told in _CALLS.items() if isinstance(error, kind)]
+    return known[0] if known else "failed" if isinstance(error, InternError) else "given_up"
+
+
 class CountedModel:
     """A model whose calls are counted, whatever becomes of them."""
 
@@ -86,19 +98,14 @@ class CountedModel:
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """As the model does it."""
-        outcome: CallOutcome = "given_up"
         began = current_time()
         try:
             reply = await self._model.ask(prompt, given, images=images)
-            outcome = "ok"
-        except InternError as error:
-            known: list[CallOutcome] = [told for kind, told in _CALLS.items() if isinstance(error, kind)]
-            outcome = known[0] if known else "failed"
+        except BaseException as error:
+            self._metrics.called(prompt.name, _outcome_of(error), current_time() - began)
             raise
-        else:
-            return reply
-        finally:
-            self._metrics.called(prompt.name, outcome, current_time() - began)
+        self._metrics.called(prompt.name, "ok", current_time() - began)
+        return reply
 
 
 class Overheard(Protocol):
@@ -124,6 +131,8 @@ class Standing:
         now = current_time()
         read = [*self._streams(), *self._circuits(now), *await self._budgets()]
         read += await run_sync(lambda: [*self._sources(), *self._captures()])
+        # Those that never end are told from those that work by whether they grow.
+        read.append(Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}))
         if (last := self.overheard.last_message_at) is not None:
             read.append(Gauge("last_message_timestamp_seconds", "When a message last came", {"": last.timestamp()}))
         return await run_sync(metrics.text, read)

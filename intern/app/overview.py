@@ -18,7 +18,7 @@ from anyio.to_thread import run_sync
 
 from intern import __version__
 from intern.actors.listener import Gateway
-from intern.actors.office import Fill
+from intern.actors.office import Fill, StreamFill
 from intern.app.reading import Reading, Stores
 from intern.app.sources_status import SourceStatus, sources_of
 from intern.app.status import SHED
@@ -56,6 +56,7 @@ from intern.learning.reviewing import Review
 from intern.observe.clock import Clock
 from intern.page.desk import Done
 from intern.page.views import (
+    Actor,
     Answered,
     AnswerPage,
     AnswerRow,
@@ -139,6 +140,7 @@ class Looked:
     fill: Fill
     clock: Clock
     health: Callable[[], Awaitable[Health]]
+    known_health: Callable[[], Health]
 
 
 class OverviewDesk:
@@ -157,12 +159,17 @@ class OverviewDesk:
         """How the process is."""
         return await self._at.health()
 
+    def known_health(self) -> Health:
+        """The same as it was when somebody looked last."""
+        return self._at.known_health()
+
     async def overview(self) -> Overview:
         """The front page."""
         today = self._at.clock.now().date()
         days = tuple(today - timedelta(days=n) for n in reversed(range(DAYS)))
         counts = await self._counts.since(days[0])
         captures = await run_sync(self._captures_by_day, days)
+        filled = self._at.fill.now()
         return Overview(
             since=self._began,
             version=__version__,
@@ -170,10 +177,11 @@ class OverviewDesk:
             last_message_at=self._at.overheard.last_message_at,
             read_until=await self._read_until(),
             numbers=await self._numbers(),
-            streams=tuple(
-                Stream(name=each.name, kinds=each.kinds, waiting=each.waiting, size=each.size)
-                for each in self._at.fill.now()
+            actors=tuple(
+                Actor(name=name, takes=tuple(_stream(each) for each in filled if each.to == name))
+                for name in dict.fromkeys(each.to for each in filled)
             ),
+            streams=tuple(map(_stream, filled)),
             plots=(
                 Plot(title="Captures", days=days, series=(Series(label="captures", values=captures),)),
                 Plot(
@@ -297,7 +305,7 @@ class OverviewDesk:
                 kind=each.type,
                 state=each.state,
                 described_at=now - timedelta(seconds=each.age_seconds),
-                last_error=each.last_error or "",
+                last_error=each.last_error or _why(each),
                 next_check=each.next_check,
             )
             for each in await self._sources()
@@ -444,6 +452,23 @@ def _told(decision: PairDecision) -> str:
             return f"{what} by {by}"
         case _:
             return what
+
+
+def _stream(fill: StreamFill) -> Stream:
+    return Stream(name=fill.name, kinds=fill.kinds, waiting=fill.waiting, size=fill.size, taking=fill.taking)
+
+
+def _why(source: SourceStatus) -> str:
+    """Why a source is stale that no try has failed for."""
+    match source.state:
+        case "pending" if source.type == "page":
+            return "its present text is not fetched or not described yet"
+        case "pending":
+            return "its present text is not described yet; the next look at the folder does that"
+        case "gone":
+            return "it is not there any more; the next look at the folder forgets it"
+        case _:
+            return ""
 
 
 def _row_of(trace: Trace) -> AnswerRow:

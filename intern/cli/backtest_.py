@@ -18,7 +18,7 @@ from intern.errors import ConfigError, KnowledgeError
 
 if TYPE_CHECKING:
     from intern.app.backtest_estimating import Estimate, Range
-    from intern.app.backtesting import Replay, Wanted
+    from intern.app.backtesting import Backtest, Replay, Wanted
     from intern.settings import Settings
 
 _AT_A_TIME = 4  # questions; an endpoint's own limits hold, too
@@ -59,8 +59,8 @@ def command(
     together. Each question is asked knowing only what was known before it. All is done in a temporary folder: of the
     data folder only the documents are read, and nothing is posted.
 
-    The summary goes to stdout. Ctrl-C ends it early; what is written then says so. Exit code 3: for some questions,
-    nobody could look; 130: stopped early.
+    The summary goes to stdout. Ctrl-C ends it early; what is written then says so. A model that is away is waited for;
+    after some minutes it ends early, too. Exit code 3: for some questions, nobody could look; 130: stopped by Ctrl-C.
     """
     settings = settings_of(ctx, tells_itself=True)
     from intern.app.backtesting import Wanted
@@ -89,7 +89,8 @@ async def _work(
     dry_run: bool,  # noqa: FBT001 - anyio.run hands on no names
 ) -> int:
     from intern.app.backtest_estimating import estimate_backtest
-    from intern.app.backtest_report import page_of, table_of
+    from intern.app.backtest_patience import PAUSES
+    from intern.app.backtest_report import table_of
     from intern.app.backtesting import Replay, prepare
     from intern.cli.progress import CountTeller
 
@@ -100,22 +101,19 @@ async def _work(
         show("\n".join(_told(estimate_backtest(settings, prepared.timeline))))
         return 0
     teller = CountTeller(sys.stderr, len(asked))
-    replay = Replay(settings, prepared, tell=lambda outcome: teller.one(outcome.tokens), say=say)
+    replay = Replay(settings, prepared, tell=lambda outcome: teller.one(outcome.tokens), say=say, pauses=PAUSES)
     try:
         stopped = await _until_stopped(replay)
     finally:
         teller.end()
     done = replay.report()
-    if json_file:
-        import msgspec
-
-        await anyio.to_thread.run_sync(_write, json_file, msgspec.json.encode(done) + b"\n")
-    if html_file:
-        await anyio.to_thread.run_sync(_write, html_file, page_of(done))
     show(table_of(done))
+    for line in _unlooked(done):
+        say(line)
+    await anyio.to_thread.run_sync(_write_all, done, json_file, html_file)
     if stopped:
         return INTERRUPTED
-    return 3 if done.totals.could_not_look else 0
+    return 3 if done.totals.could_not_look or done.stopped else 0
 
 
 async def _until_stopped(replay: Replay) -> bool:
@@ -156,11 +154,42 @@ def _check_writable(file: Path) -> None:
         raise ConfigError(f"{file}: there is no folder {file.parent}; make it, or name another")
 
 
+def _unlooked(done: Backtest) -> Iterator[str]:
+    """Why questions were not answered that may be, another time."""
+    if done.stopped:
+        yield f"gave up waiting for the model: {done.stopped}"
+    elif errors := [each.error for each in done.outcomes if each.verdict == "could_not_look" and each.error]:
+        yield f"nobody could look at {sum(done.totals.could_not_look.values())} questions; the last: {errors[-1]}"
+
+
+def _write_all(done: Backtest, json_file: Path | None, html_file: Path | None) -> None:
+    """Each report whole, or as it was before; the second one also where the first cannot be written."""
+    import msgspec
+
+    from intern.app.backtest_report import page_of
+
+    made = [(json_file, msgspec.json.encode(done) + b"\n")] if json_file else []
+    made += [(html_file, page_of(done))] if html_file else []
+    problems: list[KnowledgeError] = []
+    for file, data in made:
+        try:
+            _write(file, data)
+        except KnowledgeError as error:
+            problems.append(error)
+    if problems:
+        raise KnowledgeError("; ".join(map(str, problems)))
+
+
 def _write(file: Path, data: bytes) -> None:
-    try:
-        file.write_bytes(data)
-    except OSError as error:
-        raise KnowledgeError(f"{file} cannot be written ({error.strerror})") from error
+    from intern.knowledge.files import FileLayer
+
+    if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: nothing takes its place
+        try:
+            file.write_bytes(data)
+        except OSError as error:
+            raise KnowledgeError(f"{file} cannot be written ({error.strerror})") from error
+    else:
+        FileLayer().write_atomically(file.resolve(), data)
 
 
 def _told(estimated: Estimate) -> Iterator[str]:

@@ -75,7 +75,8 @@ class HikariDiscord:
         self._shard: Shard | None = None
         self._bug: BaseException | None = None
         self._bug_met = asyncio.Event()
-        self._lost: Callable[[], object] = lambda: None
+        self._was_connected = False
+        self._reconnected: Callable[[], object] = lambda: None
 
     async def __aenter__(self) -> Self:
         await self.rest.__aenter__()
@@ -100,13 +101,13 @@ class HikariDiscord:
         return self._shard is not None and self._shard.is_connected
 
     def tell_requests(
-        self, requested: Callable[[type[DiscordError] | None], object], lost: Callable[[], object]
+        self, requested: Callable[[type[DiscordError] | None], object], reconnected: Callable[[], object]
     ) -> None:
-        """Tell each request that ended, with what it raises, and each time that the connection is lost.
+        """Tell each request that ended, with what it raises, and each connection after the first, however it came back.
 
         Neither must raise.
         """
-        self.rest.counted, self._lost = requested, lost
+        self.rest.counted, self._reconnected = requested, reconnected
 
     async def wait_ready(self) -> None:
         """Return once Discord has welcomed us for the first time; does not fail when `listen` does."""
@@ -144,7 +145,6 @@ class HikariDiscord:
             problem = await self._connect()
             if clock() - began > _STEADY_SECONDS:
                 pause = self._first_pause
-            self._lost()
             _log.warning("discord_connection_lost", problem=problem, next_try_seconds=pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -183,7 +183,19 @@ class HikariDiscord:
 
     def _new_shard(self, url: str) -> Shard:
         token = self._options.token.reveal().strip()
-        return Shard(token=token, url=url, starts=self._starts, take=self._hear, intents=self._intents)
+        return Shard(
+            token=token,
+            url=url,
+            starts=self._starts,
+            take=self._hear,
+            connected=self._connected,
+            intents=self._intents,
+        )
+
+    def _connected(self) -> None:
+        if self._was_connected:
+            self._reconnected()
+        self._was_connected = True
 
     def _hear(self, name: str, payload: Mapping[str, Any]) -> None:
         try:

@@ -24,7 +24,6 @@ from hikari.internal import data_binding, routes
 
 from intern.discord.options import DiscordOptions
 from intern.discord.wire import (
-    ChannelsSeen,
     Memory,
     RawArchived,
     RawChannel,
@@ -331,10 +330,11 @@ class HikariRest:
 
     async def _remembered(self, raw: RawChannel) -> Channel:
         """The channel, or a thread together with what it hangs in, which may have to be asked for."""
-        self._memory.take(ChannelsSeen((raw,)))
-        if raw.is_thread and raw.parent_id and self._memory.channel(raw.id) is None:
-            self._memory.take(ChannelsSeen((await self._channel(raw.parent_id), raw)))
-        known = self._memory.channel(raw.id)
+        self._memory.keep(raw)
+        known = self._memory.told(raw)
+        if known is None and raw.parent_id:
+            self._memory.keep(await self._channel(raw.parent_id))
+            known = self._memory.told(raw)
         if known is None:
             raise DiscordNotFoundError(f"thread {raw.id} has no channel that it hangs in")
         return known

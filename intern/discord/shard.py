@@ -31,13 +31,15 @@ REACTIONS: Final = hikari.Intents.GUILD_MESSAGE_REACTIONS
 class _Sink:
     """Stands where a shard expects hikari's event manager and event factory, as far as it calls them."""
 
-    def __init__(self, take: Take) -> None:
+    def __init__(self, take: Take, connected: Callable[[], object]) -> None:
         self._take = take
+        self._connected = connected
 
     def consume_raw_event(self, name: str, _shard: object, payload: Mapping[str, Any]) -> None:
         self._take(name, payload)
 
-    def deserialize_connected_event(self, _shard: object) -> None: ...
+    def deserialize_connected_event(self, _shard: object) -> None:
+        self._connected()
 
     def deserialize_disconnected_event(self, _shard: object) -> None: ...
 
@@ -45,14 +47,24 @@ class _Sink:
 
 
 class Shard(GatewayShardImpl):
-    """One connection; `hold` is all there is to do with it. `take` is called for each dispatch, in order."""
+    """One connection; `hold` is all there is to do with it. `take` is called for each dispatch, in order.
+
+    `connected` is called each time that Discord welcomed us, anew or back.
+    """
 
     __slots__ = ("_starts", "_tasks")
 
     def __init__(
-        self, *, token: str, url: str, starts: SessionStarts, take: Take, intents: hikari.Intents = INTENTS
+        self,
+        *,
+        token: str,
+        url: str,
+        starts: SessionStarts,
+        take: Take,
+        connected: Callable[[], object] = lambda: None,
+        intents: hikari.Intents = INTENTS,
     ) -> None:
-        sink: Any = _Sink(take)
+        sink: Any = _Sink(take, connected)
         super().__init__(
             event_factory=cast("EventFactory", sink),
             event_manager=cast("EventManager", sink),

@@ -177,6 +177,12 @@ class _Poll(Struct, frozen=True):
     question: _Words
 
 
+class _Kept(Struct, frozen=True):
+    """Whether a thread is kept among those that are active."""
+
+    archived: bool = False
+
+
 class RawChannel(Struct, frozen=True):
     """A channel or thread."""
 
@@ -187,6 +193,12 @@ class RawChannel(Struct, frozen=True):
     name: str | None = None
     last_message_id: _Message | None = None
     """As of when this was written. In a forum it names the newest post."""
+    thread_metadata: _Kept | None = None
+
+    @property
+    def is_archived(self) -> bool:
+        """A thread that rests until somebody writes in it."""
+        return self.thread_metadata is not None and self.thread_metadata.archived
 
     @property
     def is_thread(self) -> bool:
@@ -305,13 +317,15 @@ _Value = TypeVar("_Value")
 
 
 class _Latest(Generic[_Key, _Value]):
-    """The entries that were written last, up to a limit."""
+    """The entries that were written or read last, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._entries: OrderedDict[_Key, _Value] = OrderedDict()
 
     def get(self, key: _Key) -> _Value | None:
+        if key in self._entries:
+            self._entries.move_to_end(key)
         return self._entries.get(key)
 
     def put(self, key: _Key, value: _Value) -> None:
@@ -325,7 +339,10 @@ class _Latest(Generic[_Key, _Value]):
 
 
 class Memory:
-    """What the gateway told, so that REST need not be asked: channels, roles, edits. Bounded; the oldest goes first."""
+    """What the gateway told, so that REST need not be asked: channels, roles, edits.
+
+    Bounded: a thread goes as it is archived, else whatever was not needed for longest.
+    """
 
     def __init__(self, limit: int = 10_000) -> None:
         self._channels: _Latest[ChannelId, RawChannel] = _Latest(limit)
@@ -337,15 +354,26 @@ class Memory:
         match event:
             case ChannelsSeen(channels):
                 for channel in channels:
-                    self._channels.put(channel.id, channel)
+                    if channel.is_archived:
+                        self._channels.drop(channel.id)
+                    else:
+                        self.keep(channel)
             case ChannelGone(channel_id):
                 self._channels.drop(channel_id)
+
+    def keep(self, raw: RawChannel) -> None:
+        """Learn of a channel that was asked for, archived or not: it will be needed at once."""
+        self._channels.put(raw.id, raw)
 
     def channel(self, channel_id: ChannelId) -> Channel | None:
         """The channel, if it and the parent that tells its kind are known."""
         raw = self._channels.get(channel_id)
-        if raw is None or not raw.is_thread:
-            return channel_of(raw, {}) if raw else None
+        return self.told(raw) if raw else None
+
+    def told(self, raw: RawChannel) -> Channel | None:
+        """What Discord tells of a channel; None for a thread whose parent is not known, which tells its kind."""
+        if not raw.is_thread:
+            return channel_of(raw, {})
         parent = self._channels.get(raw.parent_id) if raw.parent_id else None
         return channel_of(raw, {parent.id: parent.type}) if parent else None
 

@@ -77,8 +77,8 @@ _BEST_OF_EACH = (
     " select rid, {columns}, score from best cross join search_documents using (rid) order by score desc, best_of"
 )
 
-# Ids are asked for by the dozen: ten times as many would be as many as match. The count tells whether these were all.
-_FIRST_IDS = 5
+# Ids are asked for by the hundred: ten times as many would be as many as match. The count tells whether these were all.
+_FIRST_IDS = 2
 _IDS_OF_BEST = (
     "with hits as materialized"
     " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{first})"

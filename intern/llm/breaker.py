@@ -34,6 +34,17 @@ class Refused(NamedTuple):
     """When to ask again, at the earliest."""
 
 
+class Held(NamedTuple):
+    """A circuit that is not closed, for whoever looks on; the times are as monotonic as those that it was told."""
+
+    since: float
+    """When it opened, whatever opened it again meanwhile."""
+    probed_at: float
+    """From when on a call is let through to try it; where that is past, the next one is."""
+    reason: str
+    """What the attempt said that opened it last."""
+
+
 class Breaker:
     """The circuit of one endpoint."""
 
@@ -53,6 +64,7 @@ class Breaker:
         self.pause = 0.0
         """Seconds, from when it opened last until it is tried again."""
         self._until: float | None = None
+        self._since = 0.0  # where it is not closed
         self._probing: set[bool] = set()  # whose probes are under way: of the background, of answers
         self.openings = 0
         """How often it opened."""
@@ -66,6 +78,11 @@ class Breaker:
         if self._until is None:
             return "closed"
         return "open" if now < self._until else "half_open"
+
+    @property
+    def held(self) -> Held | None:
+        """Since when the endpoint is left alone, and when it is tried; None while the circuit is closed."""
+        return None if self._until is None else Held(self._since, self._until, self.reason)
 
     def asks(self, now: float, *, background: bool) -> Permit | Refused:
         """Whether an attempt may be made."""
@@ -120,6 +137,8 @@ class Breaker:
 
     def _open(self, now: float, reason: str) -> None:
         self.pause = min(2 * self.pause, self._longest_pause) if self.pause else self._first_pause
+        if self._until is None:
+            self._since = now
         self._until = now + self.pause
         self._failed = 0
         self._probing.clear()

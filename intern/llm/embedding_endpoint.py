@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Protocol
 
 import httpx
 import msgspec
 import structlog
+from anyio import current_time
 from msgspec import Meta, Struct
 
 from intern.errors import (
@@ -86,6 +87,8 @@ class EndpointEmbedder(Endpoint):
         """Those of the first vector that came; 0 before."""
         self._memory = memory
         self._behind = self._limits.background()
+        self.ended: Callable[[BaseException | None, float], object] = lambda _error, _seconds: None
+        """Hears of each call what it raised, if anything, and how long it took; it must neither wait nor raise."""
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
         """A unit vector for each text, float32, little-endian. Raises the `ModelError` family.
@@ -99,21 +102,34 @@ class EndpointEmbedder(Endpoint):
         missing = {key: text for key, text in zip(keys, sent, strict=True) if key not in known}
         limits = self._limits if len(texts) == 1 else self._behind
         for batch in _batches(missing):
-            made = dict(zip(batch, await self._asked(limits, list(batch.values())), strict=True))
+            made = dict(zip(batch, await self._heard(limits, list(batch.values())), strict=True))
             await self._remember(made)
             known |= made
         return [known[key] for key in keys]
+
+    async def _heard(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+        """`_asked`, of which somebody hears."""
+        began = current_time()
+        try:
+            vectors = await self._asked(limits, texts)
+        except BaseException as error:
+            self.ended(error, current_time() - began)
+            raise
+        self.ended(None, current_time() - began)
+        return vectors
 
     async def _asked(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         tokens = sum(map(estimated_tokens, texts))
         what = f"{USAGE}: {self._where}"
         body = msgspec.json.encode({"model": self._options.model, "input": texts, "encoding_format": "float"})
+        call = Call(USAGE, what, body, tokens, ())
         with structlog.contextvars.bound_contextvars(prompt=USAGE):
-            async with limits.budgeted(tokens, what=USAGE):
-                answer = await self._answered(limits, Call(what, body, tokens, ()))
+            async with limits.budgeted(tokens, what=USAGE) as still_fits:
+                answer = await self._answered(limits, call, still_fits)
                 try:
                     read = msgspec.json.decode(answer, type=_Embeddings)
                 except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                    self._count_lost(call)
                     raise ModelReplyError(f"{what}: the reply holds no embeddings: {error}") from error
                 spent = read.usage.prompt_tokens if read.usage else tokens
                 await self._usage.add(USAGE, spent, 0, self._options.price.of(spent, 0))

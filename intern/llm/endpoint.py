@@ -8,7 +8,7 @@ the endpoint and the setting to look at; they never hold the key, and little of 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -32,9 +32,9 @@ from intern.errors import (
     ModelSchemaError,
     ModelUnavailableError,
 )
-from intern.llm.breaker import Breaker, Refused
+from intern.llm.breaker import Breaker, Permit, Refused
 from intern.llm.chat import chat_request, excerpt, read_completion, reply_of
-from intern.llm.limits import Limits
+from intern.llm.limits import Limits, StillFits
 from intern.llm.options import LlmOptions
 from intern.llm.prompt import InT, Model, OutT, Prompt
 from intern.llm.refusals import FormRefused, TooLong, refusal_of
@@ -47,6 +47,9 @@ _log = get_logger(__name__)
 
 _LARGEST_REPLY = 4 * 1024 * 1024  # bytes; real replies take a few thousand
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attempts
+# Of `timeout_seconds`. Unless they are set, that and `ai.request_timeout_seconds` are both 60 s, and a question makes
+# several calls, so one that hangs is given up before its own timeout; with less time for questions, long before.
+_TELLING_SHARE = 0.25
 _LONGEST_RETRY_AFTER = 60.0  # seconds; an answer that comes later helps nobody, and background work is tried again
 _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
@@ -127,7 +130,7 @@ class Endpoint:
         with anyio.move_on_after(2, shield=True):
             await self._wire.aclose()
 
-    async def _answered(self, limits: Limits, call: Call) -> bytes:
+    async def _answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
         """What the endpoint answered in the end. Raises the `ModelError` family."""
         try:
             return await self._attempt(limits, call)  # almost always all there is to it
@@ -145,6 +148,7 @@ class Endpoint:
             with attempt:
                 if failed:
                     raise failed.pop()
+                await still_fits()  # what failed may have cost something
                 return await self._attempt(limits, call)
         raise AssertionError("the last attempt returns or raises")
 
@@ -167,11 +171,14 @@ class Endpoint:
         except EndpointUnavailableError as error:
             if error.busy:
                 breaker.succeeded(permit)
-            elif breaker.failed(permit, now(), str(error)):
-                _log.warning("model_circuit_opened", section=self._section, seconds=breaker.pause, reason=str(error))
+            else:
+                self._failed(permit, str(error))
             raise
         except ModelError:
             breaker.succeeded(permit)  # it said no, so it is there
+            raise
+        except anyio.get_cancelled_exc_class():
+            self._given_up(permit, call, now() - started)
             raise
         except BaseException:
             breaker.gave_up(permit)
@@ -182,12 +189,27 @@ class Endpoint:
             _log.debug("model_replied", model=self._options.model, seconds=round(now() - started, 3))
         return answer.body
 
+    def _failed(self, permit: Permit, reason: str) -> None:
+        if self.breaker.failed(permit, anyio.current_time(), reason):
+            _log.warning("model_circuit_opened", section=self._section, seconds=self.breaker.pause, reason=reason)
+
+    def _given_up(self, permit: Permit, call: Call, waited: float) -> None:
+        """Nobody waits any more. Mostly an endpoint that hangs is met like this: questions have a time of their own.
+
+        After a good part of what it may take, its silence tells as much as a timeout. Where it is only slow, whatever
+        it answers in between speaks for it.
+        """
+        if waited >= self._options.timeout_seconds * _TELLING_SHARE:
+            self._failed(permit, f"{call.what} had not answered after {round(waited, 1):g} s, when it was given up")
+        else:
+            self.breaker.gave_up(permit)
+
     async def _answer(self, call: Call) -> Reply:
         """What the endpoint answered, where it did."""
         what = call.what
         try:
             with anyio.fail_after(self._options.timeout_seconds):
-                answer = await self._exchange(call.body, what)
+                answer = await self._exchange(call)
         except (TimeoutError, httpx.TimeoutException) as error:
             limit = f"{self._options.timeout_seconds:g} s ({self._section}.timeout_seconds)"
             raise EndpointUnavailableError(f"{what} did not answer within {limit}") from error
@@ -205,12 +227,30 @@ class Endpoint:
             f" The last failure: {self.breaker.reason}"
         )
 
-    async def _exchange(self, body: bytes, what: str) -> Reply:
+    async def _exchange(self, call: Call) -> Reply:
         """Send the request and read the reply, up to the largest one that we take."""
-        reply = await self._wire.post(body, _LARGEST_REPLY)
+        is_sent = False
+
+        def sent() -> None:
+            nonlocal is_sent
+            is_sent = True
+
+        try:
+            reply = await self._wire.post(call.body, _LARGEST_REPLY, sent)
+        except (httpx.ConnectError, httpx.ProxyError):
+            raise
+        except BaseException:
+            if is_sent:
+                self._count_lost(call)
+            raise
         if len(reply.body) > _LARGEST_REPLY:
-            raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
+            self._count_lost(call)
+            raise ModelReplyError(f"{call.what}: the reply is larger than {_LARGEST_REPLY} bytes")
         return reply
+
+    def _count_lost(self, call: Call) -> None:
+        """A request whose answer nobody could read, if there was one, was likely worked on and is billed."""
+        self._usage.count(call.prompt, call.prompt_tokens, 0, self._options.price.of(call.prompt_tokens, 0))
 
     def _judge(self, answer: Reply, call: Call) -> None:
         """Return if the endpoint answered, else raise what its status code says."""
@@ -291,10 +331,16 @@ class EndpointModel(Endpoint):
         """`ask` under limits of the caller's choice."""
         request = chat_request(prompt, given, self._templates.render(prompt, given), images, self._options)
         what = f"{prompt.name}: {self._where}"
-        call = Call(what, request.body, request.prompt_tokens, prompt.bounded_by)
+        call = Call(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
+        budgeted = limits.budgeted(request.prompt_tokens, reply_tokens=self._options.max_tokens, what=prompt.name)
         with structlog.contextvars.bound_contextvars(prompt=prompt.name):
-            async with limits.budgeted(request.prompt_tokens, reply_tokens=self._options.max_tokens, what=prompt.name):
-                completion = read_completion(await self._answered(limits, call), what=what)
+            async with budgeted as still_fits:
+                answer = await self._answered(limits, call, still_fits)
+                try:
+                    completion = read_completion(answer, what=what)
+                except ModelReplyError:
+                    self._count_lost(call)
+                    raise
                 spent = completion.tokens(request.prompt_tokens)
                 await self._usage.add(prompt.name, *spent, self._options.price.of(*spent, completion.cached_tokens))
         return reply_of(completion, prompt, self._options, what=what)
@@ -303,6 +349,8 @@ class EndpointModel(Endpoint):
 class Call(NamedTuple):
     """One request."""
 
+    prompt: str
+    """Under which name it is counted."""
     what: str
     """Prompt and endpoint, for errors."""
     body: bytes
@@ -322,10 +370,11 @@ class _Lent:
         self._headers = headers
         self._owned = owned
 
-    async def post(self, body: bytes, at_most: int) -> Reply:
-        """As `Wire.post`."""
+    async def post(self, body: bytes, at_most: int, sent: Callable[[], object]) -> Reply:
+        """As `Wire.post`; a client does not tell when the request is out, so `sent` is called right before it goes."""
         # Without limits of the client's own (5 s, unless it was told): `llm.timeout_seconds` is around the whole call.
         request = self._client.build_request("POST", self._url, content=body, headers=self._headers, timeout=None)
+        sent()
         response = await self._client.send(request, stream=True, follow_redirects=False)
         async with aclosing(response):
             read = bytearray()

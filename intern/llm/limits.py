@@ -6,8 +6,10 @@ Waiting is for the first two, in order of arrival. A budget that is used up is a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import NamedTuple
 
 import anyio
 
@@ -37,30 +39,64 @@ class Window:
         self._starts.append(now)
 
 
+class _Taking(NamedTuple):
+    """What one call may take at most."""
+
+    tokens: int
+    cost: float
+    share: float
+    """Of the day's budget that such calls may use up."""
+    what: str
+
+
+StillFits = Callable[[], Awaitable[None]]
+"""Looks again before a call is tried once more. Raises `ModelBudgetError`."""
+
+
 class Budget:
-    """Tokens and money of a UTC day: what is spent, what calls under way may still spend, and what is left."""
+    """Tokens and money of a UTC day: what is spent, what calls under way may still spend, and what is left.
+
+    What is spent and held back stands in `usage`, so endpoints that share it see each other's calls.
+    """
 
     def __init__(self, tokens: int, usage: Usage, *, cost: float = 0.0, price: Price = FREE) -> None:
         self._tokens = tokens
         self._cost = cost
         self._price = price
         self._usage = usage
-        self._reserved = 0
-        self._reserved_cost = 0.0
 
     @asynccontextmanager
-    async def reserved(self, prompt_tokens: int, reply_tokens: int, *, share: float, what: str) -> AsyncGenerator[None]:
+    async def reserved(
+        self, prompt_tokens: int, reply_tokens: int, *, share: float, what: str
+    ) -> AsyncGenerator[StillFits]:
         """Hold back what a call may take until it is counted.
 
         Raises `ModelBudgetError` where that does not fit into `share`.
         """
-        tokens, cost = prompt_tokens + reply_tokens, self._price.of(prompt_tokens, reply_tokens)
-        today = self._usage.today()
-        # Both are read before either is looked at, so nobody comes in between.
-        spent = await self._usage.spent(today) if self._tokens else 0
-        paid = await self._usage.cost(today) if self._cost else 0.0
+        taking = _Taking(
+            prompt_tokens + reply_tokens, self._price.of(prompt_tokens, reply_tokens), share=share, what=what
+        )
+        await self._read()
+        self._fit(taking)
+        with self._usage.holding(taking.tokens, taking.cost):
+            yield partial(self._still_fits, taking)
+
+    async def _still_fits(self, taking: _Taking) -> None:
+        await self._read()
+        self._fit(taking, own=taking)
+
+    async def _read(self) -> None:
+        """All that is awaited, so nobody comes in between while `_fit` looks."""
+        if self._tokens or self._cost:
+            await self._usage.read(self._usage.today())
+
+    def _fit(self, taking: _Taking, *, own: _Taking | None = None) -> None:
+        """`own` is what is held back for this very call."""
+        usage, (tokens, cost, share, what) = self._usage, taking
+        today = usage.today()
         if self._tokens:
-            left = int(self._tokens * share) - spent - self._reserved
+            held = usage.held_tokens - (own.tokens if own else 0)
+            left = int(self._tokens * share) - usage.spent_by_now(today) - held
             if tokens > left:
                 raise _too_much(
                     f"{what} may take {tokens} tokens",
@@ -68,20 +104,14 @@ class Budget:
                     "llm.daily_token_budget" if tokens > int(self._tokens * share) else "",
                 )
         if self._cost:
-            rest = self._cost * share - paid - self._reserved_cost
+            held_cost = usage.held_cost - (own.cost if own else 0.0)
+            rest = self._cost * share - usage.cost_by_now(today) - held_cost
             if cost > rest:
                 raise _too_much(
                     f"{what} may cost {cost:.4f}",
                     f"(llm.daily_cost_budget = {self._cost:g}) has {max(0.0, rest):.4f} left",
                     "llm.daily_cost_budget" if cost > self._cost * share else "",
                 )
-        self._reserved += tokens
-        self._reserved_cost += cost
-        try:
-            yield
-        finally:
-            self._reserved -= tokens
-            self._reserved_cost = self._reserved_cost - cost if self._reserved else 0.0
 
 
 def _too_much(takes: str, left: str, never: str) -> ModelBudgetError:
@@ -151,10 +181,11 @@ class Limits:
         view._gates = (_Gate(view._in_flight, view._per_minute), *self._gates)
         return view
 
-    def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AbstractAsyncContextManager[None]:
+    def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AbstractAsyncContextManager[StillFits]:
         """Around a call and its retries: room in today's budgets, or `ModelBudgetError` which names `what`.
 
-        `tokens` are those of the prompt, where `reply_tokens` are told apart.
+        `tokens` are those of the prompt, where `reply_tokens` are told apart. An attempt that failed may have been
+        counted, so before each retry what this gives is to be asked.
         """
         return self._budget.reserved(tokens, reply_tokens, share=self._share, what=what)
 

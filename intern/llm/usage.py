@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from math import ceil
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from anyio import CancelScope
 
 from intern.errors import KnowledgeError
 from intern.observe.clock import Clock, SystemClock
@@ -18,11 +21,17 @@ _log = get_logger(__name__)
 
 # A commit waits for the disk, and a question makes four calls: each would wait. A kill costs the count of so much.
 _STORED_EVERY = timedelta(seconds=5)
+# Up to the extended Latin letters: of other scripts a sign is about a token, be it a Chinese or a Greek one.
+_LATIN = re.compile("[\0-\u024f]+")
 
 
 def estimated_tokens(text: str) -> int:
-    """About as many tokens as `text` has, without a tokenizer: 3.6 characters each."""
-    return ceil(len(text) / 3.6)
+    """About as many tokens as `text` has, without a tokenizer: 3.6 Latin letters each, or one sign of another script.
+
+    Rather too many than too few: budgets are held against it.
+    """
+    others = 0 if text.isascii() else len(_LATIN.sub("", text))
+    return others + ceil((len(text) - others) / 3.6)
 
 
 @dataclass
@@ -46,6 +55,13 @@ class Meter:
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
         self.cost += cost
+
+    def take(self, other: Meter) -> None:
+        """Count what another has counted, too."""
+        self.calls += other.calls
+        self.prompt_tokens += other.prompt_tokens
+        self.completion_tokens += other.completion_tokens
+        self.cost += other.cost
 
 
 _meters: ContextVar[tuple[Meter, ...]] = ContextVar("intern_llm_meters", default=())
@@ -81,9 +97,10 @@ class UsageStore(Protocol):
 
 
 class Usage:
-    """The counts of this process, on top of what a store remembers from earlier ones.
+    """The counts of this process, on top of what a store remembers from earlier ones; and what calls under way hold.
 
-    A store that fails costs no reply: the counts go on in memory, and the log tells of it.
+    One for all endpoints that share a budget. A store that fails costs no reply: the counts go on in memory, the log
+    tells of it, and the store is told later.
     """
 
     def __init__(self, store: UsageStore | None = None, *, clock: Clock | None = None) -> None:
@@ -91,11 +108,10 @@ class Usage:
         self._clock = clock or SystemClock()
         self._counts: dict[tuple[date, str], Meter] = {}
         self._spent: dict[date, Meter] = {}
-        self._stored: dict[date, Meter] = {}
-        self._earlier: dict[date, int] = {}
-        self._earlier_cost: dict[date, float] = {}
+        self._earlier: dict[date, _Earlier] = {}
         self._owed: dict[tuple[date, str], Meter] = {}
         self._stored_at: datetime | None = None
+        self._held: list[tuple[int, float]] = []
         self.counted: Callable[[str, int, int, float], object] = lambda _prompt, _asked, _said, _cost: None
         """Hears of each call: prompt, tokens of the prompt and of the reply, cost; it must neither wait nor raise."""
 
@@ -107,8 +123,31 @@ class Usage:
         """What this process has counted for a prompt on a day (today); a copy."""
         return replace(self._counts.get((day or self.today(), prompt), Meter()))
 
-    async def add(self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
-        """Count one call, in the meters around it and in memory; the store hears of it within seconds of calls."""
+    @contextmanager
+    def holding(self, tokens: int, cost: float) -> Generator[None]:
+        """Hold back what a call may take at most, until it is counted.
+
+        Whenever it began: it is counted on the day on which it ends.
+        """
+        held = tokens, cost
+        self._held.append(held)
+        try:
+            yield
+        finally:
+            self._held.remove(held)
+
+    @property
+    def held_tokens(self) -> int:
+        """What all calls under way may take, whatever endpoint they ask."""
+        return sum(tokens for tokens, _ in self._held)
+
+    @property
+    def held_cost(self) -> float:
+        """As `held_tokens`, in money."""
+        return sum(cost for _, cost in self._held)
+
+    def count(self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
+        """Count one call, in the meters around it and in memory; whoever calls `add` or `keep` next stores it."""
         day = self.today()
         for meter in (
             self._counts.setdefault((day, prompt), Meter()),
@@ -118,42 +157,76 @@ class Usage:
         ):
             meter.add(prompt_tokens, completion_tokens, cost)
         self.counted(prompt, prompt_tokens, completion_tokens, cost)
+
+    async def add(self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
+        """Count one call, and store it unless something was stored within the last seconds."""
+        self.count(prompt, prompt_tokens, completion_tokens, cost)
         now = self._clock.now()
         if self._stored_at is None or not timedelta(0) <= now - self._stored_at < _STORED_EVERY:
-            self._stored_at = now
             await self.keep()
 
     async def keep(self) -> None:
-        """Store what the store has not heard of yet."""
-        owed, self._owed = self._owed, {}
-        if self._store is None:
+        """Store what the store has not heard of yet. To be called every few seconds by who runs for long."""
+        self._stored_at = self._clock.now()
+        if self._store is None or not self._owed:
             return
-        for (day, prompt), meter in owed.items():
+        # A count that was on its way when somebody gave up would be lost, or be counted twice; and it is soon done.
+        with CancelScope(shield=True):
+            owed, self._owed = self._owed, {}
             try:
-                await self._store.add(
-                    day, prompt, meter.calls, meter.prompt_tokens, meter.completion_tokens, cost=meter.cost
-                )
-                self._stored.setdefault(day, Meter()).add(meter.prompt_tokens, meter.completion_tokens, meter.cost)
+                while owed:
+                    (day, prompt), meter = next(iter(owed.items()))
+                    await self._stored(self._store, day, prompt, meter)
+                    del owed[day, prompt]
             except KnowledgeError as error:
-                _log.warning("usage_not_stored", prompt=prompt, error=str(error))
+                _log.warning("usage_not_stored", error=str(error))
+            finally:
+                for key, meter in owed.items():
+                    self._owed.setdefault(key, Meter()).take(meter)
 
-    async def spent(self, day: date) -> int:
-        """All tokens of a day, those of earlier processes included; rather too many than too few."""
-        if day not in self._earlier and self._store is not None:
-            ours = self._stored.get(day, Meter()).tokens
+    async def _stored(self, store: UsageStore, day: date, prompt: str, meter: Meter) -> None:
+        # First what earlier processes left: once ours stands there too, nobody could tell them apart.
+        await self._known(store, day)
+        await store.add(day, prompt, meter.calls, meter.prompt_tokens, meter.completion_tokens, cost=meter.cost)
+
+    async def _known(self, store: UsageStore, day: date) -> None:
+        """See to it that `_earlier` knows of a day. Raises KnowledgeError."""
+        if day not in self._earlier:
+            read = _Earlier(await store.spent(day), await store.cost(day))
+            # Where another was quicker, ours may hold by now what it has stored since.
+            self._earlier.setdefault(day, read)
+
+    async def read(self, day: date) -> None:
+        """Ask the store about a day, once; from then on `spent` and `cost` wait for nobody."""
+        if self._store is not None:
             try:
-                self._earlier[day] = max(0, await self._store.spent(day) - ours)
+                await self._known(self._store, day)
             except KnowledgeError as error:
                 # Not remembered as zero: the next question asks the store again.
                 _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
-        return self._earlier.get(day, 0) + self._spent.get(day, Meter()).tokens
+
+    def spent_by_now(self, day: date) -> int:
+        """All tokens of a day, as far as the store was read."""
+        return self._earlier.get(day, _NOTHING).tokens + self._spent.get(day, Meter()).tokens
+
+    def cost_by_now(self, day: date) -> float:
+        """All money of a day, as far as the store was read."""
+        return self._earlier.get(day, _NOTHING).cost + self._spent.get(day, Meter()).cost
+
+    async def spent(self, day: date) -> int:
+        """All tokens of a day, those of earlier processes included."""
+        await self.read(day)
+        return self.spent_by_now(day)
 
     async def cost(self, day: date) -> float:
         """All money of a day; as `spent`."""
-        if day not in self._earlier_cost and self._store is not None:
-            ours = self._stored.get(day, Meter()).cost
-            try:
-                self._earlier_cost[day] = max(0.0, await self._store.cost(day) - ours)
-            except KnowledgeError as error:
-                _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
-        return self._earlier_cost.get(day, 0.0) + self._spent.get(day, Meter()).cost
+        await self.read(day)
+        return self.cost_by_now(day)
+
+
+class _Earlier(NamedTuple):
+    tokens: int
+    cost: float
+
+
+_NOTHING = _Earlier(0, 0.0)

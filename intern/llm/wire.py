@@ -66,14 +66,17 @@ class Wire:
         self._idle: list[_Connection] = []
         self._context: ssl.SSLContext | None = None
 
-    async def post(self, body: bytes, at_most: int) -> Reply:
-        """Send a body and read the reply, little more than `at_most` bytes of it. Raises httpx's `RequestError`s."""
-        sent = b"%b%d\r\n\r\n%b" % (self._begins, len(body), body)
+    async def post(self, body: bytes, at_most: int, sent: Callable[[], object] = lambda: None) -> Reply:
+        """Send a body and read the reply, little more than `at_most` bytes of it. Raises httpx's `RequestError`s.
+
+        `sent` is called once all of the request is on its way.
+        """
+        request = b"%b%d\r\n\r\n%b" % (self._begins, len(body), body)
         while True:
             kept = self._kept()
             connection = kept or await self._connected()
             try:
-                reply = await connection.exchange(sent, len(body), at_most, self._request)
+                reply = await connection.exchange(_Out(request, len(body), self._request, sent), at_most)
             except _SilentError:
                 await connection.close()
                 if kept is None:
@@ -123,6 +126,17 @@ class Wire:
             raise
 
 
+class _Out(NamedTuple):
+    """A request on its way out."""
+
+    request: bytes
+    length: int
+    """Of its body."""
+    parsed: Callable[[int], h11.Request]
+    """The same for h11, where that reads the reply."""
+    sent: Callable[[], object]
+
+
 class _SilentError(httpx.RemoteProtocolError):
     """The connection ended before anything of a reply had come."""
 
@@ -158,12 +172,14 @@ class _Connection:
         self._is_done = False
         self.used_at = 0.0
 
-    async def exchange(self, sent: bytes, length: int, at_most: int, request: Callable[[int], h11.Request]) -> Reply:
+    async def exchange(self, out: _Out, at_most: int) -> Reply:
         self._read, self._is_done = bytearray(), False
-        is_cut = await self._sent(sent)
+        is_cut = await self._sent(out.request)
+        if not is_cut:
+            out.sent()
         reply = None if is_cut else await self._plain_reply(at_most)
         if reply is None:
-            reply = await self._any_reply(request(length), length, at_most, is_cut=is_cut)
+            reply = await self._any_reply(out.parsed(out.length), out.length, at_most, is_cut=is_cut)
         self.used_at = anyio.current_time()
         return reply
 

@@ -95,7 +95,7 @@ class Metrics:
         self._requests = self._counter(
             "discord_requests", "Requests to Discord, by outcome", outcome=get_args(RequestOutcome)
         )
-        self._reconnects = self._counter("discord_reconnects", "Times that the connection with Discord was lost")
+        self._reconnects = self._counter("discord_reconnects", "Connections with Discord after the first")
         ProcessCollector(namespace=PREFIX, registry=self._registry)
         self._build = Gauge("build_info", "The version that runs", {version: 1.0}, "version")
 
@@ -157,7 +157,7 @@ class Metrics:
         self._requests.labels(outcome).inc()
 
     def reconnected(self) -> None:
-        """The connection with Discord was lost, and is sought again."""
+        """The connection with Discord was lost, and stands again."""
         self._reconnects.inc()
 
     def _known(self, prompt: str) -> str:

@@ -38,6 +38,10 @@ class Desk(Protocol):
         """How the process is; soon said, and raises nothing."""
         ...
 
+    def known_health(self) -> Health:
+        """The same as it was when somebody looked last; said at once."""
+        ...
+
     async def overview(self) -> Overview:
         """The front page."""
         ...

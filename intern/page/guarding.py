@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from ipaddress import IPv6Address, ip_address
 from secrets import token_urlsafe
 from urllib.parse import urlsplit
 
@@ -15,7 +16,8 @@ from intern.page.options import PageOptions, is_loopback
 
 SESSION_SECONDS = 12 * 3600.0  # a working day; then the token is asked for again
 _MOST_SESSIONS = 100  # of one operator's browsers
-_MOST_FAILURES, _WITHIN_SECONDS = 10, 60.0  # wrong tokens of anybody; a person mistypes a few times
+_MOST_FAILURES, _WITHIN_SECONDS = 10, 60.0  # wrong tokens from one place; a person mistypes a few times
+_MOST_PLACES = 1000  # whose wrong tokens are counted; the one that was quiet for longest is forgotten first
 
 
 class Gate:
@@ -25,7 +27,7 @@ class Gate:
         self._token = options.token.reveal().encode()
         self._now = now
         self._sessions: OrderedDict[str, float] = OrderedDict()
-        self._failures: deque[float] = deque()
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._secret = token_urlsafe(32).encode()
 
     @property
@@ -40,7 +42,7 @@ class Gate:
         as this one's own (DNS rebinding). Where there is a token, such a page has no cookie, and a proxy may give any
         name.
         """
-        return self.asks_for_token or is_loopback(urlsplit(f"//{host}").hostname or "")
+        return self.asks_for_token or is_loopback(_host_of(f"//{host}"))
 
     def knows(self, session: str) -> bool:
         """Whether a browser has shown the token, and not too long ago."""
@@ -51,19 +53,31 @@ class Gate:
         """Whether this is the token; how long that takes tells nothing."""
         return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token)
 
-    @property
-    def is_weary(self) -> bool:
-        """Too many wrong tokens of late: for a while, none is looked at."""
-        while self._failures and self._now() - self._failures[0] >= _WITHIN_SECONDS:
-            self._failures.popleft()
-        return len(self._failures) >= _MOST_FAILURES
+    def is_weary(self, remote: str) -> bool:
+        """Too many wrong tokens came from this address of late: for a while, none of its is looked at."""
+        failures = self._failures.get(_place(remote), deque())
+        while failures and self._now() - failures[0] >= _WITHIN_SECONDS:
+            failures.popleft()
+        return len(failures) >= _MOST_FAILURES
 
-    def log_in(self, shown: str) -> str | None:
-        """A new session for who shows the token; None for who does not."""
-        if self.is_weary:
-            return None
+    def takes(self, shown: str, remote: str) -> bool:
+        """Whether this is the token, and comes from where not too many others came from. A wrong one counts."""
+        if self.is_weary(remote):
+            return False
         if not self.is_token(shown):
-            self._failures.append(self._now())
+            self._count(_place(remote))
+            return False
+        return True
+
+    def _count(self, place: str) -> None:
+        self._failures.setdefault(place, deque()).append(self._now())
+        self._failures.move_to_end(place)
+        if len(self._failures) > _MOST_PLACES:
+            self._failures.popitem(last=False)
+
+    def log_in(self, shown: str, remote: str) -> str | None:
+        """A new session for who shows the token; None for who does not."""
+        if not self.takes(shown, remote):
             return None
         session = token_urlsafe(32)
         self._sessions[session] = self._now()
@@ -87,4 +101,29 @@ class Gate:
         if site is not None:
             return site == "same-origin"
         # Our pages send no referrer, so browsers make their origin `null`: that says neither yes nor no.
-        return origin in {None, "null"} or urlsplit(origin).netloc == headers.get("Host")
+        return origin is None or origin == "null" or _netloc_of(origin) == headers.get("Host")
+
+
+def _place(remote: str) -> str:
+    """Whose wrong tokens count together: who has one address of an IPv6 network has 2**64 of them."""
+    try:
+        address = ip_address(remote)
+    except ValueError:
+        return remote
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""  # `[`, for instance
+
+
+def _netloc_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None

@@ -7,10 +7,13 @@ run. A page that fails costs the bot nothing.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from errno import EADDRNOTAVAIL, errorcode
 from importlib.resources import files
+from socket import gaierror
 from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
@@ -63,6 +66,8 @@ PAGES: Final = (
 _OPEN: Final = frozenset({"/healthz", "/readyz", "/login", "/static/style.css", "/static/icon.svg"})
 """What is told to who has not shown the token."""
 
+_BEARS: Final = web.RequestKey("bears_the_token", bool)
+
 _SAID: Final[Mapping[str, str]] = {
     "approve": "Approved: it is filed next.",
     "reject": "Rejected: nothing is learned from it.",
@@ -88,15 +93,24 @@ async def serving(
         try:
             await web.TCPSite(runner, options.host, options.port).start()
         except OSError as error:
-            raise ConfigError(
-                f"page.port: the status page cannot be served at {options.host}:{options.port}"
-                f" ({(error.strerror or str(error)).lower()}); choose another page.port, or set page.enabled = false"
-            ) from error
+            raise _not_served(options, error) from error
         address = _address(options, runner)
         _log.info("page_served", address=address)
         yield address
     finally:
         await runner.cleanup()
+
+
+def _not_served(options: PageOptions, error: OSError) -> ConfigError:
+    # asyncio's own words would name host and port once more.
+    number = error.errno or 0
+    reason = os.strerror(number) if number in errorcode else error.strerror or str(error)
+    nowhere = isinstance(error, gaierror) or number == EADDRNOTAVAIL
+    name = "page.host" if nowhere else "page.port"
+    return ConfigError(
+        f"{name}: the status page cannot be served at {options.host}:{options.port} ({reason.lower()});"
+        f" choose another {name}, or set page.enabled = false"
+    )
 
 
 def _address(options: PageOptions, runner: web.AppRunner) -> str:
@@ -179,6 +193,8 @@ class _Pages:
         if not self._gate.lets_host(request.host):
             raise web.HTTPMisdirectedRequest(reason="This page is served under names of its own machine only")
         if request.path not in _OPEN and not self._is_known(request):
+            if self._bearer(request) is not None and self._gate.is_weary(_remote(request)):
+                raise web.HTTPTooManyRequests(reason="Too many wrong tokens; wait a minute")
             if request.method in {"GET", "HEAD"} and request.path != "/metrics":
                 raise web.HTTPSeeOther("/login")
             raise web.HTTPUnauthorized(reason="Log in first, or send the token")
@@ -195,13 +211,15 @@ class _Pages:
     def _is_known(self, request: web.Request) -> bool:
         if not self._gate.asks_for_token or self._gate.knows(self._session(request)):
             return True
+        if _BEARS not in request:  # a wrong token counts once a request, however often that is asked
+            token = self._bearer(request)
+            request[_BEARS] = token is not None and self._gate.takes(token, _remote(request))
+        return request[_BEARS]
+
+    def _bearer(self, request: web.Request) -> str | None:
+        """The token that a program shows; only to look."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        return (
-            request.method in {"GET", "HEAD"}
-            and scheme.lower() == "bearer"
-            and not self._gate.is_weary
-            and self._gate.is_token(token.strip())
-        )
+        return token.strip() if request.method in {"GET", "HEAD"} and scheme.lower() == "bearer" else None
 
     # What is shown.
 
@@ -213,12 +231,14 @@ class _Pages:
         return await self._told(ready_counts=True)
 
     async def _told(self, *, ready_counts: bool) -> web.Response:
-        health = await self._desk.health()
+        # Who only asks whether it lives waits for nothing: a slow disk is no reason to be killed.
+        health = await self._desk.health() if ready_counts else self._desk.known_health()
         told = {
             "live": True,
             "ready": health.ready,
             # Without the details: these may name paths, and anybody may ask.
             "checks": {check.name: check.ok for check in health.checks},
+            "notes": health.notes,
         }
         return web.Response(
             status=200 if health.ready or not ready_counts else 503,
@@ -320,9 +340,9 @@ class _Pages:
         return self._page(request, "login", "Log in", problem="")
 
     async def _logged_in(self, request: web.Request) -> web.Response:
-        session = self._gate.log_in(_text(await request.post(), "token").strip())
+        session = self._gate.log_in(_text(await request.post(), "token").strip(), _remote(request))
         if session is None:
-            weary = self._gate.is_weary
+            weary = self._gate.is_weary(_remote(request))
             _log.warning("page_login_refused", remote=request.remote)
             problem = "Too many wrong tokens; wait a minute." if weary else "That is not the token."
             return self._page(request, "login", "Log in", 429 if weary else 401, problem=problem)
@@ -333,14 +353,14 @@ class _Pages:
             max_age=int(SESSION_SECONDS),
             httponly=True,
             samesite="Strict",
-            secure=request.secure,
+            secure=_came_encrypted(request),
         )
         return response
 
     async def _logged_out(self, request: web.Request) -> web.Response:
         self._gate.log_out(self._session(request))
         response = web.Response(status=303, headers={"Location": "/"})
-        response.del_cookie(self._cookie)
+        response.del_cookie(self._cookie, secure=_came_encrypted(request))
         return response
 
     # Pages.
@@ -362,6 +382,17 @@ class _Pages:
         if not self._gate.lets_host(request.host):
             return web.Response(status=status, text=f"{problem}\n")
         return self._page(request, "problem", "That did not work", status, problem=problem)
+
+
+def _remote(request: web.Request) -> str:
+    # What a proxy says of others is not asked: whoever reaches the page could say it, and guess on.
+    return request.remote or ""
+
+
+def _came_encrypted(request: web.Request) -> bool:
+    """Whether a browser speaks HTTPS with us or with a proxy. Anybody may say so: it only makes a cookie stricter."""
+    said, _, _ = request.headers.get("X-Forwarded-Proto", "").partition(",")
+    return request.secure or said.strip().lower() == "https"
 
 
 def _offset(request: web.Request) -> int:

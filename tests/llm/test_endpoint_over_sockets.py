@@ -60,9 +60,9 @@ def templates(tmp_path: Path) -> Templates:
     return Templates(tmp_path)
 
 
-def model(base_url: str, templates: Templates, **changes: Any) -> EndpointModel:
+def model(base_url: str, templates: Templates, usage: Usage | None = None, **changes: Any) -> EndpointModel:
     options = LlmOptions(base_url=base_url, api_key=Secret(KEY), model="small", max_retries=2, timeout_seconds=5)
-    return EndpointModel(structs.replace(options, **changes), templates=templates, usage=Usage())
+    return EndpointModel(structs.replace(options, **changes), templates=templates, usage=usage or Usage())
 
 
 @pytest.mark.parametrize("structured_output", ["json_schema", "function_calling", "json_object"])
@@ -113,12 +113,27 @@ async def test_what_is_no_reply_is_not_asked_for_again(
 
 async def test_an_endpoint_that_never_answers_is_given_up(endpoint: EndpointDouble, templates: Templates) -> None:
     endpoint.next(doubles.never(), doubles.never())
+    usage = Usage()
 
     with anyio.fail_after(10):
-        async with model(endpoint.base_url, templates, timeout_seconds=0.05, max_retries=1) as asked:
+        async with model(endpoint.base_url, templates, usage, timeout_seconds=0.05, max_retries=1) as asked:
             with pytest.raises(ModelUnavailableError, match="did not answer within"):
                 await asked.ask(GATE, GIVEN)
     assert len(endpoint.requests) == 2
+    assert usage.of("gate").calls == 2, "it had both, so both are billed"
+
+
+async def test_a_connection_that_never_stands_costs_nothing_but_time(templates: Templates) -> None:
+    usage = Usage()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        base_url = f"https://127.0.0.1:{silent.getsockname()[1]}/v1"  # it never shows a certificate
+        with anyio.fail_after(10):
+            async with model(base_url, templates, usage, timeout_seconds=0.3, max_retries=0) as asked:
+                with pytest.raises(ModelUnavailableError, match="did not answer within"):
+                    await asked.ask(GATE, GIVEN)
+    assert usage.of("gate").calls == 0
 
 
 async def test_a_wrong_key_is_refused_and_not_shown(endpoint: EndpointDouble, templates: Templates) -> None:

@@ -115,6 +115,51 @@ async def test_background_work_leaves_a_fifth_of_the_money_for_answers() -> None
         pass
 
 
+@pytest.mark.parametrize("money", [False, True], ids=["tokens", "money"])
+async def test_endpoints_that_share_a_budget_see_what_calls_of_each_other_may_still_take(money: bool) -> None:  # noqa: FBT001 a case
+    usage = Usage(clock=HandClock())
+    answers, learning = (
+        (paid(usage, 10.0), paid(usage, 10.0)) if money else (limits(tokens_a_day=10, usage=usage) for _ in range(2))
+    )
+    async with learning.budgeted(4, reply_tokens=2, what="classify"):
+        with pytest.raises(ModelBudgetError, match=r"has 4(\.0000)? left"):
+            async with answers.budgeted(3, reply_tokens=2, what="answer"):
+                raise AssertionError("it was let in")
+        async with answers.budgeted(2, reply_tokens=2, what="answer"):
+            pass
+    async with answers.budgeted(6, reply_tokens=4, what="what is held back for the other is there again"):
+        pass
+
+
+async def test_who_has_no_budget_is_seen_by_who_has_one() -> None:
+    usage = Usage(clock=HandClock())
+    async with limits(usage=usage).budgeted(600, what="classify"):
+        with pytest.raises(ModelBudgetError, match="has 400 left"):
+            async with limits(tokens_a_day=1000, usage=usage).budgeted(401, what="answer"):
+                raise AssertionError("it was let in")
+
+
+async def test_a_call_that_began_yesterday_holds_its_part_of_todays_budget_back() -> None:
+    clock = HandClock()
+    shared = limits(tokens_a_day=1000, usage=Usage(clock=clock))
+    async with shared.budgeted(600, what="answer"):
+        clock.turn(days=1)  # it will be counted today
+        with pytest.raises(ModelBudgetError, match="has 400 left"):
+            async with shared.budgeted(600, what="answer"):
+                raise AssertionError("it was let in")
+
+
+async def test_a_call_is_not_tried_again_once_what_failed_has_used_the_budget_up() -> None:
+    usage = Usage(clock=HandClock())
+    shared = limits(tokens_a_day=1000, usage=usage)
+    async with shared.budgeted(300, reply_tokens=200, what="answer") as still_fits:
+        usage.count("answer", 300, 0)
+        await still_fits()
+        usage.count("answer", 300, 0)
+        with pytest.raises(ModelBudgetError, match=r"answer may take 500 tokens.* has 400 left"):
+            await still_fits()
+
+
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 100)), max_size=12))
 def test_whatever_is_called_in_whatever_order_no_day_costs_more_than_its_budget(
     calls: list[tuple[int, int, int]],

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from intern.errors import KnowledgeError
-from intern.llm.usage import Usage, metered
+from intern.llm.usage import Usage, estimated_tokens, metered
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -101,6 +101,114 @@ async def test_a_store_out_of_order_costs_no_reply_and_is_asked_again() -> None:
     store.broken = False
 
     assert await usage.spent(DAY) == 1011
+
+
+class Paused(MemoryStore):
+    """Tells when it is at work, and goes on when it may."""
+
+    def __init__(self, spent: int = 0) -> None:
+        super().__init__(spent)
+        self.written, self.may_go_on = anyio.Event(), anyio.Event()
+
+    async def add(
+        self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int, *, cost: float = 0.0
+    ) -> None:
+        await super().add(day, prompt, calls, prompt_tokens, completion_tokens, cost=cost)
+        self.written.set()
+        with anyio.fail_after(2):  # of its own, for who stores is shielded
+            await self.may_go_on.wait()  # it is committed, and nobody here knows yet
+
+
+async def test_what_is_being_stored_just_now_is_counted_once() -> None:
+    store = Paused(1000)
+    usage = Usage(store, clock=HandClock())
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(usage.add, "gate", 10, 1, 0.5)
+            await store.written.wait()
+            assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 0.5)
+            store.may_go_on.set()
+    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 0.5)
+
+
+async def test_who_reads_slowly_while_another_stores_counts_nothing_twice() -> None:
+    class SlowToRead(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__(spent=1000)
+            self.readers = 0
+            self.first, self.may_read = anyio.Event(), anyio.Event()
+
+        async def spent(self, day: date, /) -> int:
+            self.readers += 1
+            if self.readers == 1:
+                self.first.set()
+                await self.may_read.wait()
+            return await super().spent(day)
+
+    store = SlowToRead()
+    usage = Usage(store, clock=HandClock())
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(usage.spent, DAY)
+            await store.first.wait()
+            await usage.add("gate", 10, 1)
+            store.may_read.set()
+    assert store.tokens == 1011
+    assert await usage.spent(DAY) == 1011
+
+
+async def test_who_gives_up_while_it_is_stored_neither_loses_nor_doubles_a_count() -> None:
+    store = Paused()
+    usage = Usage(store, clock=HandClock())
+    usage.count("gate", 10, 1)
+    usage.count("select", 20, 2)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(usage.keep)
+            await store.written.wait()
+            tg.cancel_scope.cancel()
+            store.may_go_on.set()
+    await usage.keep()
+    assert store.rows == [(DAY, "gate", 1, 10, 1), (DAY, "select", 1, 20, 2)]
+
+
+async def test_what_a_store_out_of_order_did_not_take_it_is_told_later() -> None:
+    store = MemoryStore()
+    usage = Usage(store, clock=HandClock())
+    store.broken = True
+    await usage.add("gate", 10, 1)
+    await usage.add("select", 20, 2)
+    await usage.keep()
+    store.broken = False
+    await usage.add("gate", 30, 3)
+    await usage.keep()
+    assert store.rows == [(DAY, "gate", 2, 40, 4), (DAY, "select", 1, 20, 2)]
+
+
+async def test_calls_wait_for_no_disk_where_somebody_keeps_their_count_now_and_then() -> None:
+    clock, store = HandClock(), MemoryStore()
+    usage = Usage(store, clock=clock)
+    for _ in range(10):
+        await usage.keep()
+        clock.turn(seconds=1)
+        await usage.add("gate", 10, 1)
+        assert usage.of("gate").calls == 1 + sum(row[2] for row in store.rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", 0),
+        ("x" * 3600, 1000),
+        ("Wörter größer als üblich, naïve façade. " * 90, 1000),
+        ("继" * 3600, 3600),
+        ("как сбросить катушку" * 100, 1838),
+        ("设" * 100 + "x" * 360, 200),
+    ],
+    ids=["nothing", "ascii", "latin", "chinese", "cyrillic", "both"],
+)
+def test_an_estimate_takes_each_sign_of_another_script_for_a_token(text: str, tokens: int) -> None:
+    assert estimated_tokens(text) == pytest.approx(tokens, rel=0.02)
 
 
 async def test_a_meter_sees_the_calls_of_child_tasks_and_no_others() -> None:

@@ -55,6 +55,7 @@ from intern.llm.offline import OfflineModel
 from intern.llm.prompt import InT, OutT, Prompt
 from intern.page.options import PageOptions
 from intern.page.server import Metrics, serving
+from intern.page.views import Check
 from intern.settings import Settings
 from tests import samples
 from tests.at_work import settings_in
@@ -73,7 +74,7 @@ class Outside:
     """What a test turns by hand: whether Discord is there, and what is wrong with the model."""
 
     is_open: bool = True
-    model: str = ""
+    model: Check = field(default_factory=lambda: Check(name="model", ok=True))
 
 
 @dataclass(kw_only=True)
@@ -144,6 +145,7 @@ async def site(
     token: str = "",
     empty: bool = False,
     patience: float | None = 60,
+    looked_within: float = 3,
 ) -> AsyncGenerator[Site]:
     """The page of a folder with a little of everything in it, `texts` among it wherever people's words stand."""
     settings, clock = settings_in(folder, guild_ids=["100"]), HandClock()
@@ -160,7 +162,14 @@ async def site(
                 archive=workshop.archive,
                 pages=workshop.pages,
             )
-            checks = HealthChecks(db, lock, clock=clock, is_open=lambda: outside.is_open, model=lambda: outside.model)
+            checks = HealthChecks(
+                db,
+                lock,
+                clock=clock,
+                is_open=lambda: outside.is_open,
+                models=lambda: (outside.model,),
+                within=looked_within,
+            )
             desk = OverviewDesk(
                 Looked(
                     settings=settings,
@@ -171,6 +180,7 @@ async def site(
                     fill=fill,
                     clock=clock,
                     health=checks.health,
+                    known_health=checks.known,
                 )
             )
             made = Site(

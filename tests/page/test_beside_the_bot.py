@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from intern.app.bot import parts_on_discord
 from intern.domain import AIResult, Secret
 from intern.errors import ConfigError
 from intern.indexing.refresh import Refreshed
+from intern.llm.breaker import FAILURES
 from intern.page.options import PageOptions
 from intern.settings import Settings
 from tests.at_work import Watching, settings_in
 from tests.double.discord import DiscordDouble
+from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -35,12 +39,12 @@ async def discord() -> AsyncGenerator[DiscordDouble]:
         yield double
 
 
-def settings_of(folder: Path, discord: DiscordDouble) -> Settings:
+def settings_of(folder: Path, discord: DiscordDouble, **llm: Any) -> Settings:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     door: dict[str, Any] = {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]}
-    return replace(settings_in(folder, **door), page=PageOptions(enabled=True, port=port))
+    return replace(settings_in(folder, llm=llm or None, **door), page=PageOptions(enabled=True, port=port))
 
 
 async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDouble, tmp_path: Path) -> None:
@@ -66,6 +70,61 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                     stop.set()
             with pytest.raises(httpx.ConnectError):
                 await client.get("/healthz")
+
+
+@asynccontextmanager
+async def refused(settings: Settings, discord: DiscordDouble, *, times: int = 1) -> AsyncGenerator[httpx.AsyncClient]:
+    """The page of a bot that had to refuse somebody's questions."""
+    seen, stop = Watching(), Event()
+    address = f"http://127.0.0.1:{settings.page.port}"
+    with fail_after(60):
+        async with (
+            httpx.AsyncClient(base_url=address, timeout=30) as client,
+            parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts,
+            create_task_group() as tg,
+        ):
+            tg.start_soon(partial(office, parts, stop=stop))
+            await discord.wait_ready()
+            await seen.one_of(Refreshed)
+            for n in range(times):
+                await discord.say(discord.alice, f"{UNKNOWN} ({n})")
+                assert (await seen.one_of(AIResult, after=n)).reason in {"over_budget", "model_unavailable"}
+            yield client
+            stop.set()
+
+
+async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
+    discord: DiscordDouble, tmp_path: Path
+) -> None:
+    with endpoint_double() as endpoint:
+        settings = settings_of(tmp_path, discord, base_url=endpoint.base_url, model="m", daily_token_budget=10)
+        async with refused(settings, discord) as client:
+            ready, front = await client.get("/readyz"), (await client.get("/")).text
+        assert endpoint.requests == []
+    assert (ready.status_code, ready.json()["ready"], ready.json()["checks"]["model"]) == (200, True, True)
+    assert ready.json()["notes"]["model"] == (
+        "the daily budget leaves no room for answers and learning; a new day begins at 00:00 UTC"
+    )
+    assert "daily_token_budget = 10" in front
+
+
+async def test_while_the_circuit_is_open_it_is_not_ready_and_says_since_when_and_when_it_is_tried(
+    discord: DiscordDouble, tmp_path: Path
+) -> None:
+    with endpoint_double(lambda _: refuse(503)) as endpoint:
+        settings = settings_of(tmp_path, discord, base_url=endpoint.base_url, model="m", max_retries=0)
+        async with refused(settings, discord, times=FAILURES) as client:
+            ready, front = await client.get("/readyz"), (await client.get("/")).text
+    assert (ready.status_code, ready.json()["checks"]["model"]) == (503, False)
+    note = ready.json()["notes"]["model"]
+    assert re.fullmatch(
+        r"llm failed too often and is left alone since 2026-02-01 \d\d:\d\d:\d\d UTC;"
+        r" (it is tried next at 2026-02-01 \d\d:\d\d:\d\d UTC|the next call tries it)",
+        note,
+    )
+    assert endpoint.base_url not in ready.text
+    assert "The last failure: " in front
+    assert "answered 503" in front
 
 
 async def test_a_port_that_is_taken_ends_the_start_and_lets_the_folder_go(

@@ -21,6 +21,7 @@ from intern.page.views import Plot, Series
 from intern.settings import load_settings
 
 TOKEN = "a-token-of-the-operator"
+HERE = "192.0.2.1"
 STYLE = (Path(intern.page.__file__).parent / "static" / "style.css").read_text(encoding="utf-8")
 
 
@@ -41,7 +42,7 @@ def gate(now: Hands, token: str = TOKEN) -> Gate:
 def test_a_session_ends_by_itself() -> None:
     now = Hands()
     door = gate(now)
-    session = door.log_in(TOKEN)
+    session = door.log_in(TOKEN, HERE)
     assert session is not None
     assert door.knows(session)
     now.at += SESSION_SECONDS
@@ -52,16 +53,57 @@ def test_a_session_ends_by_itself() -> None:
 def test_wrong_tokens_tire_it_for_a_minute() -> None:
     now = Hands()
     door = gate(now)
-    assert [door.log_in("wrong") for _ in range(10)] == [None] * 10
-    assert door.log_in(TOKEN) is None
+    assert [door.log_in("wrong", HERE) for _ in range(10)] == [None] * 10
+    assert door.log_in(TOKEN, HERE) is None
     now.at += 60
-    assert door.log_in(TOKEN) is not None
+    assert door.log_in(TOKEN, HERE) is not None
+
+
+def test_wrong_tokens_of_a_form_and_of_a_program_count_together() -> None:
+    door = gate(Hands())
+    assert [door.log_in("wrong", HERE) for _ in range(5)] == [None] * 5
+    assert not any(door.takes("wrong", HERE) for _ in range(5))
+    assert door.is_weary(HERE)
+    assert not door.takes(TOKEN, HERE)
+
+
+@pytest.mark.parametrize(
+    ("tired", "alike", "apart"),
+    [
+        ("192.0.2.7", "::ffff:192.0.2.7", "192.0.2.8"),
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", "2001:db8:0:2::1"),
+        ("fe80::1%eth0", "fe80::2", "::1"),
+        ("", "", "127.0.0.1"),
+    ],
+)
+def test_wrong_tokens_tire_it_of_their_own_network_only(tired: str, alike: str, apart: str) -> None:
+    door = gate(Hands())
+    for _ in range(10):
+        door.takes("wrong", tired)
+    assert door.log_in(TOKEN, alike) is None
+    assert door.log_in(TOKEN, apart) is not None
+
+
+def test_of_the_addresses_that_wrong_tokens_came_from_the_last_thousand_are_kept() -> None:
+    door = gate(Hands())
+    for n in range(3_000):
+        door.takes("wrong", f"10.0.{n // 256}.{n % 256}")
+    assert len(door._failures) == 1_000
+    assert len(door._failures[f"10.0.{2_999 // 256}.{2_999 % 256}"]) == 1
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "a]b", "\u2100.example"])
+def test_a_host_that_is_none_is_no_name_of_this_machine(host: str) -> None:
+    door = gate(Hands(), token="")
+    assert not door.lets_host(host)
+    shown = door.form_token("one")
+    assert not door.is_own_form("one", shown, {"Origin": f"http://{host}", "Host": "localhost"})
 
 
 def test_without_a_token_nobody_has_one() -> None:
     door = gate(Hands(), token="")
     assert not door.is_token("")
-    assert door.log_in("") is None
+    assert door.log_in("", HERE) is None
 
 
 def test_a_form_s_token_is_good_for_its_session_and_its_process_only() -> None:

@@ -5,39 +5,32 @@ Screenshots are left in `build/screenshots`, to be looked at.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from intern.domain import Filed
 from intern.page.server import PAGES
 from tests.eval.hostile import STRINGS, strings
+from tests.page.chromium import CHROMIUM, WANTED, chromium
 from tests.page.site import QUESTIONS, Site, site
 
-CHROMIUM = next(
-    (path for path in map(Path, ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium")) if path.exists()), None
-)
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium-headless-shell"),
+    pytest.mark.skipif(CHROMIUM is None, reason=WANTED),
 ]
 
 
 @pytest.fixture(scope="module")
 async def browser() -> AsyncGenerator[Browser]:
-    async with async_playwright() as playwright:
-        # Root has no sandbox in Chromium; the only page that it sees is ours.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+    async with chromium() as launched:
         yield launched
-        await launched.close()
 
 
 class Watched:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from intern.app.bot import parts_on_discord
 from intern.app.models import PROMPTS
 from intern.domain import AIResult, CapturedPair, Filed
 from intern.indexing.refresh import Refreshed
+from intern.llm.embedding_endpoint import USAGE as EMBEDDINGS
+from intern.llm.options import EmbeddingOptions
 from intern.page.options import PageOptions
 from tests.at_work import Watching, settings_in
 from tests.double.discord import DiscordDouble
+from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +38,13 @@ def read(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path) -> None:
+@pytest.fixture
+def embeds() -> Iterator[EndpointDouble]:
+    with endpoint_double() as endpoint:
+        yield endpoint
+
+
+async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embeds: EndpointDouble) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -49,6 +59,7 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path) -> N
                 message_batch_wait_seconds=0.05,
             ),
             page=PageOptions(enabled=True, port=port),
+            embeddings=EmbeddingOptions(provider="endpoint", base_url=embeds.base_url, model="e"),
         )
         seen, stop = Watching(), Event()
         with fail_after(60):
@@ -81,15 +92,19 @@ def names_nobody(text: str, ids: set[str]) -> None:
     assert found["intern_decisions_total", (("decision", "filed"),)] == 1
     assert found["intern_archived_captures", ()] == 1
     assert found["intern_parked_pairs", ()] == 0
+    assert 10 < found["intern_tasks", ()] < 200
+    assert found["intern_discord_reconnects_total", ()] == 0
     assert found["intern_oldest_unfiled_capture_age_seconds", ()] == 0
     assert found["intern_model_calls_total", (("outcome", "ok"), ("prompt", "gate"))] == 2
+    assert found["intern_model_calls_total", (("outcome", "ok"), ("prompt", EMBEDDINGS))] > 0
+    assert found["intern_model_tokens_total", (("kind", "prompt"), ("prompt", EMBEDDINGS))] > 0
     assert found["intern_discord_requests_total", (("outcome", "ok"),)] > 0
     assert found["intern_last_message_timestamp_seconds", ()] == HandClock().now().timestamp()
     assert {dict(labels)["stream"] for name, labels in found if name == "intern_stream_items"} == {
         wire.name for wire in WIRES
     }
     assert {dict(labels)["prompt"] for name, labels in found if name == "intern_model_calls_total"} == {
-        "embed",
+        EMBEDDINGS,
         *(prompt.name for prompt in PROMPTS),
     }
     assert len(found) < 800

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from anyio import Event, create_task_group, fail_after
+from anyio import Event, connect_tcp, create_task_group, fail_after
+from msgspec.structs import replace
 
 from intern.domain import (
     AIResult,
@@ -20,11 +21,14 @@ from intern.domain import (
     MessageCreated,
     MessagesDeleted,
     Rejected,
+    Secret,
     SourceId,
 )
 from intern.errors import ConfigError, KnowledgeError
+from intern.knowledge.indices import IndexCache
 from intern.page.options import PageOptions
 from intern.page.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
+from intern.page.views import Check
 from tests import samples
 from tests.eval.hostile import STRINGS, strings
 from tests.page.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, OPEN, QUESTIONS, Site, site
@@ -107,6 +111,9 @@ async def test_the_front_page_tells_health_numbers_streams_plots_and_cost(page: 
     assert re.search(r"Open questions</a></dt><dd>3</dd>", text)
     assert "listener and backfill to batcher" in text
     assert "0 of 1000" in text
+    assert re.search(
+        r'"row">batcher</th><td data-label="State">at work</td>.*>listener and backfill to batcher \(0 of', text
+    )
     assert 'aria-label="Captures. ' in text
     assert "21 Jan to 3 Feb: 6 captures." in text
     assert "21 Jan to 3 Feb: 4 answered, 3 silent." in text
@@ -155,6 +162,17 @@ async def test_stale_sources_come_first_with_their_reasons(page: Site) -> None:
     reason = text.index("the endpoint is &lt;i&gt;away&lt;/i&gt;")
     assert text.index("kb:broken.md") < reason < text.index("kb:ports.md")
     assert text.index("stale: failed") < text.index(">well<")
+
+
+async def test_a_source_that_is_gone_or_not_described_yet_is_told_with_why(own: Site) -> None:
+    cache, sources = own.settings.paths.index_cache, own.settings.paths.sources
+    known, broken = IndexCache.load(cache), SourceId("kb:broken.md")
+    pending = replace(known.sources[broken], last_error=None, summary_pending=True)
+    replace(known, sources={**known.sources, broken: pending}).save(cache)
+    (sources / "ports.md").unlink()
+    text = (await get(own, "/sources")).text
+    assert re.search(r"kb:ports\.md</th>.*stale: gone.*it is not there any more", text)
+    assert re.search(r"kb:broken\.md</th>.*stale: pending.*its present text is not described yet", text)
 
 
 async def test_the_trace_of_an_answer_and_of_a_silence_is_shown_step_by_step(page: Site) -> None:
@@ -284,6 +302,22 @@ async def test_a_stranger_s_name_for_this_machine_is_refused(page: Site, host: s
         assert (await get(page, path, Host=host)).status_code == 421
 
 
+@pytest.mark.parametrize("host", ["[", "[::1", "a]b"])
+async def test_a_host_that_is_none_is_refused_with_the_same_headers(
+    page: Site, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = httpx.URL(page.address).port
+    assert port is not None
+    with fail_after(20):
+        async with await connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(f"GET /review HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            head, _, _ = b"".join([part async for part in stream]).decode().partition("\r\n\r\n")
+    status, *lines = head.split("\r\n")
+    assert status.startswith("HTTP/1.1 421 ")
+    assert {f"{name}: {value}" for name, value in HEADERS.items()} <= set(lines)
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
 @pytest.mark.parametrize("host", ["localhost", "localhost:8300", "127.0.0.1", "[::1]:8300", "127.0.0.1:1"])
 async def test_this_machine_s_own_names_are_not(page: Site, host: str) -> None:
     assert (await get(page, "/", Host=host)).status_code == 200
@@ -304,6 +338,7 @@ async def test_a_form_without_its_token_or_from_another_site_changes_nothing(own
         {"Sec-Fetch-Site": "none"},
         {"Origin": "https://evil.example"},
         {"Origin": "http://localhost:1"},
+        {"Origin": "http://[::1"},
     ):
         assert (await post(own, "/review", fields, **headers)).status_code == 403, headers
     assert isinstance(own.workshop.decisions.of(first.qa_id), AwaitingReview)
@@ -366,6 +401,57 @@ async def test_who_guesses_tokens_is_made_to_wait(guarded: Site) -> None:
             await client.post("/login", data={"form_token": token, "token": "guess"})
         even_right = await client.post("/login", data={"form_token": token, "token": TOKEN})
         assert even_right.status_code == 429
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        assert [(await client.get(path, headers=bearer)).status_code for path in ("/metrics", "/review")] == [429, 429]
+        elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
+        async with httpx.AsyncClient(base_url=guarded.address, transport=elsewhere) as operator:
+            assert (await operator.get("/metrics", headers=bearer)).status_code == 200
+            login = {"form_token": form_token(await operator.get("/login")), "token": TOKEN}
+            assert (await operator.post("/login", data=login)).status_code == 303
+
+
+async def test_who_guesses_tokens_as_a_program_is_made_to_wait_too(guarded: Site) -> None:
+    async with guarded.client() as client:
+        wrong, right = ({"Authorization": f"Bearer {token}"} for token in ("guess", TOKEN))
+        # A page asks twice who it is for, and a wrong token counts once.
+        told = [(await client.get("/login", headers=wrong)).status_code for _ in range(9)]
+        assert told == [200] * 9
+        assert (await client.get("/metrics", headers=right)).status_code == 200
+        told = [(await client.get("/metrics", headers=wrong)).status_code for _ in range(21)]
+        assert told == [429] * 21
+        assert (await client.get("/metrics", headers=right)).status_code == 429
+        login = {"form_token": form_token(await client.get("/login")), "token": TOKEN}
+        assert (await client.post("/login", data=login)).status_code == 429
+
+
+async def test_who_is_in_stays_in_while_others_guess(guarded: Site) -> None:
+    async with guarded.client() as client:
+        token = form_token(await client.get("/login"))
+        await client.post("/login", data={"form_token": token, "token": TOKEN})
+        for _ in range(11):
+            await get(guarded, "/metrics", Authorization="Bearer guess")
+        assert (await client.get("/review")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("said", "is_secure"),
+    [("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False), ("", False)],
+)
+async def test_behind_a_proxy_that_speaks_https_the_cookie_is_for_https_only(
+    guarded: Site, said: str, *, is_secure: bool
+) -> None:
+    proxied = {"X-Forwarded-Proto": said} if said else {}
+    async with guarded.client() as client:
+        fields = {"form_token": form_token(await client.get("/login")), "token": TOKEN}
+        right = await client.post("/login", data=fields, headers=proxied)
+        assert right.status_code == 303
+        assert ("Secure" in right.headers["Set-Cookie"].split("; ")) is is_secure
+        name, _, session = right.headers["Set-Cookie"].partition(";")[0].partition("=")
+        inside = {"Cookie": f"{name}={session}", **proxied}
+        fields = {"form_token": form_token(await client.get("/ask", headers=inside))}
+        left = await client.post("/logout", data=fields, headers=inside)
+        assert left.status_code == 303
+        assert ("Secure" in left.headers["Set-Cookie"].split("; ")) is is_secure
 
 
 # Health.
@@ -379,19 +465,32 @@ async def test_ready_says_what_is_not_and_live_stays_so(own: Site) -> None:
             "live": True,
             "ready": True,
             "checks": {"discord": True, "database": True, "folder": True, "model": True},
+            "notes": {},
         },
     )
-    own.outside.is_open, own.outside.model = False, "the endpoint is down <b>"
+    own.outside.is_open = False
+    own.outside.model = Check(name="model", ok=False, detail="the endpoint is down <b>")
     (own.settings.data.dir / ".lock").rename(own.settings.data.dir / "taken")
     for path in ("/readyz", "/healthz?ready"):
         ready = await get(own, path)
         assert ready.status_code == 503
         assert ready.json()["checks"] == {"discord": False, "database": True, "folder": False, "model": False}
+        assert "endpoint" not in ready.text, "anybody may ask"
     live = await get(own, "/healthz")
     assert (live.status_code, live.json()["live"], live.json()["ready"]) == (200, True, False)
     text = (await get(own, "/")).text
     assert "Something is wrong." in text
     assert "the endpoint is down &lt;b&gt;" in text
+
+
+async def test_what_waits_while_all_is_well_is_told_to_everybody_and_its_reason_on_the_page(own: Site) -> None:
+    note = "the daily budget leaves no room for answers"
+    own.outside.model = Check(name="model", ok=True, note=note, detail=f"{note}. gate may take 90 tokens <b>")
+    ready = await get(own, "/readyz")
+    assert (ready.status_code, ready.json()["ready"], ready.json()["notes"]) == (200, True, {"model": note})
+    text = (await get(own, "/")).text
+    assert "It works, and something waits: see below." in text
+    assert f"{note}. gate may take 90 tokens &lt;b&gt;" in text
 
 
 async def test_a_database_that_takes_nothing_makes_it_not_ready_and_a_page_says_so(tmp_path: Path) -> None:
@@ -424,8 +523,20 @@ async def test_a_page_with_a_bug_costs_the_bot_nothing(own: Site) -> None:
 async def test_a_port_that_is_taken_is_told_with_what_to_change(page: Site) -> None:
     port = httpx.URL(page.address).port
     assert port is not None
-    with pytest.raises(ConfigError, match=rf"page\.port: .*127\.0\.0\.1:{port}.*choose another page\.port"):
+    with pytest.raises(ConfigError) as told:
         async with serving(PageOptions(enabled=True, port=port), None, now=page.clock.now):  # type: ignore[arg-type]
+            pass
+    assert str(told.value) == (
+        f"page.port: the status page cannot be served at 127.0.0.1:{port} (address already in use);"
+        " choose another page.port, or set page.enabled = false"
+    )
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+async def test_a_host_that_is_not_this_machine_is_told_with_what_to_change(page: Site, host: str) -> None:
+    options = PageOptions(enabled=True, host=host, port=0, token=Secret(TOKEN))
+    with pytest.raises(ConfigError, match=rf"page\.host: .* at {host}:0 \(.*\); choose another page\.host"):
+        async with serving(options, None, now=page.clock.now):  # type: ignore[arg-type]
             pass
 
 

@@ -114,16 +114,24 @@ async def _recover(settings: Settings, maybe: Act | None, acknowledge: Callable[
     async with learners(settings, fast(), settled=ears.settled, witness=ears) as at_work:
         if maybe is not None:
             await _done(maybe, at_work, ears)
-    # What was in work at three deaths was given up, and what waits for the team is approved: somebody sees to it.
-    async with learners(settings, fast()) as at_work:
-        workshop = at_work.workshop
-        if settings.paths.topics.with_name("topics.next").exists():
-            await _ask("regenerate", workshop)
-        if await run_sync(_undecided, workshop.archive, workshop.decisions, AwaitingReview):
-            await _ask("review", workshop)
-        if await run_sync(_undecided, workshop.archive, workshop.decisions, Parked):
-            await _ask("retry", workshop)
+    left = True
+    while left:  # what is seen to may be given up only then: what died three times waits for a review or a new library
+        async with learners(settings, fast()) as at_work:
+            left = await _seen_to(at_work.workshop, settings)
     acknowledge()
+
+
+async def _seen_to(workshop: Workshop, settings: Settings) -> bool:
+    """Do what a team does about what waits for it; return whether there was anything."""
+    asked = False
+    if settings.paths.topics.with_name("topics.next").exists():
+        await _ask("regenerate", workshop)
+        asked = True
+    for kind, end in (("review", AwaitingReview), ("retry", Parked)):
+        if await run_sync(_undecided, workshop.archive, workshop.decisions, end):
+            await _ask(kind, workshop)
+            asked = True
+    return asked
 
 
 async def _done(act: Act, at_work: Learners, ears: _Ears) -> None:

@@ -74,23 +74,40 @@ class Books(NamedTuple):
     """What the bot keeps."""
 
     parts: Sequence[Part]
-    covered: frozenset[str]
-    """The messages that a reply is for, posted or dropped with a reason."""
+    covered: Mapping[str, int]
+    """The messages that a reply is for, posted or dropped with a reason: how many replies hold each."""
     pairs: Sequence[CapturedPair]
     decisions: Sequence[Decision]
     blocks: Mapping[QAId, Sequence[TopicBlock]]
     counts: Mapping[str, int]
 
 
-def accounts_in(database: Path) -> dict[str, str]:
-    """What became of each message of a question: outcome and reason, as far as the bot keeps it now."""
+class Account(NamedTuple):
+    """What the bot says became of a question."""
+
+    question_id: str
+    outcome: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.outcome}: {self.reason}" if self.reason else self.outcome
+
+
+class Shed(NamedTuple):
+    """Questions that were named in the logs as shed."""
+
+    question_ids: Sequence[str]
+    """Each as often as it was named."""
+    late: int = 0
+    """So many of them right before a kill, which may have taken their count along."""
+    kills: int = 0
+
+
+def accounts_in(database: Path) -> dict[str, Account]:
+    """What became of each message of a question, as far as the bot keeps it now."""
     with _reading(database) as db:
-        rows = db.execute("select message_ids, outcome, reason from traces")
-        return {
-            str(message): f"{outcome}: {reason}" if reason else str(outcome)
-            for ids, outcome, reason in rows
-            for message in json.loads(str(ids))
-        }
+        rows = db.execute("select message_ids, question_id, outcome, reason from traces")
+        return {str(message): Account(*map(str, row)) for ids, *row in rows for message in json.loads(str(ids))}
 
 
 def books_in(paths: Paths) -> Books:
@@ -103,7 +120,7 @@ def books_in(paths: Paths) -> Books:
                 " from posts join post_parts using (question_id) order by posts.rid, n"
             )
         ]
-        covered = frozenset(str(row[0]) for row in db.execute("select message_id from post_messages"))
+        covered = Counter(str(row[0]) for row in db.execute(_HOLDING))
         counts = {str(name): int(n) for name, n in db.execute("select name, sum(number) from counts group by name")}
     library = TopicLibrary(paths.topics)
     blocks: defaultdict[QAId, list[TopicBlock]] = defaultdict(list)
@@ -118,6 +135,14 @@ def books_in(paths: Paths) -> Books:
         blocks=blocks,
         counts=counts,
     )
+
+
+# The ledger names one reply for each message, the newest: that a reply is for its own question as well is what shows
+# whether a message was answered alone and then once more with others.
+_HOLDING = """
+    select message_id, question_id from post_messages
+    union select question_id, question_id from posts where state <> 'dropped'
+"""
 
 
 class _reading:  # noqa: N801 - it reads as a verb
@@ -170,7 +195,7 @@ def lessons(said: Iterable[Said]) -> list[Said]:
 # What is amiss.
 
 
-def unaccounted(asked: Iterable[Said], accounts: Mapping[str, str], books: Books) -> list[Said]:
+def unaccounted(asked: Iterable[Said], accounts: Mapping[str, Account], books: Books) -> list[Said]:
     """The questions of which nobody knows what became."""
     return [each for each in asked if each.id not in accounts and each.id not in books.covered]
 
@@ -178,25 +203,48 @@ def unaccounted(asked: Iterable[Said], accounts: Mapping[str, str], books: Books
 def faults(
     said: Sequence[Said],
     posted: Sequence[Posted],
-    accounts: Mapping[str, str],
+    accounts: Mapping[str, Account],
     books: Books,
     *,
     window: timedelta,
+    shed: Shed | None = None,
 ) -> Iterator[str]:
-    """Everything that is amiss, in sentences."""
+    """Everything that is amiss, in sentences. `shed` is None where the logs name no such questions."""
     for each in unaccounted(questions(said, window), accounts, books):
         yield f"{each.id} asks {each.text!r} in {each.place}, and nobody knows what became of it"
-    yield from _shed(accounts, books)
+    for account in sorted(set(accounts.values())):
+        if account.outcome in _WITH_A_REASON and not account.reason:
+            yield f"{account.question_id} is {account.outcome} without a reason"
+    yield from _shed(accounts, books, shed)
+    for message_id, n in books.covered.items():
+        if n > 1:
+            yield f"{message_id} is held by {n} replies"
     yield from _posts(posted, books.parts)
     yield from _captures(lessons(said), books)
     yield from _decisions(books)
 
 
-def _shed(accounts: Mapping[str, str], books: Books) -> Iterator[str]:
-    shed = sum(1 for outcome in accounts.values() if outcome.startswith("shed"))
-    # A count of the last moments before a kill may be lost; a message that is shed is named all the same.
-    if shed and not books.counts.get("questions_shed"):
-        yield f"{shed} messages were shed, and no question was counted as shed"
+_WITH_A_REASON = frozenset({"silent", "shed", "passed over"})
+
+
+def _shed(accounts: Mapping[str, Account], books: Books, named: Shed | None) -> Iterator[str]:
+    # A word about it may stand on Discord; the reason stays.
+    accounted = {each.question_id for each in accounts.values() if "shed" in (each.outcome, each.reason)}
+    counted = books.counts.get("questions_shed", 0)
+    if named is None:
+        if accounted and not counted:
+            yield f"{len(accounted)} questions were shed, and none was counted as shed"
+        return
+    for question_id in sorted(set(named.question_ids)):
+        if question_id not in accounts and question_id not in books.covered:
+            yield f"{question_id} was shed, and nobody knows that any more"
+    # The account comes first: a kill may fall between it and the log, once.
+    if len(unnamed := accounted.difference(named.question_ids)) > named.kills:
+        yield f"{len(unnamed)} questions are said to be shed, and no log names them: {sorted(unnamed)[:3]}"
+    told = len(named.question_ids)
+    if not told - named.late <= counted <= told:
+        least = f"at least {told - named.late} and at most " if named.late else ""
+        yield f"{counted} questions are counted as shed, and {least}{told} were"
 
 
 def _posts(posted: Sequence[Posted], parts: Sequence[Part]) -> Iterator[str]:

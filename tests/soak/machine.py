@@ -1,15 +1,21 @@
-"""What the kernel tells of a process, and what a row of such samples says: does anything grow?"""
+"""What the kernel and the process itself tell, and what a row of such samples says: does anything grow?"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+WARM_UP = 1 / 3  # of a life
+MOST_MEGABYTES_AN_HOUR = 1.0
+JUDGED_FROM = 20.0  # minutes after warm-up: over less, a page that the allocator keeps looks like a leak
+MOST_MORE = 5  # files, threads or tasks: pools breathe
+_FEWEST = 3  # samples that a median says something of
 
 
 class Sample(NamedTuple):
@@ -20,6 +26,8 @@ class Sample(NamedTuple):
     files: int
     threads: int
     cpu: float  # seconds so far
+    tasks: int | None = None
+    """Of its event loop; None where nobody asked it just then."""
 
 
 def sample(pid: int, at: float) -> Sample | None:
@@ -54,22 +62,63 @@ class Growth(NamedTuple):
     megabytes_an_hour: float
     files: float
     threads: float
+    tasks: float | None
+    """None where it was hardly asked."""
     minutes: float
+
+    def __str__(self) -> str:
+        tasks = "tasks not known" if self.tasks is None else f"{self.tasks:+.0f} tasks"
+        return (
+            f"{self.megabytes_an_hour:+.2f} MB an hour, {self.files:+.0f} files, {self.threads:+.0f} threads, {tasks}"
+            f" in {self.minutes:.0f} min after warm-up"
+        )
 
 
 def growth(samples: Sequence[Sample], warm_up: float) -> Growth | None:
-    """By least squares for memory; for files and threads, the medians of the last third and of the first.
+    """By least squares for memory; for all else, the medians of the last third and of the first.
 
     None where the life was hardly longer than its warm-up.
     """
+    if not samples:
+        return None
     warm = [each for each in samples if each.at - samples[0].at >= warm_up]
     third = len(warm) // 3
-    if third < 3:
+    if third < _FEWEST:
         return None
     first, last = warm[:third], warm[-third:]
     return Growth(
         megabytes_an_hour=slope([(each.at / 3600, each.rss) for each in warm]),
         files=median(each.files for each in last) - median(each.files for each in first),
         threads=median(each.threads for each in last) - median(each.threads for each in first),
+        tasks=_more_tasks(first, last),
         minutes=(warm[-1].at - warm[0].at) / 60,
     )
+
+
+def _more_tasks(first: Sequence[Sample], last: Sequence[Sample]) -> float | None:
+    before, after = ([each.tasks for each in part if each.tasks is not None] for part in (first, last))
+    return median(after) - median(before) if min(len(before), len(after)) >= _FEWEST else None
+
+
+def can_be_judged(grown: Growth | None) -> bool:
+    """Whether it was looked at for long enough to tell a leak from breathing."""
+    return grown is not None and grown.minutes >= JUDGED_FROM
+
+
+def minutes_to_judge() -> float:
+    """How long a life must be for that, and a minute more, for samples are some seconds apart."""
+    return JUDGED_FROM / (1 - WARM_UP) + 1
+
+
+def leaks(grown: Growth) -> Iterator[str]:
+    """What is not as it must be, of a life that can be judged."""
+    if grown.megabytes_an_hour > MOST_MEGABYTES_AN_HOUR:
+        yield f"memory grows: {grown}"
+    if grown.files > MOST_MORE:
+        yield f"files leak: {grown}"
+    if grown.threads > MOST_MORE:
+        yield f"threads leak: {grown}"
+    if grown.tasks is None:
+        yield f"how many tasks it has could not be read: {grown}"
+    elif grown.tasks > MOST_MORE:
+        yield f"tasks leak: {grown}"

@@ -6,23 +6,27 @@ import json
 import os
 import re
 import resource
+import secrets
 import signal
+import socket
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from subprocess import DEVNULL
 from typing import Any, Literal, NamedTuple
 
 import anyio
+import httpx
 from anyio import create_task_group, current_time, fail_after, move_on_after, open_process, sleep, sleep_until
 from anyio.abc import Process
 from anyio.to_thread import run_sync
 
+from intern.domain import MessageId, snowflake_time
 from intern.errors import InternError
 from intern.settings import Settings, load_settings
 from tests.double.discord import DiscordDouble
@@ -31,9 +35,11 @@ from tests.double.world import Message, User
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.process.running import API_KEY
 from tests.soak.books import (
+    Account,
     Books,
     Posted,
     Said,
+    Shed,
     accounts_in,
     books_in,
     faults,
@@ -43,7 +49,7 @@ from tests.soak.books import (
     unaccounted,
     undecided,
 )
-from tests.soak.machine import Sample, growth, sample
+from tests.soak.machine import WARM_UP, Sample, can_be_judged, growth, leaks, minutes_to_judge, sample
 from tests.soak.traffic import PLACES, RECORDED, Line, Role, lines
 from tests.soak.trouble import Trouble, Weather
 
@@ -51,12 +57,13 @@ WINDOW = timedelta(seconds=2)  # of silence, that ends a batch
 READY_WITHIN = 120.0  # seconds from a start to a session, on a machine that has other things to do
 END_WITHIN = 60.0
 _LOOK = 2.0  # seconds between two samples
+_ASKED_EVERY = 5  # samples: reading the metrics is work for the bot
+_ASKED_WITHIN = 10.0  # seconds
+_LOST_WITH_A_KILL = timedelta(seconds=5)  # counts are written down every second, where the disk lets them
 _HARVEST = 10.0  # seconds; the bot keeps the traces of the newest 5,000 questions, and no others
 _REMEMBERED = 3_000  # events that a session can still resume with
-_MOST_GROWTH = 1.0  # megabytes an hour
-_JUDGED_FROM = 20.0  # minutes: over less, a page that the allocator keeps looks like a leak
-_MOST_MORE = 5  # files or threads: pools breathe
 _DOCUMENTS = 60
+_THREADS_REST_AFTER = timedelta(minutes=3)  # without a message; on Discord an hour at least
 _ROUTES = (
     ("GET", "/channels/*"),
     ("GET", "/channels/*/messages"),
@@ -102,6 +109,8 @@ class Outcome:
 
     amiss: list[str]
     figures: dict[str, str]
+    not_judged: str
+    """Why nobody can say whether it grew; empty where that was judged, or was not to be."""
     said: int
     accounted_for: int
     captures: int
@@ -138,10 +147,12 @@ class Soak:
         self.discord, self.endpoint, self.weather = discord, _, weather = around
         self.trouble = Trouble(Random(f"{plan.seed} trouble"), discord, weather)
         self.said: list[Said] = []
-        self.accounts: dict[str, str] = {}
+        self.accounts: dict[str, Account] = {}
         self.lives: list[Life] = []
         self.amiss: list[str] = []
+        self.not_judged = ""
         self.late = 0.0
+        self.page_port = _free_port()
         self.statuses: Counter[str] = Counter()
         self._tell = tell
         self._random = Random(f"{plan.seed} people")
@@ -183,16 +194,19 @@ class Soak:
         await self._end()
         await self._harvest()
         books = await run_sync(books_in, self._settings.paths)
-        self.amiss += faults(self.said, self._posted(), self.accounts, books, window=WINDOW)
+        logged = await run_sync(_logged, [life.log for life in self.lives])
+        tells = self.plan.log_level in {"debug", "info", "warning"}
+        shed = Shed(logged.shed, late=logged.shed_late, kills=len(self.lives) - 1) if tells else None
+        self.amiss += faults(self.said, self._posted(), self.accounts, books, window=WINDOW, shed=shed)
         self.amiss += self.discord.violations
         self.discord.violations.clear()
-        logged = await run_sync(_logged, [life.log for life in self.lives])
         self.amiss += [f"{n} times in the logs: {what}" for what, n in logged.errors.items()]
         await run_sync(self._write_samples)
         figures = {**self._figures(books, talked, waited), "warnings": _counted(dict(logged.warnings.most_common(12)))}
         return Outcome(
             amiss=self.amiss,
             figures=figures,
+            not_judged=self.not_judged,
             said=len(self.said),
             accounted_for=len(self.accounts),
             captures=len(books.pairs),
@@ -223,6 +237,8 @@ class Soak:
             self._say(number, next(told))
 
     def _say(self, number: int, line: Line) -> None:
+        if self._team_rests and line.role == "team":
+            line = line._replace(role="user")
         replied = self._messages.get(line.replies_to) if line.replies_to is not None else None
         author = self._user(line)
         text, mentions = line.text[:1900], False
@@ -259,6 +275,11 @@ class Soak:
                 asked_by=asked_by,
             )
         )
+
+    @property
+    def _team_rests(self) -> bool:
+        """Where memory is judged, nothing is taught meanwhile: what is known takes memory, and shall."""
+        return not self.plan.kill_every and current_time() - self._began > self.plan.seconds * WARM_UP
 
     def _thread(self, line: Line) -> str | None:
         """A thread that the bot opened lately; its asker or the team goes on there."""
@@ -304,6 +325,8 @@ class Soak:
             "INTERN__LLM__MAX_RETRIES": "2",
             "INTERN__LLM__TIMEOUT_SECONDS": "10",
             "INTERN__EMBEDDINGS__PROVIDER": self.plan.embeddings,
+            "INTERN__PAGE__ENABLED": "true",
+            "INTERN__PAGE__PORT": str(self.page_port),
             "INTERN__LOG__FORMAT": "json",
             "INTERN__LOG__LEVEL": self.plan.log_level,
         }
@@ -359,6 +382,11 @@ class Soak:
     # Whoever looks on.
 
     async def _look_on(self) -> None:
+        # Past any proxy, and without certificates that nobody needs here.
+        async with httpx.AsyncClient(timeout=_ASKED_WITHIN, verify=False, trust_env=False) as client:
+            await self._look_on_with(client)
+
+    async def _look_on_with(self, client: httpx.AsyncClient) -> None:
         looks = 0
         while True:
             await sleep(_LOOK)
@@ -366,23 +394,47 @@ class Soak:
             life = self.life
             seen = sample(life.process.pid, current_time() - self._began)
             if seen is not None:
+                if len(life.samples) % _ASKED_EVERY == 0:
+                    seen = seen._replace(tasks=await self._tasks(client))
                 life.samples.append(seen)
             if life.process.returncode is not None and not life.meant_to_end:
                 life.meant_to_end = True
                 self.amiss.append(f"it ended by itself, with {life.process.returncode}; see {life.log}")
                 await self._begin()
             self._forget()
+            self._archive_threads()
             if looks % round(_HARVEST / _LOOK) == 0:
                 await self._harvest()
             if looks % round(30 / _LOOK) == 0 and seen is not None:
                 self._tell(
                     f"{seen.at:5.0f} s: {len(self.said)} said, {len(self.accounts)} accounted for, "
                     f"{sum(self.trouble.made.values())} faults, life {len(self.lives)}, {seen.rss:.1f} MB, "
-                    f"{seen.files} files, {seen.threads} threads, cpu {seen.cpu:.1f} s, late {self.late:.2f} s"
+                    f"{seen.files} files, {seen.threads} threads, {self._last_tasks()} tasks, "
+                    f"cpu {seen.cpu:.1f} s, late {self.late:.2f} s"
                 )
+
+    async def _tasks(self, client: httpx.AsyncClient) -> int | None:
+        """As the metrics of the life tell; None where they cannot be had just now."""
+        try:
+            text = (await client.get(f"http://127.0.0.1:{self.page_port}/metrics")).text
+        except httpx.HTTPError:  # it is starting, or was killed
+            return None
+        told = re.search(r"^intern_tasks (\S+)$", text, re.MULTILINE)
+        return int(float(told[1])) if told else None
+
+    def _last_tasks(self) -> int | None:
+        return next((each.tasks for each in reversed(self.life.samples) if each.tasks is not None), None)
 
     async def _harvest(self) -> None:
         self.accounts |= await run_sync(accounts_in, self._settings.paths.database)
+
+    def _archive_threads(self) -> None:
+        """What Discord does with threads in which nobody writes, only sooner: an hour here is weeks there."""
+        idle = datetime.now(UTC) - _THREADS_REST_AFTER
+        for thread in self.discord.world.threads():
+            newest = thread.last_message_id or thread.id
+            if not thread.archived and snowflake_time(MessageId(newest)) < idle:
+                self.discord.acts.change_channel(thread, {"archived": True})
 
     def _forget(self) -> None:
         """Drop what the doubles remember for tests that are over in seconds."""
@@ -456,15 +508,16 @@ class Soak:
     def _write_samples(self) -> None:
         rows = [
             f"{n},{each.at:.1f},{each.rss:.3f},{each.files},{each.threads},{each.cpu:.2f}"
+            f",{'' if each.tasks is None else each.tasks}"
             for n, life in enumerate(self.lives, 1)
             for each in life.samples
         ]
-        text = "\n".join(["life,seconds,megabytes,files,threads,cpu_seconds", *rows, ""])
+        text = "\n".join(["life,seconds,megabytes,files,threads,cpu_seconds,tasks", *rows, ""])
         (self.folder / "samples.csv").write_text(text, encoding="utf-8")
 
     def _figures(self, books: Books, talked: float, waited: float) -> dict[str, str]:
-        outcomes = Counter(outcome.partition(":")[0] for outcome in self.accounts.values())
-        reasons = Counter(outcome for outcome in self.accounts.values())
+        outcomes = Counter(account.outcome for account in self.accounts.values())
+        reasons = Counter(map(str, self.accounts.values()))
         posted, taught = self._posted(), lessons(self.said)
         cpu = sum(life.samples[-1].cpu for life in self.lives if life.samples)
         mine = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
@@ -491,24 +544,23 @@ class Soak:
         return figures | self._grown()
 
     def _grown(self) -> dict[str, str]:
-        """Whether the last life grew; judged only where nobody killed, and where it was long enough."""
+        """Whether the last life grew; judged only where nobody kills, and where it was long enough."""
         last = self.life.samples
         while_busy = [each for each in last if each.at <= self.plan.seconds]
-        grown = growth(while_busy, warm_up=self.plan.seconds / 3)
+        grown = growth(while_busy, warm_up=self.plan.seconds * WARM_UP)
         most = max((each.rss for each in last), default=0.0)
         figures = {"memory": f"{most:.1f} MB at most in the last life"}
-        if grown is None:
+        if grown is not None:
+            figures["growth"] = str(grown)
+        if self.plan.kill_every:
             return figures
-        figures["growth"] = (
-            f"{grown.megabytes_an_hour:+.2f} MB an hour, {grown.files:+.0f} files, {grown.threads:+.0f} threads"
-            f" in {grown.minutes:.0f} min after warm-up"
-        )
-        if self.plan.kill_every or grown.minutes < _JUDGED_FROM:
-            return figures
-        if grown.megabytes_an_hour > _MOST_GROWTH:
-            self.amiss.append(f"memory grows: {figures['growth']}")
-        if grown.files > _MOST_MORE or grown.threads > _MOST_MORE:
-            self.amiss.append(f"files or threads leak: {figures['growth']}")
+        if grown is not None and can_be_judged(grown):
+            self.amiss += leaks(grown)
+        else:
+            self.not_judged = (
+                "whether memory, files, threads or tasks grow; that takes"
+                f" {minutes_to_judge():.0f} minutes in one life (SOAK_MINUTES)"
+            )
         return figures
 
 
@@ -524,26 +576,51 @@ class Logged(NamedTuple):
     warnings: Counter[str]
     errors: Counter[str]
     """Also what asyncio has to say of tasks that nobody waited for."""
+    shed: list[str]
+    """The questions that were shed, as often as somebody said so."""
+    shed_late: int
+    """So many of them in the last moments of a life that was killed."""
 
 
 def _logged(logs: Sequence[Path]) -> Logged:
-    found = Logged(Counter(), Counter())
-    for log in logs:
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                try:
-                    entry: dict[str, Any] = json.loads(line)
-                except ValueError:
-                    if line.endswith("\n"):  # else it is what a life was saying when it was killed
-                        found.errors[line.strip()[:200]] += 1
-                    continue
-                what = re.sub(r"\d[\d.]*", "N", str(entry["event"]))[:80]
-                # Of trouble that was made for it, hikari tells as it likes, and so loudly.
-                if entry["level"] == "warning" or (entry["level"] == "error" and entry["logger"].startswith("hikari")):
-                    found.warnings[what] += 1
-                elif entry["level"] not in {"debug", "info"}:
-                    found.errors[what] += 1
-    return found
+    warnings, errors, shed, late = Counter[str](), Counter[str](), list[str](), 0
+    for n, log in enumerate(logs, 1):
+        shed_at: list[datetime] = []
+        ended: datetime | None = None
+        for entry in _entries(log, errors):
+            ended = datetime.fromisoformat(entry["timestamp"])
+            what = re.sub(r"\d[\d.]*", "N", str(entry["event"]))[:80]
+            # Of trouble that was made for it, hikari tells as it likes, and so loudly.
+            if entry["level"] == "warning" or (entry["level"] == "error" and entry["logger"].startswith("hikari")):
+                warnings[what] += 1
+            elif entry["level"] not in {"debug", "info"}:
+                errors[what] += 1
+            if entry["event"] == "question_declined" and entry["reason"] == "shed":
+                shed.append(str(entry["message_id"]))
+                shed_at.append(ended)
+        if ended and n < len(logs):
+            late += sum(ended - at <= _LOST_WITH_A_KILL for at in shed_at)
+    return Logged(warnings, errors, shed, late)
+
+
+def _entries(log: Path, errors: Counter[str]) -> Iterator[dict[str, Any]]:
+    """The lines of a life; those that are none are errors."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                yield json.loads(line)
+            except ValueError:
+                if line.endswith("\n"):  # else it is what a life was saying when it was killed
+                    errors[line.strip()[:200]] += 1
+
+
+def _free_port() -> int:
+    """For all lives of a run: below those that connections get, or one of these might have it at the next start."""
+    while True:
+        port = secrets.choice(range(20_000, 32_000))
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 def _shorten(session: Session) -> None:

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from intern.domain import CapturedPair, ConversationId, Filed, MessageId, QAId, Skipped, TopicBlock, TopicName, Turn
-from tests.soak.books import Books, Part, Posted, Said, faults, lessons, questions
+from intern.domain import (
+    CapturedPair,
+    ChannelId,
+    ConversationId,
+    Filed,
+    MessageId,
+    QAId,
+    Skipped,
+    TopicBlock,
+    TopicName,
+    Turn,
+)
+from intern.knowledge.database import Database
+from intern.knowledge.posts import PostLedger
+from intern.knowledge.traces import TraceStore
+from intern.settings import KbSection, Paths
+from tests.fakes import HandClock
+from tests.soak.books import (
+    Account,
+    Books,
+    Part,
+    Posted,
+    Said,
+    Shed,
+    accounts_in,
+    books_in,
+    faults,
+    lessons,
+    questions,
+)
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 WINDOW = timedelta(seconds=2)
@@ -26,7 +56,7 @@ BLOCK = TopicBlock(qa_id=PAIR.qa_id, timestamp=NOW, turns=PAIR.turns, conversati
 FILED = Filed(qa_id=PAIR.qa_id, topic=TopicName("t"), at=NOW)
 BOOKS = Books(
     parts=(Part(question_id="1", place="1", text="Thus.", message_id="3", state="finished"),),
-    covered=frozenset({"1"}),
+    covered={"1": 1},
     pairs=(PAIR,),
     decisions=(FILED,),
     blocks={PAIR.qa_id: (BLOCK,)},
@@ -35,8 +65,14 @@ BOOKS = Books(
 POSTED = Posted(id="3", place="1", text="Thus.", pings=())
 
 
-def _found(books: Books = BOOKS, *posted: Posted, said: tuple[Said, ...] = (QUESTION, ANSWER)) -> str:
-    return "\n".join(faults(said, posted or (POSTED,), {}, books, window=WINDOW))
+def _found(
+    books: Books = BOOKS,
+    *posted: Posted,
+    said: tuple[Said, ...] = (QUESTION, ANSWER),
+    accounts: Mapping[str, Account] | None = None,
+    shed: Shed | None = None,
+) -> str:
+    return "\n".join(faults(said, posted or (POSTED,), accounts or {}, books, window=WINDOW, shed=shed))
 
 
 def test_nothing_is_amiss_where_the_question_has_its_answer_and_the_lesson_its_place() -> None:
@@ -46,7 +82,8 @@ def test_nothing_is_amiss_where_the_question_has_its_answer_and_the_lesson_its_p
 @pytest.mark.parametrize(
     ("books", "says"),
     [
-        (BOOKS._replace(covered=frozenset()), "nobody knows what became of it"),
+        (BOOKS._replace(covered={}), "nobody knows what became of it"),
+        (BOOKS._replace(covered={"1": 2}), "1 is held by 2 replies"),
         (BOOKS._replace(pairs=(), decisions=(), blocks={}), "is not captured"),
         (BOOKS._replace(decisions=()), "nothing was decided"),
         (BOOKS._replace(decisions=(FILED, FILED)), "filed or skipped 2 times"),
@@ -102,3 +139,75 @@ def test_the_team_teaches_where_it_replies_to_a_member_or_to_the_bot_or_speaks_i
     in_thread = chat._replace(asked_by="user")
     correction = ANSWER._replace(replies_to_role="intern")
     assert lessons([QUESTION, chat, to_team, ANSWER, in_thread, correction]) == [ANSWER, in_thread, correction]
+
+
+@pytest.mark.parametrize("outcome", ["silent", "passed over", "shed"])
+def test_a_question_that_is_left_without_a_reason_is_found_once(outcome: str) -> None:
+    account = Account("1", outcome, "")
+    found = _found(accounts={"0": account, "1": account})
+    assert [line for line in found.splitlines() if "without a reason" in line] == [f"1 is {outcome} without a reason"]
+    assert "without" not in _found(accounts={"1": account._replace(reason="no question")})
+
+
+SHED = {
+    "1": Account("1", "shed", "shed"),
+    "8": Account("9", "notice posted", "shed"),
+    "9": Account("9", "shed", "shed"),
+}
+COUNTED = BOOKS._replace(counts={"questions_shed": 2})
+
+
+def test_nothing_is_amiss_where_what_was_shed_is_named_and_counted_and_accounted_for() -> None:
+    assert _found(COUNTED, accounts=SHED, shed=Shed(["1", "9"])) == ""
+    assert _found(shed=Shed([])) == ""
+
+
+@pytest.mark.parametrize(
+    ("counted", "shed", "says"),
+    [
+        (1, Shed(["1", "9"]), "1 questions are counted as shed, and 2 were"),
+        (3, Shed(["1", "9"]), "3 questions are counted as shed, and 2 were"),
+        (0, Shed(["1", "9"], late=1, kills=1), "counted as shed, and at least 1 and at most 2 were"),
+        (3, Shed(["1", "9", "7"]), "7 was shed, and nobody knows that any more"),
+        (1, Shed(["1"]), "no log names them: ['9']"),
+        (0, None, "2 questions were shed, and none was counted"),
+    ],
+)
+def test_what_was_shed_and_not_counted_or_not_accounted_for_is_found(
+    counted: int, shed: Shed | None, says: str
+) -> None:
+    assert says in _found(COUNTED._replace(counts={"questions_shed": counted}), accounts=SHED, shed=shed)
+
+
+@pytest.mark.parametrize("counted", [1, 2])
+def test_a_kill_may_take_along_what_was_counted_right_before_it(counted: int) -> None:
+    books = COUNTED._replace(counts={"questions_shed": counted})
+    assert _found(books, accounts=SHED, shed=Shed(["1", "9"], late=1, kills=1)) == ""
+
+
+@pytest.mark.anyio
+async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_is_found(tmp_path: Path) -> None:
+    one, two, here = MessageId("1"), MessageId("2"), ChannelId("10")
+    paths, clock = Paths(tmp_path, KbSection()), HandClock()
+    async with await Database.open(paths.database) as db:
+        ledger = PostLedger(db, clock=clock)
+        await ledger.begin(one, here, "in_place", ["Thus."])
+        await ledger.finished(one)
+        assert dict(books_in(paths).covered) == {"1": 1}
+        await ledger.begin(two, here, "in_place", ["Thus, once more."], covers=[one, two])
+        assert dict(books_in(paths).covered) == {"1": 2, "2": 1}
+        assert "1 is held by 2 replies" in "\n".join(faults([], [], {}, books_in(paths), window=WINDOW))
+        await ledger.dropped(one, "too_old")
+        assert dict(books_in(paths).covered) == {"1": 1, "2": 1}
+
+
+@pytest.mark.anyio
+async def test_each_message_of_a_question_has_its_account(tmp_path: Path) -> None:
+    database = tmp_path / "intern.db"
+    async with await Database.open(database) as db:
+        await TraceStore(db, clock=HandClock()).keep(
+            [MessageId("1"), MessageId("2")], ChannelId("10"), outcome="silent", reason="no_question"
+        )
+        account = Account("2", "silent", "no_question")
+        assert accounts_in(database) == {"1": account, "2": account}
+        assert str(account) == "silent: no_question"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
-from intern.text.words import STOP_WORDS, Rarity, key_terms, overlap, words
+from intern.text.words import STOP_WORDS, Rarity, key_terms, overlap, plain_words, word_set, words
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,18 @@ def test_numbers_and_versions_stay() -> None:
 
 def test_scripts_without_spaces_match_by_pairs() -> None:
     assert overlap("東京", "これは東京タワーです") == 1.0
+
+
+@given(st.text())
+@example("rotation, rotating and the Rotations")
+@example("日本語 foo_bar ÄPFEL Äpfel")
+def test_a_text_has_each_of_its_words_once(text: str) -> None:
+    assert word_set(text) == frozenset(words(text))
+
+
+@given(st.text(st.characters(codec="ascii")))
+def test_in_ascii_a_word_is_a_run_of_letters_and_digits(text: str) -> None:
+    assert plain_words(text) == "".join(char if char.isalnum() else " " for char in text).split()
 
 
 def test_overlap_is_the_share_of_the_query() -> None:

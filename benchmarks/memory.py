@@ -1,0 +1,17 @@
+"""How much memory a process has, in the megabytes of every bar: a million bytes each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+KILOBYTE: Final = 1024 / 1_000_000
+"""What the kernel calls a kB, in megabytes."""
+
+
+def resident(pid: int | None = None) -> float:
+    """Of another process, or of this one, as it is now."""
+    status = Path(f"/proc/{pid or os.getpid()}/status").read_text(encoding="utf-8", errors="replace")
+    kilobytes = next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]
+    return int(kilobytes) * KILOBYTE

@@ -1,0 +1,27 @@
+"""The figures of docs/scaling.md are those that `make bench` holds us to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "benchmarks").glob("*.py")))
+ROWS = re.findall(
+    r"^\| .* \| ([\d.]+) (?:MB|ms|s|times) \| `(.+)` \|$",
+    (ROOT / "docs/scaling.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+PUT_TOGETHER = {"search among 100,000 documents by both, p95": r"bar = ([\d.]+) if most and way == \"both\""}
+
+
+@pytest.mark.parametrize(("bar", "name"), ROWS)
+def test_each_is_the_bar_of_its_benchmark(bar: str, name: str) -> None:
+    line = PUT_TOGETHER.get(name, rf'Figure\("{re.escape(name)}", .*, ([\d.]+)\)$')
+    assert re.findall(line, BENCHMARKS, re.MULTILINE) == [bar]
+
+
+def test_there_are_some() -> None:
+    assert len(ROWS) == 5
