@@ -136,7 +136,9 @@ class FactOut(Struct, frozen=True, kw_only=True):
     content: Annotated[str, Meta(max_length=2000)]
     summary: Annotated[str, Meta(max_length=500, description="One line of at most 100 characters.")]
     visibility: Visibility
-    confidence: Annotated[float, Meta(ge=0, le=1)]
+    # No bound that a reply is refused for: a server's grammar cannot hold a number to one (llama.cpp's does not), and
+    # what is beyond is taken for the nearest (`learning.remembering`).
+    confidence: Annotated[float, Meta(description="From 0 to 1.", extra_json_schema={"minimum": 0, "maximum": 1})]
     sentiment: Sentiment
     duplicate_of: Annotated[_Id, Meta(description="Id of the existing fact that says the same, or empty.")]
     supersedes: Annotated[_Id, Meta(description="Id of the existing fact that it updates, or empty.")]

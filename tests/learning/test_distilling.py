@@ -100,6 +100,12 @@ def test_a_model_sees_no_name_mention_or_id_and_no_text_begins_a_message_of_its_
     assert shown.existing_facts == "f1 2026-01-15 decision User_1 purges the spool on Fridays"
 
 
+@pytest.mark.parametrize("said", [-0.5, 1.5, 99.0])
+def test_a_confidence_that_no_grammar_holds_to_its_range_costs_no_reply(said: float) -> None:
+    got = reading(nugget(), facts=(fact(confidence=said),))
+    assert [proposal.confidence for proposal in got.proposals] == [said]
+
+
 def test_nobody_is_reached_by_what_is_kept() -> None:
     got = reading(
         nugget("Write to mia.bright@example.org."), facts=(fact("Ask mia.bright@example.org about purging."),)

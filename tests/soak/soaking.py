@@ -340,8 +340,14 @@ class Soak:
         sessions = len(self.discord.gateway.identifies)
         log = self.folder / f"life-{len(self.lives) + 1:03}.log"
         command = [sys.executable, "-c", "from intern.cli import main; main()", "run"]
-        # What a service manager gives, and the tree that this file stands in.
-        here = {"PATH": os.defpath, "HOME": os.devnull, "LANG": "C.UTF-8", "PYTHONPATH": str(_TREE)}
+        # What a service manager gives (packaging/intern.service), and the tree that this file stands in.
+        here = {
+            "PATH": os.defpath,
+            "HOME": os.devnull,
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": str(_TREE),
+            "MALLOC_ARENA_MAX": "2",
+        }
         with log.open("wb") as errors:
             process = await open_process(
                 command,
