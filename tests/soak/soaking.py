@@ -597,7 +597,7 @@ def _logged(logs: Sequence[Path]) -> Logged:
             ended = datetime.fromisoformat(entry["timestamp"])
             what = re.sub(r"\d[\d.]*", "N", str(entry["event"]))[:80]
             # Of trouble that was made for it, hikari tells as it likes, and so loudly.
-            if entry["level"] == "warning" or (entry["level"] == "error" and entry["logger"].startswith("hikari")):
+            if entry["level"] == "warning" or (entry["level"] == "error" and _of_hikari(entry)):
                 warnings[what] += 1
             elif entry["level"] not in {"debug", "info"}:
                 errors[what] += 1
@@ -627,6 +627,12 @@ def _free_port() -> int:
         with socket.socket() as tried, suppress(OSError):
             tried.bind(("127.0.0.1", port))
             return port
+
+
+def _of_hikari(entry: Mapping[str, Any]) -> bool:
+    # When a socket goes, both of its tasks may fail, and hikari waits for the first of them only.
+    unwaited = entry["logger"] == "asyncio" and "exception=Gateway" in entry["event"]
+    return unwaited or entry["logger"].startswith("hikari")
 
 
 def _shorten(session: Session) -> None:
