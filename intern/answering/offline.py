@@ -31,7 +31,7 @@ from intern.answering.prompts import (
 )
 from intern.answering.selecting import entry_words
 from intern.text.passages import passages
-from intern.text.words import Rarity, words
+from intern.text.words import Rarity, word_set, words
 
 NOTE = "(offline mode: quoted from the sources)"
 """Stands below each answer."""
@@ -150,7 +150,7 @@ class _Fit(Struct, frozen=True):
 
 
 def _fits(query: str, texts: Sequence[Sequence[str]], team: Sequence[bool]) -> list[_Fit]:
-    wanted = set(words(query))
+    wanted = word_set(query)
     held = [Counter(text) for text in texts]
     # The question is a text too, so a word that is nowhere weighs little more than one that is somewhere; and the
     # empty ones keep a handful of texts from looking like all that could be said.

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from intern.domain import IndexEntry, SourceId, SourceText
 from intern.search.ranking import fused
-from intern.text.words import Rarity, words
+from intern.text.words import Rarity, word_set, words
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ class Index:
     def _by_words(self, query: str) -> list[int]:
         scores: dict[int, float] = {}
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
-        for word in sorted(set(words(query))):
+        for word in sorted(word_set(query)):
             weight, holding = self._rarity.weight(word), self._holding.get(word, ())
             if weight < _TELLING:
                 continue

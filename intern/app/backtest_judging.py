@@ -11,7 +11,7 @@ from math import fsum
 
 from msgspec import Struct
 
-from intern.text.words import words
+from intern.text.words import word_set
 
 
 class Bars(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Likeness(Struct, frozen=True, kw_only=True):
 
 def shared_words(one: str, other: str) -> float | None:
     """From 0 to 1; None where one of the texts says nothing but small talk."""
-    first, second = set(words(one)), set(words(other))
+    first, second = word_set(one), word_set(other)
     fewer = min(len(first), len(second))
     return round(len(first & second) / fewer, 4) if fewer else None
 

@@ -13,7 +13,7 @@ from intern.indexing.material import shortened, topic_material
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from intern.indexing.provisional import describe_source
 from intern.text.passages import passages
-from intern.text.words import key_terms, words
+from intern.text.words import key_terms, word_set, words
 
 _LENGTH = 600
 """Characters of a description."""
@@ -73,7 +73,7 @@ def _listed(items: Iterable[str], max_chars: int) -> str:
 def _with_terms(parts: Iterable[str], text: str) -> str:
     """The parts, and as many key terms of the text as fit that the parts do not hold yet."""
     said = " ".join(part for part in parts if part)
-    held = set(words(said))
+    held = word_set(said)
     terms = ""
     for term in key_terms(text, 200):
         if held.isdisjoint(words(term)) and len(said) + len(terms) + len(term) + len(" Key terms: , .") <= _LENGTH:

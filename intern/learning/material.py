@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, TopicBlock, Turn, UserId
 from intern.knowledge.blocks import format_topic
 from intern.knowledge.indices import format_index
-from intern.text.words import Rarity, words
+from intern.text.words import Rarity, word_set, words
 
 CaptureT = TypeVar("CaptureT", bound=Capture)
 IsWithdrawn = Callable[[MessageId], bool]
@@ -134,7 +134,7 @@ def _brief(entry: IndexEntry) -> IndexEntry:
 @lru_cache(maxsize=65536)
 def _entry_words(entry: IndexEntry) -> frozenset[str]:
     # Kept: each capture looks at all entries, and hardly any of them has changed since the last.
-    return frozenset(words(f"{entry.source_id}\n{entry.description}"))
+    return word_set(f"{entry.source_id}\n{entry.description}")
 
 
 def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:
@@ -143,7 +143,7 @@ def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) ->
     # No block may take all the room: the one that the pair supersedes is seldom alone.
     texts = [block_material(block, max_chars // 3) for block in in_order]
     if sum(len(text) + 2 for text in texts) > max_chars:
-        held = [set(words(text_of(block.turns))) for block in in_order]
+        held = [word_set(text_of(block.turns)) for block in in_order]
         ranked = _ranked(held, query)
         texts = [texts[n] for n in _fitting(ranked, [len(text) + 2 for text in texts], max_chars)]
     return "\n\n".join(texts)

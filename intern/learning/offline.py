@@ -35,7 +35,7 @@ from intern.learning.prompts import (
     SplitOut,
 )
 from intern.text.slugs import topic_name
-from intern.text.words import key_terms, words
+from intern.text.words import key_terms, word_set, words
 
 # Beyond the stop words: what people say when they say nothing.
 _PLEASANTRIES = frozenset(
@@ -87,7 +87,7 @@ def integrate(given: IntegrateIn) -> IntegrateOut:
     ]
     if any(_likeness(_answer(block), _answer(pair)) >= _SAME_ANSWER for block in alike):
         return IntegrateOut(skip=True, remove_ids=())
-    if len(set(words(question_of(pair.turns)))) < _TELLING_WORDS:
+    if len(word_set(question_of(pair.turns))) < _TELLING_WORDS:
         return IntegrateOut(skip=False, remove_ids=())
     return IntegrateOut(skip=False, remove_ids=tuple(block.qa_id for block in alike if age_of(block) < age_of(pair)))
 
@@ -95,7 +95,7 @@ def integrate(given: IntegrateIn) -> IntegrateOut:
 def split_topic(given: SplitIn) -> SplitOut:
     """Move the questions that hold the word which parts them most evenly; without such a word, the newer half."""
     questions = [(qa_id, text) for qa_id, _, text in (line.partition(" ") for line in given.questions.splitlines())]
-    held = [set(words(text)) for _, text in questions]
+    held = [word_set(text) for _, text in questions]
     counts = Counter(word for each in held for word in each)
     parting = [word for word, number in counts.items() if number < len(questions)]
     word = min(parting, key=lambda word: (abs(2 * counts[word] - len(questions)), word), default="")
@@ -152,10 +152,10 @@ def _answer(block: TopicBlock) -> str:
 
 
 def _topic_to_join(question: str, entries: Iterable[IndexEntry]) -> str:
-    asked = set(words(question))
+    asked = word_set(question)
     best, best_share = "", 0.0
     for entry in entries:
-        shared = asked & set(words(f"{entry.source_id[5:-4]}\n{entry.description}"))
+        shared = asked & word_set(f"{entry.source_id[5:-4]}\n{entry.description}")
         share = len(shared) / len(asked) if asked else 0.0
         if len(shared) >= _JOIN_WORDS and share >= _JOIN_AT and share > best_share:
             best, best_share = entry.source_id, share
@@ -174,7 +174,7 @@ def _new_name(question: str, answer: str) -> str:
 
 def _likeness(one: str, other: str) -> float:
     """Jaccard: the share of all their words that they have in common. Without words, only equal texts are alike."""
-    ours, theirs = set(words(one)), set(words(other))
+    ours, theirs = word_set(one), word_set(other)
     if not ours or not theirs:
         return float(one.strip() == other.strip())
     return len(ours & theirs) / len(ours | theirs)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from intern.domain import NuggetStatus, SearchFilter
 from intern.search.finding import Found
-from intern.text.words import words
+from intern.text.words import word_set
 
 TRUST: Mapping[str, float] = {"FACT": 1.0, "COMMUNITY_OPINION": 0.85, "SPECULATION": 0.75}
 """What a score is worth, by status: of two that fit about as well the fact comes first, and a fact that hardly fits
@@ -64,7 +64,7 @@ async def best_nuggets(
 def reranked(found: Sequence[Found], text: str, *, now: datetime, wanted: Wanted | None = None) -> tuple[Found, ...]:
     """The second stage: in the order of what each says of the text, how far it can be trusted, and how old it is."""
     wanted = wanted or Wanted()
-    asked = frozenset(words(text))
+    asked = word_set(text)
     kept = [each for each in found if not wanted.statuses or each.document.status in wanted.statuses]
     if wanted.oldest is not None:
         kept = [each for each in kept if now - each.document.at <= wanted.oldest]
@@ -76,7 +76,7 @@ def _worth(found: Found, asked: frozenset[str], now: datetime) -> float:
     document = found.document
     halves = max(now - document.at, timedelta()) / _HALF_OF_THAT
     freshness = _OLDEST + (1 - _OLDEST) * math.pow(0.5, halves)
-    shared = sum(1 for keyword in _keywords(found) if asked.intersection(words(keyword)))
+    shared = sum(1 for keyword in _keywords(found) if asked & word_set(keyword))
     trust = TRUST.get(document.status, min(TRUST.values()))
     return found.score * trust * freshness + _KEYWORD * min(shared, _MOST_KEYWORDS)
 
