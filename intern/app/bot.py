@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -57,6 +57,7 @@ from intern.domain import (
     ChatMessage,
     GuildId,
     Interaction,
+    MemberRoles,
     MessageId,
     RoleId,
     snowflake_at,
@@ -75,7 +76,6 @@ from intern.learning.picturing import Images, Picturing
 from intern.llm.breaker import Breaker
 from intern.llm.embedding_endpoint import EndpointEmbedder
 from intern.llm.prompt import Model
-from intern.llm.usage import Usage
 from intern.observe.clock import Clock, SystemClock
 from intern.search.finding import Embedder, Finder, LastVectors
 from intern.settings import Settings
@@ -111,6 +111,10 @@ class Discord:
         lambda _requested, _reconnected: None
     )
     """Who wants to hear of requests that ended, with what they raise, and of connections that came back."""
+    noted_roles: Callable[[], Collection[MemberRoles]] = tuple
+    """What was learned of members' roles since this was asked last."""
+    recall_roles: Callable[[Collection[MemberRoles]], object] = lambda _known: None
+    """Wants to hear what an earlier start had learned of them."""
 
 
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
@@ -175,6 +179,7 @@ async def _around(room: _Room) -> Parts:
     # A server that we never attended is looked back at as far as the operator wants.
     first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
     attendance = Attendance(await attended.open(discord.guild_ids, first), baseline=first)
+    discord.recall_roles(await workshop.roles.known())
     audience = _Audience(discord, options)
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     witness.count = counts.add
@@ -233,7 +238,7 @@ async def _around(room: _Room) -> Parts:
         attendance=attendance,
         approvals=Approvals(clock=clock),
         pages=discord.pages,
-        marks=_Books(attended, counts, workshop.unanswered, models.usage),
+        marks=_Books(room, attended, counts),
         open_batches=Batches(settings.discord.message_batch_wait_seconds),
         clock=clock,
         dispatch=_Dispatch(
@@ -343,15 +348,19 @@ class _Audience:
 
 
 class _Books:
-    """What is written down every second: how far channels are settled, what was counted, left open, and spent."""
+    """What is written down every second: how far channels are settled; what was counted, left open, spent and seen."""
 
-    def __init__(self, marks: MarkStore, counts: Counts, unanswered: Unanswered, usage: Usage | None) -> None:
+    def __init__(self, room: _Room, marks: MarkStore, counts: Counts) -> None:
         self._marks = marks
         self._counts = counts
-        self._unanswered = unanswered
-        self._usage = usage
+        self._unanswered = room.workshop.unanswered
+        self._usage = room.models.usage
+        self._roles = room.workshop.roles
+        self._noted_roles = room.discord.noted_roles
 
     async def keep(self, moved: Marks) -> None:
+        # Before the marks: what is not read again shall not have been forgotten.
+        await self._roles.keep(self._noted_roles())
         if self._usage is not None:
             await self._usage.keep()
         await self._counts.store()
@@ -509,6 +518,8 @@ async def parts_on_discord(
             guild_ids=guild_ids,
             is_open=lambda: hikari.is_open,
             tell_requests=hikari.tell_requests,
+            noted_roles=hikari.noted_roles,
+            recall_roles=hikari.recall_roles,
         )
         async with _parts(settings, discord, witness=witness, clock=clock, page=True) as parts:
             yield parts

@@ -52,6 +52,7 @@ from intern.knowledge.files import FileLayer
 from intern.knowledge.indices import read_index
 from intern.knowledge.jobs import Job, Jobs
 from intern.knowledge.library import Library
+from intern.knowledge.member_roles import RoleStore
 from intern.knowledge.names import NameStore
 from intern.knowledge.pages import PageCopies
 from intern.knowledge.pending import PendingCaptures
@@ -140,6 +141,7 @@ class Workshop:
         )
         self._remains = Remains(db)
         self.names = NameStore(db)
+        self.roles = RoleStore(db, clock=clock)
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
         self._derived: list[Forgets] = [self.pending, self._remains, self.unanswered]
         self._filer = Filer(
@@ -406,6 +408,7 @@ class Workshop:
         if user_id is not None:
             await self._remains.forget_member(user_id)
             await self.names.forget_author(user_id)
+            await self.roles.forget_author(user_id)
         erased = await self._erase(found) if asked.erase else None
         done = told(found, held=held, topics=changed, erased=erased)
         _log.info("messages_forgotten", messages=done.messages, captures=done.captures, topics=list(done.topics))

@@ -7,7 +7,7 @@ and reconnects by itself; what it takes for the end although Discord does not is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -23,7 +23,7 @@ from intern.discord.rest import LOGIN_REFUSED, HikariRest
 from intern.discord.sessions import SessionStarts, own_roles, session_of
 from intern.discord.shard import INTENTS, REACTIONS, Shard
 from intern.discord.wire import ChannelGone, ChannelsSeen, Memory, event_of
-from intern.domain import GatewayEvent, GuildId, UserId
+from intern.domain import GatewayEvent, GuildId, MemberRoles, UserId
 from intern.errors import ConfigError, DiscordError, DiscordNotFoundError, DiscordUnauthorizedError
 from intern.observe.log import get_logger
 
@@ -108,6 +108,14 @@ class HikariDiscord:
         Neither must raise.
         """
         self.rest.counted, self._reconnected = requested, reconnected
+
+    def noted_roles(self) -> tuple[MemberRoles, ...]:
+        """What was learned of members' roles since this was asked last, or as much of it as is remembered."""
+        return self._memory.noted_roles()
+
+    def recall_roles(self, known: Iterable[MemberRoles]) -> None:
+        """Take what an earlier start had learned of members' roles for true, until Discord tells otherwise."""
+        self._memory.recall_roles(known)
 
     async def wait_ready(self) -> None:
         """Return once Discord has welcomed us for the first time; does not fail when `listen` does."""

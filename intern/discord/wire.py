@@ -7,7 +7,7 @@ cannot be read raises `msgspec.ValidationError`, which names the field and never
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -25,6 +25,7 @@ from intern.domain import (
     ChannelKind,
     ChatMessage,
     GuildId,
+    MemberRoles,
     MessageCreated,
     MessageEdited,
     MessageEvent,
@@ -337,6 +338,12 @@ class _Latest(Generic[_Key, _Value]):
     def drop(self, key: _Key) -> None:
         self._entries.pop(key, None)
 
+    def taken(self) -> list[tuple[_Key, _Value]]:
+        """All entries, the latest last; they are dropped."""
+        entries = list(self._entries.items())
+        self._entries.clear()
+        return entries
+
 
 class Memory:
     """What the gateway told, so that REST need not be asked: channels, roles, edits.
@@ -347,6 +354,7 @@ class Memory:
     def __init__(self, limit: int = 10_000) -> None:
         self._channels: _Latest[ChannelId, RawChannel] = _Latest(limit)
         self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
+        self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._edits: _Latest[MessageId, datetime] = _Latest(limit)
 
     def take(self, event: ChannelEvent) -> None:
@@ -389,6 +397,16 @@ class Memory:
     def note_roles(self, guild_id: GuildId, user_id: UserId, roles: Collection[RoleId]) -> None:
         """Learn a member's roles."""
         self._roles.put((guild_id, user_id), tuple(roles))
+        self._noted.put((guild_id, user_id), tuple(roles))
+
+    def noted_roles(self) -> tuple[MemberRoles, ...]:
+        """The roles that were learned since this was asked last."""
+        return tuple(MemberRoles(guild_id, user_id, roles) for (guild_id, user_id), roles in self._noted.taken())
+
+    def recall_roles(self, known: Iterable[MemberRoles]) -> None:
+        """Learn what an earlier start had learned; it is not noted anew."""
+        for each in known:
+            self._roles.put((each.guild_id, each.user_id), each.roles)
 
     def is_new_edit(self, message_id: MessageId, edited_at: datetime) -> bool:
         """False where this very edit was told before: then only an embed or a thread came to the message."""

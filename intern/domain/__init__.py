@@ -20,6 +20,7 @@ from intern.domain.chat import (
     ChannelKind,
     ChatMessage,
     Lookups,
+    MemberRoles,
     Page,
 )
 from intern.domain.facts import (
@@ -199,6 +200,7 @@ __all__ = [
     "Lookups",
     "Match",
     "MatchingIds",
+    "MemberRoles",
     "Message",
     "MessageCreated",
     "MessageEdited",

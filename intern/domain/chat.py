@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from intern.domain.ids import ChannelId, GuildId, MessageId, UserId
+from intern.domain.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 
 AuthorType = Literal["bot", "team_member", "community_user"]
 """`bot`: any bot or webhook, intern itself included."""
@@ -112,6 +112,14 @@ class Button(Struct, frozen=True, kw_only=True):
     """At most 80 characters."""
     emoji: str = ""
     """A Unicode emoji."""
+
+
+class MemberRoles(Struct, frozen=True):
+    """What roles a member has on a server, as last seen."""
+
+    guild_id: GuildId
+    user_id: UserId
+    roles: tuple[RoleId, ...]
 
 
 class Lookups:

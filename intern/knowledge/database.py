@@ -439,6 +439,17 @@ MIGRATIONS: tuple[Migration, ...] = (
         unique (author_id, name)
     ) strict;
     """,
+    # 11: what roles members have, as last seen (milliseconds since 1970), so that a restart knows the team again.
+    """
+    create table member_roles (
+        guild_id text not null,
+        user_id text not null,
+        roles text not null,
+        seen_at integer not null,
+        primary key (guild_id, user_id)
+    ) strict, without rowid;
+    create index roles_by_age on member_roles (seen_at);
+    """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 

@@ -30,9 +30,12 @@ from intern.domain import (
     Filed,
     Filing,
     Forgotten,
+    GuildId,
     Image,
+    MemberRoles,
     MessageId,
     Removed,
+    RoleId,
     Speaker,
     Topic,
     TopicName,
@@ -179,6 +182,7 @@ async def everything(shop: Shop) -> None:
 async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -> None:
     async with shop.open() as work:
         await everything(shop)
+        await work.roles.keep([MemberRoles(GuildId("1"), member, (RoleId("7"),)) for member in (MIA, TOM)])
         assert {"team-knowledge/index-team.txt", "team-knowledge/topics/spool.txt"} <= set(shop.holding("quokka"))
         done = await work.forget(Forget(user_id=MIA))
 
@@ -197,6 +201,7 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
         assert await traces.of(message(1)) is None
         assert await traces.of(message(11)) is not None
         assert await shop.db.read(lambda db: db.rows("select * from feedback")) == []
+        assert [each.user_id for each in await work.roles.known()] == [TOM]
         jobs = Jobs(shop.db)
         left, imports = await jobs.claim(), await jobs.claim()
         assert left is not None

@@ -389,6 +389,23 @@ async def test_a_reply_in_a_thread_of_a_hundred_replies_costs_ten_calls_at_most(
         assert 0 < len(read) <= 10, read
 
 
+async def test_a_restart_knows_the_team_again_however_many_wrote_in_a_thread(stage: Stage) -> None:
+    discord = stage.discord
+    team = [discord.world.new_member(f"helper {n}", roles=[discord.team_role.id]) for n in range(20)]
+    thread = await discord.create_thread("Quota", author=discord.alice, message=await stage.say(discord.alice, UNKNOWN))
+    async with stage.up():
+        for n, helper in enumerate(team):
+            await stage.say(helper, f"Step {n}.", channel=thread)
+        await stage.captured("Step 19.")
+    async with stage.up():
+        before = len(discord.requests)
+        await stage.say(discord.tess, "Raise the quota.", channel=thread)
+        pair = await stage.captured("Raise the quota.")
+        looked_up = [each.path for each in discord.requests[before:] if "/members/" in each.path]
+    assert [turn.speaker for turn in pair.turns] == ["User", *["Team"] * 21]
+    assert len(looked_up) <= 1, looked_up  # whoever asked before the first start
+
+
 # Edits and deletions after the fact.
 
 

@@ -25,6 +25,7 @@ from intern.domain import (
     ChannelId,
     ChatMessage,
     GuildId,
+    MemberRoles,
     MessageCreated,
     MessageEdited,
     MessageId,
@@ -343,6 +344,20 @@ def test_of_many_channels_those_stay_known_that_were_needed_last() -> None:
     memory.keep(RawChannel(id=ChannelId("3"), type=0))
     assert memory.channel(ChannelId("1"))
     assert memory.channel(ChannelId("2")) is None
+
+
+def test_what_was_learned_of_roles_is_told_once_and_what_an_earlier_start_had_learned_is_believed() -> None:
+    memory = Memory(limit=2)
+    memory.recall_roles([MemberRoles(GUILD, TESS, (TEAM_ROLE,))])
+    assert memory.roles(GUILD, TESS) == (TEAM_ROLE,)
+    assert memory.noted_roles() == ()
+    for n in range(3):
+        memory.note_roles(GUILD, UserId(f"{n}"), [TEAM_ROLE])
+    memory.note_roles(GUILD, UserId("2"), [])
+    noted = (MemberRoles(GUILD, UserId("1"), (TEAM_ROLE,)), MemberRoles(GUILD, UserId("2"), ()))
+    assert memory.noted_roles() == noted
+    assert memory.noted_roles() == ()
+    assert memory.roles(GUILD, UserId("2")) == ()
 
 
 def test_the_team_is_known_by_id_and_by_what_was_told_of_its_roles_before() -> None:
