@@ -108,7 +108,8 @@ class Index:
 
     def worth_ranking(self, max_chars: int) -> int:
         """How many entries to rank by their texts: twice as many as could be shown at most, since words rank, too."""
-        return min(2 * bisect_right([*accumulate(self._smallest_first[:MOST_SHOWN])], max_chars), MOST_SHOWN)
+        shown = bisect_right([*accumulate(self._smallest_first[:MOST_SHOWN])], max_chars)
+        return min(2 * shown, MOST_SHOWN, len(self.entries))
 
     def shown(self, query: str, max_chars: int, best: Sequence[SourceId] = ()) -> tuple[IndexEntry, ...]:
         """What `shown_entries` says."""

@@ -44,7 +44,7 @@ _FOR_GOOD: Final[Mapping[int, str]] = {
 }
 
 _GOODBYE_SECONDS = 10.0  # for closing everything; measured: 0.3, and hikari itself gives the close frame 5
-_LONGEST_PAUSE = 300.0  # seconds
+_LONGEST_PAUSE = 96.0  # seconds; nobody is heard meanwhile, and a day has 900 sessions
 _STEADY_SECONDS = 300.0  # a connection that held so long was a good one
 
 

@@ -20,7 +20,7 @@ _A_DAY: Final = 24 * 3600.0  # seconds
 _OURS: Final = 0.9  # the share of them that we use
 _MOST: Final = 900
 _LATELY: Final = 3600.0  # sessions begun within these seconds make the next one wait longer
-_LONGEST_PAUSE: Final = 300.0  # seconds
+_LONGEST_PAUSE: Final = 96.0  # seconds: as many sessions as a day has
 
 
 class _User(Struct, frozen=True):

@@ -511,14 +511,16 @@ class Database:
         await operation.done.wait()
         return self._unless_broken(operation)
 
-    async def read(self, work: Callable[[Transaction], T]) -> T:
+    async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         """Run `work` on a worker thread against one unchanging view of what is committed. It cannot write.
 
-        Raises KnowledgeError when the file is damaged or cannot be read.
+        Unless it is `steady`, what it reads may change between two statements: one alone needs no more, and a
+        transaction takes as long as a look at some rows. Raises KnowledgeError when the file is damaged or cannot be
+        read.
         """
         if self._closed:
             raise RuntimeError(f"{self._path} is closed")
-        return await to_thread.run_sync(self._read, work, limiter=self._limiter)
+        return await to_thread.run_sync(self._read, work, steady, limiter=self._limiter)
 
     async def version(self) -> int | None:
         """A number that is another one after each commit, whoever made it; None where that cannot be told now.
@@ -587,11 +589,12 @@ class Database:
             raise explained(self._path, error) from error
         return watcher
 
-    def _read(self, work: Callable[[Transaction], T]) -> T:
+    def _read(self, work: Callable[[Transaction], T], steady: bool) -> T:  # noqa: FBT001 by position into a thread
         try:
             reader = self._idle_reader() or _connected(self._path, read_only=True)
             try:
-                reader.execute("begin")
+                if steady:
+                    reader.execute("begin")
                 return work(Transaction(reader))
             finally:
                 if reader.in_transaction:

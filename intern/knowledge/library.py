@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from operator import is_not
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
 from anyio import to_thread
@@ -256,7 +256,7 @@ def message_link(guild_id: str | None, channel_id: str | None, message_id: str |
 
 def title_of(rel_path: str, text: str) -> str:
     """The first heading of a document (Markdown's `#`, or a line underlined with `===`), else its file name."""
-    name = PurePosixPath(rel_path).name
+    name = rel_path.rpartition("/")[2]
     if name.lower().endswith(".txt"):
         return name
     fence = ""

@@ -77,15 +77,18 @@ _BEST_OF_EACH = (
     " select rid, {columns}, score from best cross join search_documents using (rid) order by score desc, best_of"
 )
 
-# Ids are asked for by the hundred: ten times as many would be as many as match. The count tells whether these were all.
+# Ids are asked for by the hundred: ten times as many would be as many as match. The last row tells how many did.
 _FIRST_IDS = 2
 _IDS_OF_BEST = (
     "with hits as materialized"
     " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{first})"
-    " select source_id, (select count(*) from hits) from hits cross join search_documents using (rid) where {wanted}"
-    " group by source_id order by max(score) desc, source_id limit ?"
+    " select * from (select source_id, 0 from hits cross join search_documents using (rid) where {wanted}"
+    " group by source_id order by max(score) desc, source_id limit ?)"
+    " union all select '', (select count(*) from hits)"
 )
 
+# Mostly there is none, and to find none takes the engine longer. Each leaf of trigrams has a row there (FTS5: "%_idx").
+_HAS_TRIGRAMS = "select 1 from search_trigrams_idx limit 1"
 
 _SCORES_OF_BEST = (
     "with hits as materialized"
@@ -188,23 +191,27 @@ class SqliteSearchStore:
                 found = self._ids(db, "words", match, wanted, limit)
                 if len(found) == limit:
                     break
-            inside = () if trigrams is None else self._ids(db, "trigrams", trigrams, wanted, limit)
+            inside: tuple[SourceId, ...] = ()
+            if trigrams is not None and db.row(_HAS_TRIGRAMS):
+                inside = self._ids(db, "trigrams", trigrams, wanted, limit)
             return MatchingIds(words=found, trigrams=inside)
 
-        return await self._db.read(work)
+        # Each statement finds what is there as it runs.
+        return await self._db.read(work, steady=False)
 
     def _ids(
         self, db: Transaction, table: WordTable, match: Match, wanted: SearchFilter, limit: int
     ) -> tuple[SourceId, ...]:
         conditions, values = _conditions(wanted)
-        rows: list[tuple[SourceId, int]] = []
+        ids: list[SourceId] = []
         most = limit * _FIRST_IDS
         for first in (f" order by score desc, rowid limit {most}", ""):
             statement = _IDS_OF_BEST.format(score=_SCORE[table], table=table, wanted=conditions, first=first)
-            rows = msgspec.convert(db.rows(statement, (match, *values, limit)), list[tuple[SourceId, int]])
-            if len(rows) == limit or (rows and rows[0][1] < most):
+            found = msgspec.convert(db.rows(statement, (match, *values, limit)), list[tuple[SourceId, int]])
+            ids = [source_id for source_id, _ in found[:-1]]
+            if len(ids) == limit or found[-1][1] < most:
                 break
-        return tuple(source_id for source_id, _ in rows)
+        return tuple(ids)
 
     async def scores(
         self, words: Match | None, trigrams: Match | None, wanted: SearchFilter, limit: int

