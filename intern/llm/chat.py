@@ -147,7 +147,7 @@ def _output_fields(name: str, schema: dict[str, Any], output: StructuredOutput) 
 
 def _encodable(text: str) -> str:
     """`text` with a question mark for each lone surrogate, which no JSON can carry."""
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def read_completion(body: bytes, *, what: str) -> Completion:

@@ -43,11 +43,11 @@ class Rendered(NamedTuple):
 class _Sandbox(ImmutableSandboxedEnvironment):
     """A sandbox that knows our own inputs: their fields are for templates, so they need no look at what they are."""
 
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Whether a template may see an attribute; asked for each one of each entry that a prompt shows."""
-        if isinstance(obj, msgspec.Struct) and attr in obj.__struct_fields__:
-            return True
-        return super().is_safe_attribute(obj, attr, value)
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """What a template sees as an attribute; asked for each one of each entry that a prompt shows."""
+        if isinstance(obj, msgspec.Struct) and attribute in obj.__struct_fields__:
+            return getattr(obj, attribute)
+        return super().getattr(obj, attribute)
 
 
 class Templates:
