@@ -6,12 +6,14 @@ one that is refused, for permissions come and go; but not for ever.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-from anyio import Semaphore, create_task_group, sleep
+from anyio import create_task_group, sleep
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.pauses import PATIENCE_SECONDS, Pauses, growing_pauses
@@ -53,6 +55,19 @@ async def backfill(
             reader.look()
 
 
+_Step = Callable[[], Awaitable[None]]
+
+
+class _Course:
+    """How far the reading of a channel has come."""
+
+    def __init__(self, channel_id: ChannelId, pauses: Iterator[float]) -> None:
+        self.channel_id = channel_id
+        self.count = 0
+        self.pauses = pauses
+        self.refused = 0.0  # seconds that were waited for permission
+
+
 class _Reader:
     def __init__(
         self,
@@ -67,39 +82,61 @@ class _Reader:
         self._attendance = attendance
         self._pages = pages
         self._pauses = pauses
-        self._places = Semaphore(AT_ONCE)
         self._channels: set[ChannelId] = set()
         self._listings: set[ChannelId] = set()
+        self._steps: deque[_Step] = deque()
+        self._at_work = 0
 
     def look(self) -> None:
         """Begin with whatever is not in work yet."""
         for channel_id in self._attendance.behind():
             if channel_id not in self._channels:
                 self._channels.add(channel_id)
-                self._tg.start_soon(partial(self._read, channel_id))
+                self._take_in_turn(partial(self._read, _Course(channel_id, self._pauses())))
         for listing in self._attendance.unlisted():
             if listing.channel_id not in self._listings:
                 self._listings.add(listing.channel_id)
-                self._tg.start_soon(partial(self._list, listing))
+                self._take_in_turn(partial(self._list, listing, self._pauses()))
 
-    async def _read(self, channel_id: ChannelId) -> None:
-        pauses, refused, count = self._pauses(), 0.0, 0
-        while self._attendance.is_behind(channel_id):
-            try:
-                async with self._places:
-                    count += await self._read_page(channel_id)
-                pauses, refused = self._pauses(), 0.0
-            except DiscordError as error:
-                if isinstance(error, DiscordNotFoundError) or refused > PATIENCE_SECONDS:
-                    self._give_up(channel_id, error)
-                    continue
-                pause = next(pauses)
-                refused += pause if isinstance(error, DiscordRefusedError) else 0.0
+    def _take_in_turn(self, step: _Step) -> None:
+        # Hundreds of threads fall behind at once where a session was lost: what waits is no task.
+        self._steps.append(step)
+        if self._at_work < AT_ONCE:
+            self._at_work += 1
+            self._tg.start_soon(self._work)
+
+    async def _take_after(self, pause: float, step: _Step) -> None:
+        await sleep(pause)
+        self._take_in_turn(step)
+
+    async def _work(self) -> None:
+        try:
+            while self._steps:
+                await self._steps.popleft()()
+                await checkpoint()  # what keeps a channel behind may be somebody else's turn
+        finally:
+            self._at_work -= 1
+
+    async def _read(self, course: _Course) -> None:
+        """Read a page, and see to it that the next one is read."""
+        channel_id, again = course.channel_id, partial(self._read, course)
+        try:
+            course.count += await self._read_page(channel_id)
+            course.pauses, course.refused = self._pauses(), 0.0
+        except DiscordError as error:
+            if not isinstance(error, DiscordNotFoundError) and course.refused <= PATIENCE_SECONDS:
+                pause = next(course.pauses)
+                course.refused += pause if isinstance(error, DiscordRefusedError) else 0.0
                 _log.warning("page_delayed", channel_id=channel_id, reason=str(error), again_in_seconds=pause)
-                await sleep(pause)
+                self._tg.start_soon(self._take_after, pause, again)
+                return
+            self._give_up(channel_id, error)
+        if self._attendance.is_behind(channel_id):
+            self._take_in_turn(again)
+            return
         # Nothing waits between the last look and this, so a channel that falls behind again finds us gone.
         self._channels.discard(channel_id)
-        _log.info("channel_read", channel_id=channel_id, messages=count)
+        _log.info("channel_read", channel_id=channel_id, messages=course.count)
         await self._events.send(ChannelRead(channel_id=channel_id))
 
     def _give_up(self, channel_id: ChannelId, error: DiscordError) -> None:
@@ -109,7 +146,7 @@ class _Reader:
             self._attendance.give_up(channel_id)
 
     async def _read_page(self, channel_id: ChannelId) -> int:
-        if not self._attendance.is_behind(channel_id):  # it was closed to us while we waited for a place
+        if not self._attendance.is_behind(channel_id):  # it was closed to us while it waited for its turn
             return 0
         count = 0
         with self._attendance.reading(channel_id) as reading:
@@ -125,25 +162,20 @@ class _Reader:
             self._attendance.caught_up(reading)
         return count
 
-    async def _list(self, listing: Listing) -> None:
+    async def _list(self, listing: Listing, pauses: Iterator[float]) -> None:
         """List a channel's archived threads; what was missed in them is behind then."""
-        pauses, threads = self._pauses(), None
-        while threads is None:
-            try:
-                async with self._places:
-                    threads = await self._pages.archived_since(listing.channel_id, listing.after)
-            except DiscordRefusedError as refusal:
-                _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
-                threads = ()
-            except DiscordError as error:
-                pause = next(pauses)
-                _log.warning(
-                    "archived_threads_delayed",
-                    channel_id=listing.channel_id,
-                    reason=str(error),
-                    again_in_seconds=pause,
-                )
-                await sleep(pause)
+        threads: Sequence[ChannelSeen] = ()
+        try:
+            threads = await self._pages.archived_since(listing.channel_id, listing.after)
+        except DiscordRefusedError as refusal:
+            _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
+        except DiscordError as error:
+            pause = next(pauses)
+            _log.warning(
+                "archived_threads_delayed", channel_id=listing.channel_id, reason=str(error), again_in_seconds=pause
+            )
+            self._tg.start_soon(self._take_after, pause, partial(self._list, listing, pauses))
+            return
         self._attendance.listed(listing, threads)
         self._listings.discard(listing.channel_id)
         self.look()

@@ -7,7 +7,14 @@ from functools import partial
 from itertools import repeat
 
 import pytest
-from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import (
+    Event,
+    create_memory_object_stream,
+    create_task_group,
+    fail_after,
+    get_running_tasks,
+    wait_all_tasks_blocked,
+)
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.backfill import AT_ONCE, Pages, backfill
@@ -311,6 +318,20 @@ async def test_only_so_many_pages_are_asked_for_at_once() -> None:
         for _ in range(AT_ONCE + 2):
             await gated.let_go()
         assert len(texts(await taken(heard))) == AT_ONCE + 2
+
+
+async def test_of_many_channels_that_are_behind_only_those_in_work_take_a_task() -> None:
+    desk = Desk()
+    gated = Gated(desk.sandbox)
+    async with desk.open():
+        without = len(get_running_tasks())
+    for n in range(40):
+        desk.sandbox.say("alice", "hello", channel_id=desk.sandbox.add_channel(f"c{n}"))
+    async with desk.open(pages=gated) as heard:
+        assert len(get_running_tasks()) <= without + AT_ONCE
+        while gated.waiting:
+            await gated.let_go()
+        assert len(texts(await taken(heard))) == 40
 
 
 async def test_a_channel_that_falls_behind_again_and_again_is_read_to_its_end_each_time() -> None:
