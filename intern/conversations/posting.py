@@ -184,7 +184,10 @@ class Ledger(Protocol):
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
     ) -> LedgerPost:
-        """Keep all that it takes to post a reply. A question that has a post already gets that one, unchanged."""
+        """Keep all that it takes to post a reply. A question that has a post already gets that one, unchanged.
+
+        It takes the place of posts for messages in `covers` that nobody has seen anything of.
+        """
         ...
 
     async def replaced(
@@ -595,6 +598,8 @@ class _Delivery:
 
     async def drop(self, reason: str) -> PostOutcome:
         """It will not be posted, or not further."""
+        if self.outgoing.taken_back(self.begun.question_id):  # another reply may have taken its place in the ledger
+            return await self._recalled()
         await self.ledger.dropped(self.begun.question_id, reason)
         return PostOutcome(status="dropped", reason=reason)
 
@@ -605,6 +610,8 @@ class _Delivery:
             return False
         # It may stand there though nobody confirmed it: then it is what was said.
         if begun.parts and begun.thread_id and await self._find(begun.parts[0], begun.thread_id):
+            return True
+        if self.outgoing.taken_back(begun.question_id):  # as in `drop`; who asks us looks again before it leaves
             return True
         self.begun = await self.ledger.replaced(begun.question_id, [word], reason=reason, in_place=in_place)
         return True

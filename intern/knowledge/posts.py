@@ -83,7 +83,9 @@ class PostLedger:
     ) -> Post:
         """Keep all parts of the reply to a question, and which messages it is for.
 
-        A question that has a post already, of its own or with others, gets that one, unchanged.
+        A question that has a post already, of its own or with others, gets that one, unchanged. It takes the place of
+        posts that messages in `covers` have of their own, as if these had never begun, unless somebody may have seen
+        any of them: such a message stays with its own.
         """
         post = (question_id, channel_id, target, channel_id if target == "in_place" else None, self._now())
         extras = (int(called), int(notice), msgspec.json.encode(buttons).decode(), mention_role)
@@ -98,11 +100,12 @@ class PostLedger:
                 (*post, *extras),
             )
             _add_parts(db, question_id, parts)
+            # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
+            db.run_each(_DROP_UNSEEN, [(each,) for each in covers if each != question_id])
+            free = [each for each in dict.fromkeys((*covers, question_id)) if _is_free(db, each)]
             db.run_each(
-                # A reply that takes up an older one covers its messages from now on, also once the older is recalled.
-                "insert into post_messages (message_id, question_id) values (?, ?)"
-                " on conflict (message_id) do update set question_id = excluded.question_id",
-                [(message_id, question_id) for message_id in dict.fromkeys((*covers, question_id))],
+                "insert into post_messages (message_id, question_id) values (?, ?)",
+                [(each, question_id) for each in free],
             )
             return _posts(db, "question_id = ?", question_id)[0]
 
@@ -234,6 +237,18 @@ def _add_parts(db: Transaction, question_id: MessageId, parts: Sequence[str]) ->
 def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
     if not db.run(statement, values):
         raise LookupError("the ledger was told about a post or part that never began")
+
+
+# In a thread that was there before, a part may stand that nobody confirmed; but far more likely, the reply was held.
+_DROP_UNSEEN = (
+    "delete from posts where question_id = ? and state = 'open' and (thread_id is null or target = 'in_place')"
+    " and not exists (select 1 from post_parts"
+    " where post_parts.question_id = posts.question_id and message_id is not null)"
+)
+
+
+def _is_free(db: Transaction, message_id: MessageId) -> bool:
+    return db.row("select 1 from post_messages where message_id = ?", (message_id,)) is None
 
 
 def _post_of(db: Transaction, message_id: MessageId) -> Post | None:

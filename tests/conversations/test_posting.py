@@ -577,6 +577,20 @@ class TestPosting:
                 assert (await posting.post(reply(question))).reason == "withdrawn"
             assert w.said() == []
 
+    async def test_what_an_earlier_run_held_is_not_posted_beside_the_reply_that_took_it_up(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            first, second = w.ask(), w.ask("On Windows, that is.")
+            assert (await w.post(reply(first))).status == "held"
+            both = structs.replace(reply(second, "For both."), settles=(first.id, second.id))
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(both)
+            assert await w.resume() == 1
+            assert len(w.said()) == 1
+            assert "For both." in w.said()[0]
+
     async def test_once_it_has_left_a_reply_cannot_be_taken_back(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()

@@ -185,6 +185,38 @@ async def test_a_post_that_is_recalled_never_began(ledger: PostLedger) -> None:
         assert await ledger.get(QUESTION) == anew
 
 
+async def test_a_post_takes_the_place_of_those_for_a_part_of_its_question_that_nobody_has_seen(
+    ledger: PostLedger,
+) -> None:
+    first, second = MessageId("1399999999999999998"), MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        await ledger.begin(first, CHANNEL, "new_thread", ["one"])
+        await ledger.begin(second, CHANNEL, "in_place", ["two"], covers=[first, second])
+        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["all"], covers=[first, second, QUESTION])
+        assert await ledger.unfinished() == (begun,)
+        assert set(begun.covers) == {first, second, QUESTION}
+
+
+@pytest.mark.parametrize("ending", ["thread made", "part sent", "finished", "dropped"])
+async def test_a_post_that_somebody_may_have_seen_keeps_its_messages(ledger: PostLedger, ending: str) -> None:
+    first, second = MessageId("1399999999999999998"), MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        await ledger.begin(second, CHANNEL, "new_thread", ["one"], covers=[first, second])
+        match ending:
+            case "thread made":
+                await ledger.thread_made(second, ChannelId(second))
+            case "part sent":
+                await ledger.part_sent(second, 0, MessageId("7"))
+            case "finished":
+                await ledger.finished(second)
+            case _:
+                await ledger.dropped(second, "team_answered")
+        older = await ledger.get(second)
+        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["all"], covers=[first, second, QUESTION])
+        assert begun.covers == (QUESTION,)
+        assert await ledger.get(first) == await ledger.get(second) == older
+
+
 async def test_what_never_began_cannot_go_on(ledger: PostLedger) -> None:
     with anyio.fail_after(5):
         assert await ledger.get(QUESTION) is None
