@@ -11,7 +11,8 @@ from typing import NamedTuple
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-WARM_UP = 1 / 3  # of a life
+TEACHING = 1 / 3  # of a life that is judged: what is known takes memory, and shall
+WARM_UP = 0.45  # of a life: what was taught last is still being filed for some minutes, and caches fill
 MOST_MEGABYTES_AN_HOUR = 1.0
 JUDGED_FROM = 20.0  # minutes after warm-up: over less, a page that the allocator keeps looks like a leak
 MOST_MORE = 5  # files, threads or tasks: pools breathe

@@ -49,7 +49,7 @@ from tests.soak.books import (
     unaccounted,
     undecided,
 )
-from tests.soak.machine import WARM_UP, Sample, can_be_judged, growth, leaks, minutes_to_judge, sample
+from tests.soak.machine import TEACHING, WARM_UP, Sample, can_be_judged, growth, leaks, minutes_to_judge, sample
 from tests.soak.traffic import PLACES, RECORDED, Line, Role, lines
 from tests.soak.trouble import Trouble, Weather
 
@@ -278,8 +278,8 @@ class Soak:
 
     @property
     def _team_rests(self) -> bool:
-        """Where memory is judged, nothing is taught meanwhile: what is known takes memory, and shall."""
-        return not self.plan.kill_every and current_time() - self._began > self.plan.seconds * WARM_UP
+        """Where memory is judged, nothing is taught meanwhile."""
+        return not self.plan.kill_every and current_time() - self._began > self.plan.seconds * TEACHING
 
     def _thread(self, line: Line) -> str | None:
         """A thread that the bot opened lately; its asker or the team goes on there."""

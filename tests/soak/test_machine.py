@@ -48,7 +48,7 @@ def grown_in(samples: list[Sample]) -> Growth:
 
 
 def test_breathing_is_no_leak() -> None:
-    grown = grown_in(life(35))
+    grown = grown_in(life(40))
     assert can_be_judged(grown)
     assert list(leaks(grown)) == []
 
@@ -58,18 +58,18 @@ def test_breathing_is_no_leak() -> None:
     [("rss", "memory grows"), ("files", "files leak"), ("threads", "threads leak"), ("tasks", "tasks leak")],
 )
 def test_what_grows_is_found_and_nothing_else(what: str, says: str) -> None:
-    found = list(leaks(grown_in(life(35, **{what: 40.0}))))
+    found = list(leaks(grown_in(life(40, **{what: 40.0}))))
     assert len(found) == 1
     assert says in found[0]
 
 
 def test_memory_may_grow_by_less_than_a_megabyte_an_hour() -> None:
-    assert list(leaks(grown_in(life(35, rss=0.9)))) == []
-    assert "+1.1" in next(leaks(grown_in(life(35, rss=1.1))))
+    assert list(leaks(grown_in(life(40, rss=0.9)))) == []
+    assert "+1.1" in next(leaks(grown_in(life(40, rss=1.1))))
 
 
 def test_a_life_of_which_nobody_read_the_tasks_is_not_well() -> None:
-    (found,) = leaks(grown_in([each._replace(tasks=None) for each in life(35)]))
+    (found,) = leaks(grown_in([each._replace(tasks=None) for each in life(40)]))
     assert "could not be read" in found
 
 
