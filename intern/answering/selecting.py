@@ -111,6 +111,17 @@ class Index:
         shown = bisect_right([*accumulate(self._smallest_first[:MOST_SHOWN])], max_chars)
         return min(2 * shown, MOST_SHOWN, len(self.entries))
 
+    def telling(self, query: str) -> str:
+        """The query without the words that all entries hold: to weigh each text by them costs much and tells nothing.
+
+        All of it where nothing else is left.
+        """
+        return " ".join(filter(self._tells, query.split())) or query
+
+    def _tells(self, part: str) -> bool:
+        held = word_set(part)
+        return not held or any(self._rarity.weight(word) >= _TELLING for word in held)
+
     def shown(self, query: str, max_chars: int, best: Sequence[SourceId] = ()) -> tuple[IndexEntry, ...]:
         """What `shown_entries` says."""
         if self.fits(max_chars):

@@ -195,7 +195,9 @@ async def select(work: Work, query: str) -> Chosen:
         nuggets = listable(learned.nuggets, work.options.max_index_chars)
         room = work.options.max_index_chars - sum(map(size, nuggets))
         # The text of a source tells more than its description, where not all of these can be shown.
-        best = None if index.fits(room) else await work.knowledge.best(wanted, index.worth_ranking(room))
+        best = None
+        if not index.fits(room):
+            best = await work.knowledge.best(index.telling(wanted), index.worth_ranking(room))
         # Last, so that the index before it is the same prompt for every question while it fits.
         shown = (*index.shown(wanted, room, best or ()), *nuggets)
         ids: tuple[str, ...] = ()
