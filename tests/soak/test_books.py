@@ -194,11 +194,13 @@ async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_
         await ledger.begin(one, here, "in_place", ["Thus."])
         await ledger.finished(one)
         assert dict(books_in(paths).covered) == {"1": 1}
+        # The ledger leaves the first with its own reply, but what was asked and answered held both.
         await ledger.begin(two, here, "in_place", ["Thus, once more."], covers=[one, two])
+        await TraceStore(db, clock=clock).keep([one, two], here, outcome="answer posted")
+        assert dict(books_in(paths).covered) == {"1": 1, "2": 1}
+        await ledger.finished(two)
         assert dict(books_in(paths).covered) == {"1": 2, "2": 1}
         assert "1 is held by 2 replies" in "\n".join(faults([], [], {}, books_in(paths), window=WINDOW))
-        await ledger.dropped(one, "too_old")
-        assert dict(books_in(paths).covered) == {"1": 1, "2": 1}
 
 
 @pytest.mark.anyio
