@@ -80,7 +80,7 @@ async def poster(inbox: MemoryObjectReceiveStream[Reply], *, work_with: Collabor
     """Finish what was left half done, then post each reply until the inbox ends."""
     desk = _Desk(work_with)
     async with inbox, create_task_group() as tg:
-        with surviving("poster"):
+        with surviving("poster"), work_with.outgoing.resuming():
             resumed = await _persistently(work_with.posts.resume, work_with.pauses, RESUME_TRIES)
             if resumed:
                 _log.info("posts_resumed", count=resumed)

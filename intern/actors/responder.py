@@ -212,6 +212,8 @@ class _Desk:
             await self._keep(job.request, "withdrawn")
 
     async def _answer(self, job: _Job, request: AnswerRequest) -> None:
+        if len(request.batch.messages) > 1:  # a part of it may be just about to be answered
+            await self._with.outgoing.resumed()
         done = [each.id for each in request.batch.messages if await self._with.known.done_with(each.id)]
         if request.batch.last.id in done:
             _log.info("question_done_before", message_id=request.batch.last.id)

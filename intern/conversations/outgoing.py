@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,12 +25,28 @@ class _Entry:
 class Outgoing:
     """Whoever leaves or takes back first wins: nothing is both posted and asked anew.
 
-    For one event loop: no method waits but `hold`, so nothing comes between a look and what follows from it.
+    For one event loop: no method but `hold` and `resumed` waits, so nothing comes between a look and what follows.
     """
 
     def __init__(self) -> None:
         self._entries: dict[MessageId, _Entry] = {}
         self._closed = False
+        self._resuming: Event | None = None
+
+    @contextmanager
+    def resuming(self) -> Generator[None]:
+        """Meanwhile, what an earlier process left half posted is finished; nobody can take that back."""
+        over = self._resuming = Event()
+        try:
+            yield
+        finally:
+            self._resuming = None
+            over.set()
+
+    async def resumed(self) -> None:
+        """Until nothing more is finished of what an earlier process left."""
+        if self._resuming is not None:
+            await self._resuming.wait()
 
     def hand_over(self, request: AnswerRequest) -> None:
         """The reply to this question is on its way. Followed by `done`, whatever becomes of it."""

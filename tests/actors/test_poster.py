@@ -36,6 +36,7 @@ class Posts:
         self.posted: list[str] = []
         self.gate = Event()
         self.resume_fails: list[Exception] = []
+        self.resumes_slowly = False
         self._trouble = {text: list(laid_out) for text, laid_out in trouble.items()}
 
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
@@ -53,6 +54,8 @@ class Posts:
 
     async def resume(self) -> int:
         self.tried.append("(resume)")
+        if self.resumes_slowly:
+            await self.gate.wait()
         if self.resume_fails:
             raise self.resume_fails.pop(0)
         self.posted.append("(resumed)")
@@ -118,6 +121,26 @@ class TestPoster:
         posts.resume_fails = [DOWN]
         await run(posts, "a")
         assert posts.posted == ["(resumed)", "a"]
+
+    async def test_others_can_wait_until_what_was_left_half_posted_is_posted(self) -> None:
+        desk = Desk(Posts())
+        desk.posts.resumes_slowly = True
+        desk.replies.close()
+        posted_by_then: list[str] = []
+
+        async def wait() -> None:
+            await desk.outgoing.resumed()
+            posted_by_then.extend(desk.posts.posted)
+
+        with fail_after(5):
+            async with create_task_group() as tg:
+                tg.start_soon(desk.run)
+                await wait_all_tasks_blocked()
+                tg.start_soon(wait)
+                await wait_all_tasks_blocked()
+                desk.posts.gate.set()
+            await desk.outgoing.resumed()
+        assert posted_by_then == ["(resumed)"]
 
     async def test_an_outage_is_waited_out_and_an_unknown_outcome_looked_into(self) -> None:
         posts = Posts(a=[DOWN, DiscordUnknownOutcomeError("no reply")])

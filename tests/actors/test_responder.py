@@ -258,6 +258,21 @@ class TestSuperseding:
         assert reply.settles == tuple(ids(first, second))
         assert desk.settled == []
 
+    async def test_what_an_earlier_process_left_is_posted_before_what_was_added_to_it_is_thought_over(self) -> None:
+        desk = Desk()
+        first, second = request("slow: how", 1), request("on Windows", 2)
+        async with desk.at_work():
+            with desk.outgoing.resuming():
+                await desk.ask(first, second)
+                assert desk.answers.begun == ["slow: how"]
+                desk.done |= {first.batch.last.id}
+            await wait_all_tasks_blocked()
+            desk.answers.gate.set()
+            await wait_all_tasks_blocked()
+            reply = desk.posted.receive_nowait()
+        assert reply.settles == tuple(ids(second))
+        assert desk.settled == ids(first)
+
     async def test_what_the_asker_adds_joins_the_question_in_line_and_keeps_its_turn(self) -> None:
         desk = Desk()
         async with desk.at_work():
