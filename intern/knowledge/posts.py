@@ -102,10 +102,9 @@ class PostLedger:
             _add_parts(db, question_id, parts)
             # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
             db.run_each(_DROP_UNSEEN, [(each,) for each in covers if each != question_id])
-            free = [each for each in dict.fromkeys((*covers, question_id)) if _is_free(db, each)]
             db.run_each(
-                "insert into post_messages (message_id, question_id) values (?, ?)",
-                [(each, question_id) for each in free],
+                "insert into post_messages (message_id, question_id) values (?, ?) on conflict do nothing",
+                [(message_id, question_id) for message_id in (*covers, question_id)],
             )
             return _posts(db, "question_id = ?", question_id)[0]
 
@@ -245,10 +244,6 @@ _DROP_UNSEEN = (
     " and not exists (select 1 from post_parts"
     " where post_parts.question_id = posts.question_id and message_id is not null)"
 )
-
-
-def _is_free(db: Transaction, message_id: MessageId) -> bool:
-    return db.row("select 1 from post_messages where message_id = ?", (message_id,)) is None
 
 
 def _post_of(db: Transaction, message_id: MessageId) -> Post | None:

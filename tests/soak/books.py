@@ -143,7 +143,7 @@ _HOLDING = """
     select message_id, question_id from post_messages
     union select question_id, question_id from posts where state <> 'dropped'
     union select json_each.value, question_id from traces join posts using (question_id), json_each(message_ids)
-    where state = 'finished'
+    where state = 'finished' and json_each.value not in (select question_id from posts where state = 'dropped')
 """
 
 

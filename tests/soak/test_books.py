@@ -201,6 +201,8 @@ async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_
         await ledger.finished(two)
         assert dict(books_in(paths).covered) == {"1": 2, "2": 1}
         assert "1 is held by 2 replies" in "\n".join(faults([], [], {}, books_in(paths), window=WINDOW))
+        await ledger.dropped(one, "too_old")
+        assert dict(books_in(paths).covered) == {"1": 1, "2": 1}
 
 
 @pytest.mark.anyio
