@@ -49,6 +49,10 @@ class SearchDocuments(Protocol):
         """The stamp of each source of a kind."""
         ...
 
+    async def optimize(self) -> None:
+        """Make searching fast again after many puts."""
+        ...
+
 
 class Covered:
     """What stands in a source: its title, and its parts with what stands above each."""
@@ -89,6 +93,8 @@ async def keep_searchable(store: SearchDocuments, listed: Mapping[SourceId, Cach
             documents += made
             changed += bool(made)
         await store.put(documents)
+    if changed > _CHUNK:
+        await store.optimize()
     return changed
 
 

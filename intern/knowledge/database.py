@@ -450,6 +450,24 @@ MIGRATIONS: tuple[Migration, ...] = (
     ) strict, without rowid;
     create index roles_by_age on member_roles (seen_at);
     """,
+    # 12: descriptions lie behind all texts, from 2^40 on: whoever wants texts need not have them weighed. The full-text
+    # tables are made anew, which takes less than a change of each document.
+    """
+    pragma defer_foreign_keys = on;
+    drop trigger document_changed;
+    update search_vectors set rid = rid + (1 << 40)
+        where rid in (select rid from search_documents where part = 'description');
+    update search_documents set rid = rid + (1 << 40) where part = 'description';
+    create trigger document_changed after update on search_documents begin
+        insert into search_words (search_words, rowid, title, path, text)
+            values ('delete', old.rid, old.title, old.path, old.text);
+        insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
+        insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
+        insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
+    end;
+    insert into search_words (search_words) values ('rebuild');
+    insert into search_trigrams (search_trigrams) values ('rebuild');
+    """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 

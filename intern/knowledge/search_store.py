@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from operator import mul
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,13 +40,22 @@ if TYPE_CHECKING:
 WordTable = Literal["words", "trigrams"]
 
 _READ = "id, source_id, kind, part, type, status, visibility, guild_id, path, title, text, meta, stamp, at"
+_DESCRIPTIONS = 1 << 40
+"""Texts have a `rid` below this one, descriptions none: the engine leaves out a range, but weighs before it can ask."""
+_NEXT_RID = (
+    "case ?4 when 'description'"  # noqa: S608
+    f" then max(ifnull((select max(rid) from search_documents), 0) + 1, {_DESCRIPTIONS})"
+    f" else ifnull((select max(rid) from search_documents where rid < {_DESCRIPTIONS}), 0) + 1 end"
+)
 _PUT = (
-    f"insert into search_documents ({_READ}, unspaced) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+    f"insert into search_documents ({_READ}, unspaced, rid)"  # noqa: S608
+    f" values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, {_NEXT_RID})"
     " on conflict (id) do update set source_id = excluded.source_id, kind = excluded.kind, part = excluded.part,"
     " type = excluded.type, status = excluded.status, visibility = excluded.visibility, guild_id = excluded.guild_id,"
     " path = excluded.path, title = excluded.title, text = excluded.text,"
     " unspaced = excluded.unspaced, meta = excluded.meta, stamp = excluded.stamp, at = excluded.at"
 )
+_DROP_OF_OTHER_PART = "delete from search_documents where id = ? and part <> ?"  # its `rid` would be another one
 _IN = "in (select value from json_each(?))"
 _DROP_OTHERS = f"delete from search_documents where source_id = ? and id not {_IN}"  # noqa: S608
 
@@ -61,6 +71,9 @@ _PUT_VECTOR = (
 )
 _UNIT_WITHIN = 0.01
 
+_PAGES = 64  # of 4 kB, merged in one go: some ms
+_CHANGES = "select total_changes()"
+
 # A short title that holds the word says as much as a sentence; a path says less, and holds the same words again.
 _SCORE = {"words": "-bm25(search_words, 1.0, 0.5, 1.0)", "trigrams": "-bm25(search_trigrams)"}
 # The best ten for each source that is wanted are looked at first: where they are of enough sources, no other document
@@ -70,7 +83,7 @@ _FIRST = 10
 # A bare column beside max() is of the row with the maximum. Texts are read of those only that are told of.
 _BEST_OF_EACH = (
     "with hits as materialized"
-    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{first}),"
+    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{among}{first}),"
     " best as materialized (select rid, source_id as best_of, max(score) as score"
     " from hits cross join search_documents using (rid) where {wanted}"
     " group by source_id order by max(score) desc, source_id limit ?)"
@@ -81,7 +94,7 @@ _BEST_OF_EACH = (
 _FIRST_IDS = 2
 _IDS_OF_BEST = (
     "with hits as materialized"
-    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{first})"
+    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{among}{first})"
     " select * from (select source_id, 0 from hits cross join search_documents using (rid) where {wanted}"
     " group by source_id order by max(score) desc, source_id limit ?)"
     " union all select '', (select count(*) from hits)"
@@ -92,7 +105,7 @@ _HAS_TRIGRAMS = "select 1 from search_trigrams_idx limit 1"
 
 _SCORES_OF_BEST = (
     "with hits as materialized"
-    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{first})"
+    " (select rowid as rid, {score} as score from search_{table} where search_{table} match ?{among}{first})"
     " select source_id, max(score) from hits cross join search_documents using (rid) where {wanted}"
     " group by source_id order by max(score) desc, source_id limit ?"
 )
@@ -121,6 +134,7 @@ class SqliteSearchStore:
         def work(db: Transaction) -> None:
             for source_id, ids in by_source.items():
                 db.run(_DROP_OTHERS, (source_id, as_json(ids)))
+            db.run_each(_DROP_OF_OTHER_PART, [(document.id, document.part) for document in documents])
             db.run_each(_PUT, rows)
 
         if rows:
@@ -163,13 +177,11 @@ class SqliteSearchStore:
 
     async def matching(self, match: Match, table: WordTable, wanted: SearchFilter, limit: int) -> tuple[SearchHit, ...]:
         """The sources whose best document matches best, best first."""
-        conditions, values = _conditions(wanted)
+        _, values = _conditions(wanted)
 
         def work(db: Transaction) -> list[Row]:
             for first in (f" order by score desc, rowid limit {limit * _FIRST}", ""):
-                statement = _BEST_OF_EACH.format(
-                    score=_SCORE[table], table=table, columns=_READ, wanted=conditions, first=first
-                )
+                statement = _filled(_BEST_OF_EACH, table, wanted, first)
                 rows = db.rows(statement, (match, *values, limit))
                 if len(rows) == limit:
                     break
@@ -202,11 +214,11 @@ class SqliteSearchStore:
     def _ids(
         self, db: Transaction, table: WordTable, match: Match, wanted: SearchFilter, limit: int
     ) -> tuple[SourceId, ...]:
-        conditions, values = _conditions(wanted)
+        _, values = _conditions(wanted)
         ids: list[SourceId] = []
         most = limit * _FIRST_IDS
         for first in (f" order by score desc, rowid limit {most}", ""):
-            statement = _IDS_OF_BEST.format(score=_SCORE[table], table=table, wanted=conditions, first=first)
+            statement = _filled(_IDS_OF_BEST, table, wanted, first)
             found = msgspec.convert(db.rows(statement, (match, *values, limit)), list[tuple[SourceId, int]])
             ids = [source_id for source_id, _ in found[:-1]]
             if len(ids) == limit or found[-1][1] < most:
@@ -217,12 +229,12 @@ class SqliteSearchStore:
         self, words: Match | None, trigrams: Match | None, wanted: SearchFilter, limit: int
     ) -> tuple[Mapping[SourceId, float], Mapping[SourceId, float]]:
         """What `matching` finds in the table of words and in that of trigrams, and how well: no text is read."""
-        conditions, values = _conditions(wanted)
+        _, values = _conditions(wanted)
 
         def found(db: Transaction, table: WordTable, match: Match | None) -> dict[SourceId, float]:
             rows: list[Row] = []
             for first in (f" order by score desc, rowid limit {limit * _FIRST}", "") if match is not None else ():
-                statement = _SCORES_OF_BEST.format(score=_SCORE[table], table=table, wanted=conditions, first=first)
+                statement = _filled(_SCORES_OF_BEST, table, wanted, first)
                 rows = db.rows(statement, (match, *values, limit))
                 if len(rows) == limit:
                     break
@@ -255,7 +267,7 @@ class SqliteSearchStore:
         return await self._db.read(work)
 
     async def unembedded(self, model: str, limit: int) -> tuple[SearchDocument, ...]:
-        """Documents that have no vector of this model, those that were put first before the others."""
+        """Documents that have no vector of this model: texts first, and of each part those that were put first."""
         rows = await self._db.read(lambda db: db.rows(_UNEMBEDDED, (model, limit)))
         return tuple(map(_document_of, rows))
 
@@ -347,6 +359,16 @@ class SqliteSearchStore:
             self._vectors = self._vectors or Vectors()
         return self._vectors, Asked(model, vector)
 
+    async def optimize(self) -> None:
+        """Make one piece of the many that the full-text tables are in after many puts: a search looks into each.
+
+        In steps, so that other writes wait no longer than for a put.
+        """
+        for table in ("search_words", "search_trigrams"):
+            pages = -_PAGES  # below zero: all pieces, not only those of one size
+            while await self._db.write(partial(_merged, table, pages)):
+                pages = _PAGES
+
     async def check(self) -> None:
         """Hold the full-text tables against the documents. Raises KnowledgeError where they differ."""
 
@@ -364,6 +386,23 @@ class SqliteSearchStore:
                 db.run(f"insert into {table} ({table}) values ('rebuild')")  # noqa: S608
 
         await self._db.write(work)
+
+
+def _merged(table: str, pages: int, db: Transaction) -> bool:
+    """Whether there was still something to do (FTS5: "less than two changes" say that there was not)."""
+    before = number(db.row(_CHANGES))
+    db.run(f"insert into {table} ({table}, rank) values ('merge', ?)", (pages,))  # noqa: S608
+    return number(db.row(_CHANGES)) - before > 1
+
+
+_AMONG = {None: "", "text": f" and rowid < {_DESCRIPTIONS}", "description": f" and rowid >= {_DESCRIPTIONS}"}
+
+
+def _filled(statement: str, table: WordTable, wanted: SearchFilter, first: str) -> str:
+    conditions, _ = _conditions(wanted)
+    return statement.format(
+        score=_SCORE[table], table=table, columns=_READ, wanted=conditions, among=_AMONG[wanted.part], first=first
+    )
 
 
 def _conditions(wanted: SearchFilter) -> tuple[str, list[Value]]:

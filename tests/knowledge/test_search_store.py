@@ -15,14 +15,15 @@ from hypothesis import given, settings, strategies as st
 
 from intern.domain import Match, SearchDocument, SearchFilter, SearchHit, SourceId
 from intern.errors import KnowledgeError
-from intern.knowledge.database import Database
+from intern.knowledge.database import MIGRATIONS, Database, Transaction
 from intern.knowledge.search_store import SqliteSearchStore
-from tests.search.documents import NOON, document, opened
+from tests.search.documents import NOON, document, opened, vector
 
 pytestmark = pytest.mark.anyio
 
 ALL = SearchFilter()
 SOME = [f"kb:{n}" for n in range(1, 5)]
+UP = vector(90)
 
 
 async def found(store: SqliteSearchStore, word: str, wanted: SearchFilter = ALL) -> list[str]:
@@ -69,6 +70,79 @@ async def test_ids_are_those_of_the_best_though_one_source_has_most_of_what_matc
             assert len((await store.ids(either[:2], None, ALL, 5)).words) == 5
             assert (await store.ids(either, None, ALL, 5)).words[:1] == ("kb:many",)
             assert (await store.ids(either, None, ALL, 6)).words == ()
+
+
+async def test_each_part_is_found_where_it_is_wanted_also_once_a_document_is_of_the_other_part(tmp_path: Path) -> None:
+    texts, descriptions = SearchFilter(part="text"), SearchFilter(part="description")
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            for n, source in enumerate(SOME):
+                described = document(source, "ports", part="description")
+                await store.put([described, document(source, "ports", n=1)] if n % 2 else [described])
+            for wanted, sources in ((ALL, SOME), (descriptions, SOME), (texts, SOME[1::2])):
+                assert sorted(await found(store, "port", wanted)) == sources
+                assert sorted((await store.ids([Match("port")], None, wanted, 9)).words) == sources
+                assert sorted((await store.scores(Match("port"), None, wanted, 9))[0]) == sources
+            await store.put([document(SOME[0], "ports"), document(SOME[0], "ports", n=1, part="description")])
+            await store.put([document(SOME[1], "ports")])
+            assert sorted(await found(store, "port", texts)) == [SOME[0], SOME[1], SOME[3]]
+            assert sorted(await found(store, "port", descriptions)) == [SOME[0], *SOME[2:]]
+            await store.check()
+
+
+async def test_a_library_of_before_descriptions_lay_apart_keeps_its_documents_and_their_vectors(tmp_path: Path) -> None:
+    fields = "id, source_id, kind, part, type, status, path, title, text, unspaced, meta, stamp, at"
+    insert = (
+        f"insert into search_documents ({fields}) values (?, ?, 'source', ?, '', 'ok', '', '', ?, ?, '{{}}', '', ?)"
+    )
+    rows = [
+        (f"{source}#{n}", source, part, "rotating the ports", "端口轮换", NOON.isoformat(timespec="microseconds"))
+        for source in SOME
+        for n, part in enumerate(("description", "text"))
+    ]
+    with fail_after(5):
+        async with await Database.open(tmp_path / "intern.db", migrations=MIGRATIONS[:11]) as old:
+
+            def fill(db: Transaction) -> None:
+                db.run_each(insert, rows)
+                db.run(
+                    "insert into search_vectors (rid, model, vector) select rid, 'm', ? from search_documents", (UP,)
+                )
+
+            await old.write(fill)
+        async with opened(tmp_path) as (store, db):
+            await store.check()
+            assert await store.unembedded("m", 9) == ()
+            for part in ("text", "description"):
+                wanted = SearchFilter(part=part)
+                assert sorted(await found(store, "port", wanted)) == SOME
+                assert sorted((await store.ids([], Match('"端口轮"'), wanted, 9)).trigrams) == SOME
+                assert sorted(await store.likenesses(UP, "m", wanted, 9)) == SOME
+            await store.put([document(source, "ports") for source in SOME])
+            assert await db.read(lambda tx: tx.rows("pragma foreign_key_check")) == []
+            assert sorted(await found(store, "rotation")) == []
+            assert sorted(await found(store, "port", SearchFilter(part="text"))) == SOME
+            await store.check()
+
+
+async def test_many_puts_leave_pieces_that_are_one_once_optimized_and_the_same_is_found(tmp_path: Path) -> None:
+    pieces = "select count(distinct segid) from search_{}_idx"
+    with fail_after(10):
+        async with opened(tmp_path) as (store, db):
+            for n in range(40):
+                await store.put([document(f"kb:{n}", f"{n * 'ports '} 端口轮换 {n}")])
+
+            async def counted() -> list[Any]:
+                return await db.read(lambda tx: [tx.row(pieces.format(each)) for each in ("words", "trigrams")])
+
+            assert min(n for (n,) in await counted()) > 4
+            before = [await found(store, word) for word in ("port", "7", "端口轮换")]
+            await store.optimize()
+            assert await counted() == [(1,), (1,)]
+            assert [await found(store, word) for word in ("port", "7", "端口轮换")] == before
+            await store.check()
+            await store.optimize()  # nothing to do is no trouble
+            assert await counted() == [(1,), (1,)]
 
 
 async def test_a_source_has_the_documents_that_were_put_last_and_no_others(tmp_path: Path) -> None:
