@@ -27,7 +27,7 @@ class VectorStore(Protocol):
     """Where documents and their vectors lie. All methods raise KnowledgeError."""
 
     async def unembedded(self, model: str, limit: int, /) -> Sequence[SearchDocument]:
-        """Documents without a vector of this model, those that were put first before the others."""
+        """Documents without a vector of this model: texts first, and of each part those that were put first."""
         ...
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]], /) -> int:

@@ -29,6 +29,8 @@ _PASSAGE = 1500
 # Sources whose texts are held at the same time, and written together.
 _CHUNK = 64
 
+_MANY = 0.05  # of all sources: to optimize writes all of the full-text tables anew
+
 # Changes with what is made of a source, so that a newer intern makes it anew.
 _VERSION = "1"
 _UNREAD = "!"
@@ -93,7 +95,7 @@ async def keep_searchable(store: SearchDocuments, listed: Mapping[SourceId, Cach
             documents += made
             changed += bool(made)
         await store.put(documents)
-    if changed > _CHUNK:
+    if changed > max(_CHUNK, len(listed) * _MANY):
         await store.optimize()
     return changed
 

@@ -465,6 +465,14 @@ MIGRATIONS: tuple[Migration, ...] = (
         insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
         insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
     end;
+    create trigger document_put_in_its_range after insert on search_documents
+        when (new.part = 'description') <> (new.rid >= 1 << 40) begin
+        select raise(abort, 'a document lies where none of its part is looked for: is an older intern at work?');
+    end;
+    create trigger document_moved_to_its_range after update of rid, part on search_documents
+        when (new.part = 'description') <> (new.rid >= 1 << 40) begin
+        select raise(abort, 'a document lies where none of its part is looked for: is an older intern at work?');
+    end;
     insert into search_words (search_words) values ('rebuild');
     insert into search_trigrams (search_trigrams) values ('rebuild');
     """,

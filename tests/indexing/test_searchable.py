@@ -33,7 +33,7 @@ def listed(n: int) -> dict[SourceId, CachedFile]:
 async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_more_are_only_added(
     tmp_path: Path,
 ) -> None:
-    with fail_after(20):
+    with fail_after(60):
         async with opened(tmp_path) as (store, db):
 
             async def pieces() -> int:
@@ -45,4 +45,8 @@ async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_m
             assert await keep_searchable(store, listed(203), read) == 3
             assert await pieces() > 1  # to merge all for each of them would write all for each
             assert await keep_searchable(store, listed(203), read) == 0
+            assert await keep_searchable(store, listed(3203), read) == 3000
+            assert await pieces() == 1
+            assert await keep_searchable(store, listed(3303), read) == 100  # no more than one of twenty
+            assert await pieces() > 1
             await store.check()

@@ -125,6 +125,25 @@ async def test_a_library_of_before_descriptions_lay_apart_keeps_its_documents_an
             await store.check()
 
 
+async def test_an_older_intern_that_puts_a_text_where_no_text_is_looked_for_is_told(tmp_path: Path) -> None:
+    """Its own statements: without a `rid`, SQLite takes the next one."""
+    fields = "id, source_id, kind, part, type, status, path, title, text, unspaced, meta, stamp, at"
+    insert = (
+        f"insert into search_documents ({fields}) values (?, 'kb:a', 'source', ?, '', '', '', '', '', '', '', '', '')"
+    )
+    with fail_after(5):
+        async with opened(tmp_path) as (store, db):
+            await store.put([document("kb:b", "ports", part="description"), document("kb:b", "ports", n=1)])
+            for statement, values in (
+                (insert, ("kb:a#1", "text")),
+                ("update search_documents set part = ? where id = ?", ("text", "kb:b#0")),
+                ("update search_documents set part = ? where id = ?", ("description", "kb:b#1")),
+            ):
+                with pytest.raises(apsw.ConstraintError, match="is an older intern at work"):
+                    await db.write(lambda tx, s=statement, v=values: tx.run(s, v))  # type: ignore[misc]
+            assert await found(store, "port", SearchFilter(part="text")) == ["kb:b"]
+
+
 async def test_many_puts_leave_pieces_that_are_one_once_optimized_and_the_same_is_found(tmp_path: Path) -> None:
     pieces = "select count(distinct segid) from search_{}_idx"
     with fail_after(10):

@@ -25,6 +25,7 @@ from intern.domain import (
     QAId,
     Skipped,
     TopicBlock,
+    Turn,
     Withdrawn,
 )
 from intern.knowledge.archive import Archive
@@ -76,6 +77,8 @@ class Books(NamedTuple):
     parts: Sequence[Part]
     covered: Mapping[str, int]
     """The messages that a reply is for, posted or dropped with a reason: how many replies hold each."""
+    answered: Mapping[str, datetime]
+    """Since when an answer of the bot's stands in a thread."""
     pairs: Sequence[CapturedPair]
     decisions: Sequence[Decision]
     blocks: Mapping[QAId, Sequence[TopicBlock]]
@@ -121,6 +124,7 @@ def books_in(paths: Paths) -> Books:
             )
         ]
         covered = Counter(str(row[0]) for row in db.execute(_HOLDING))
+        answered = {str(place): datetime.fromisoformat(str(at)) for place, at in db.execute(_ANSWERED)}
         counts = {str(name): int(n) for name, n in db.execute("select name, sum(number) from counts group by name")}
     library = TopicLibrary(paths.topics)
     blocks: defaultdict[QAId, list[TopicBlock]] = defaultdict(list)
@@ -130,6 +134,7 @@ def books_in(paths: Paths) -> Books:
     return Books(
         parts=parts,
         covered=covered,
+        answered=answered,
         pairs=list(Archive(paths.raw).after(None)),
         decisions=list(DecisionLog(paths.decisions).all()),
         blocks=blocks,
@@ -144,6 +149,12 @@ _HOLDING = """
     union select question_id, question_id from posts where state <> 'dropped'
     union select json_each.value, question_id from traces join posts using (question_id), json_each(message_ids)
     where state = 'finished' and json_each.value not in (select question_id from posts where state = 'dropped')
+"""
+
+
+_ANSWERED = """
+    select thread_id, min(changed_at) from posts
+    where state = 'finished' and thread_id is not null and not notice group by thread_id
 """
 
 
@@ -162,12 +173,19 @@ class _reading:  # noqa: N801 - it reads as a verb
 # What was to be done.
 
 
-def questions(said: Iterable[Said], window: timedelta) -> list[Said]:
-    """The messages that surely ask, however the bot batched them."""
+def questions(said: Iterable[Said], window: timedelta, answered: Mapping[str, datetime]) -> list[Said]:
+    """The messages that surely ask, however the bot batched them.
+
+    In a thread, whoever goes on after the bot's answer, or calls it.
+    """
     runs: dict[tuple[str, str], list[Said]] = {}
     found: list[Said] = []
     for each in said:
-        if each.role != "user" or each.asked_by:
+        if each.role != "user":
+            continue
+        if each.asked_by:
+            if each.mentions_bot or (each.place in answered and answered[each.place] < each.at):
+                found.append(each)
             continue
         key = (each.place, each.author)
         run = runs.get(key, [])
@@ -212,7 +230,7 @@ def faults(
     shed: Shed | None = None,
 ) -> Iterator[str]:
     """Everything that is amiss, in sentences. `shed` is None where the logs name no such questions."""
-    for each in unaccounted(questions(said, window), accounts, books):
+    for each in unaccounted(questions(said, window, books.answered), accounts, books):
         yield f"{each.id} asks {each.text!r} in {each.place}, and nobody knows what became of it"
     for account in sorted(set(accounts.values())):
         if account.outcome in _WITH_A_REASON and not account.reason:
@@ -273,13 +291,21 @@ def _captures(taught: Iterable[Said], books: Books) -> Iterator[str]:
         if not pairs:
             yield f"the team's {each.id} {each.text!r} is not captured"
         for pair in pairs:
-            texts = [pair.turns[n].text for n, own in enumerate(pair.message_ids) if own == MessageId(each.id)]
-            if texts != [mask_secrets(each.text).text]:
-                yield f"the team's {each.id} is not archived once as {each.text!r}, but as {texts}"
+            turns = [pair.turns[n] for n, own in enumerate(pair.message_ids) if own == MessageId(each.id)]
+            if turns != [Turn("Team", mask_secrets(each.text).text)]:
+                yield f"the team's {each.id} is not archived once as {each.text!r}, but as {turns}"
     captures = Counter((pair.conversation_id, pair.message_ids, pair.turns) for pair in books.pairs)
     for (conversation, _, _), n in captures.items():
         if n > 1:
             yield f"the same words of {conversation} are archived {n} times"
+    newest = {pair.conversation_id: pair for pair in books.pairs}
+    of_team = defaultdict[frozenset[MessageId], list[str]](list)
+    for conversation, pair in newest.items():
+        spoken = zip(pair.message_ids, pair.turns, strict=True)
+        of_team[frozenset(each for each, turn in spoken if turn.speaker == "Team")].append(conversation)
+    for replies, conversations in of_team.items():
+        if len(conversations) > 1:
+            yield f"the team's {sorted(replies)} are archived as {sorted(conversations)}"
 
 
 def in_two_conversations(taught: Iterable[Said], books: Books) -> int:

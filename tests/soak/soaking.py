@@ -251,7 +251,7 @@ class Soak:
             place, asked_by = thread, "user"
             if line.role == "team" and self._random.random() < 0.5:
                 replied = self._bot_message_in(thread)
-        elif line.role == "user" and replied is None and self._random.random() < 0.04:
+        if line.role == "user" and replied is None and self._random.random() < 0.04:
             text, mentions = f"{self.discord.bot.mention} {text}", True
         message = self.discord.acts.post(
             place, author, text, reply_to={"message_id": replied.id} if replied is not None else None
@@ -476,7 +476,7 @@ class Soak:
             return 1
         known = {message_id for pair in books.pairs for message_id in pair.message_ids}
         left = {
-            "questions": len(unaccounted(questions(self.said, WINDOW), self.accounts, books)),
+            "questions": len(unaccounted(questions(self.said, WINDOW, books.answered), self.accounts, books)),
             "open replies": sum(part.state == "open" for part in books.parts),
             "lessons": sum(each.id not in known for each in lessons(self.said)),
             "pairs": len(undecided(books)),
@@ -533,7 +533,7 @@ class Soak:
             "messages": f"{len(self.said)} in {talked:.0f} s: {len(self.said) / talked:.1f} a second, "
             f"{self.late:.2f} s late at worst",
             "quiet after": f"{waited:.0f} s",
-            "questions for sure": str(len(questions(self.said, WINDOW))),
+            "questions for sure": str(len(questions(self.said, WINDOW, books.answered))),
             "accounted for": _counted(outcomes),
             "most usual": _counted(dict(reasons.most_common(8))),
             "counts": _counted(books.counts),
@@ -559,6 +559,7 @@ class Soak:
         if grown is not None:
             figures["growth"] = str(grown)
         if self.plan.kill_every:
+            self.not_judged = "whether memory, files, threads or tasks grow; for that, SOAK_KILLS=0"
             return figures
         if grown is not None and can_be_judged(grown):
             self.amiss += leaks(grown)

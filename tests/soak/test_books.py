@@ -57,10 +57,18 @@ FILED = Filed(qa_id=PAIR.qa_id, topic=TopicName("t"), at=NOW)
 BOOKS = Books(
     parts=(Part(question_id="1", place="1", text="Thus.", message_id="3", state="finished"),),
     covered={"1": 1},
+    answered={},
     pairs=(PAIR,),
     decisions=(FILED,),
     blocks={PAIR.qa_id: (BLOCK,)},
     counts={},
+)
+AGAIN = msgspec.structs.replace(
+    PAIR,
+    qa_id=QAId("qa_20260105_000000.000002"),
+    conversation_id=ConversationId("thread_1"),
+    turns=PAIR.turns[1:],
+    message_ids=PAIR.message_ids[1:],
 )
 POSTED = Posted(id="3", place="1", text="Thus.", pings=())
 
@@ -99,6 +107,11 @@ def test_nothing_is_amiss_where_the_question_has_its_answer_and_the_lesson_its_p
             BOOKS._replace(pairs=(msgspec.structs.replace(PAIR, turns=(Turn("User", "How?"), Turn("Team", "S"))),)),
             "is not archived once",
         ),
+        (
+            BOOKS._replace(pairs=(msgspec.structs.replace(PAIR, turns=(Turn("User", "How?"), Turn("User", "So."))),)),
+            "is not archived once",
+        ),
+        (BOOKS._replace(pairs=(PAIR, AGAIN)), "the team's ['2'] are archived as ['reply_1', 'thread_1']"),
         (BOOKS._replace(parts=(BOOKS.parts[0]._replace(state="open"),)), "was left open"),
         (BOOKS._replace(parts=()), "is part of no reply, or was posted twice"),
     ],
@@ -128,9 +141,22 @@ def test_a_ping_is_found() -> None:
 def test_who_may_be_in_one_batch_with_a_reply_to_somebody_else_does_not_surely_ask() -> None:
     soon, late = NOW + timedelta(seconds=3), NOW + timedelta(seconds=30)
     aside = QUESTION._replace(id="5", at=soon, replies_to="9", replies_to_role="user")
-    assert questions([QUESTION, aside], WINDOW) == []
-    assert questions([QUESTION, aside._replace(at=late)], WINDOW) == [QUESTION]
-    assert questions([QUESTION._replace(mentions_bot=True), aside], WINDOW) == [QUESTION._replace(mentions_bot=True)]
+    assert questions([QUESTION, aside], WINDOW, {}) == []
+    assert questions([QUESTION, aside._replace(at=late)], WINDOW, {}) == [QUESTION]
+    assert questions([QUESTION._replace(mentions_bot=True), aside], WINDOW, {}) == [
+        QUESTION._replace(mentions_bot=True)
+    ]
+
+
+def test_who_goes_on_in_a_thread_surely_asks_once_the_bot_has_answered_there_or_where_it_is_called() -> None:
+    soon, late = NOW + timedelta(seconds=3), NOW + timedelta(seconds=30)
+    more = QUESTION._replace(id="5", place="1", at=soon, asked_by="user", replies_to="4", replies_to_role="user")
+    called = more._replace(id="6", mentions_bot=True)
+    assert questions([more, called], WINDOW, {}) == [called]
+    assert questions([more, more._replace(at=late)], WINDOW, {"1": soon}) == [more._replace(at=late)]
+    assert questions([more._replace(role="team", at=late)], WINDOW, {"1": soon}) == []
+    books = BOOKS._replace(answered={"1": NOW})
+    assert "5 asks 'How?' in 1, and nobody knows" in _found(books, said=(QUESTION, ANSWER, more))
 
 
 def test_the_team_teaches_where_it_replies_to_a_member_or_to_the_bot_or_speaks_in_a_members_thread() -> None:
@@ -203,6 +229,21 @@ async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_
         assert "1 is held by 2 replies" in "\n".join(faults([], [], {}, books_in(paths), window=WINDOW))
         await ledger.dropped(one, "too_old")
         assert dict(books_in(paths).covered) == {"1": 1, "2": 1}
+
+
+@pytest.mark.anyio
+async def test_a_thread_is_answered_from_when_an_answer_that_is_no_notice_stood_there(tmp_path: Path) -> None:
+    paths, clock = Paths(tmp_path, KbSection()), HandClock()
+    async with await Database.open(paths.database) as db:
+        ledger = PostLedger(db, clock=clock)
+        for n, notice in (("1", False), ("2", True), ("3", False)):
+            await ledger.begin(MessageId(n), ChannelId("10"), "new_thread", ["Thus."], notice=notice)
+            await ledger.thread_made(MessageId(n), ChannelId(n))
+        clock.turn(seconds=60)
+        answered = clock.now()
+        for n in ("1", "2"):
+            await ledger.finished(MessageId(n))
+    assert books_in(paths).answered == {"1": answered}
 
 
 @pytest.mark.anyio
