@@ -106,6 +106,10 @@ class Index:
         """Whether it can be shown whole."""
         return self._size <= max_chars
 
+    def to_rank(self, query: str, max_chars: int) -> tuple[str, int]:
+        """What to rank the sources' texts by, and how many of them are worth it."""
+        return self.telling(query), self.worth_ranking(max_chars)
+
     def worth_ranking(self, max_chars: int) -> int:
         """How many entries to rank by their texts: twice as many as could be shown at most, since words rank, too."""
         shown = bisect_right([*accumulate(self._smallest_first[:MOST_SHOWN])], max_chars)

@@ -75,14 +75,15 @@ async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
         await intern.index()
         entries = await intern.entries()
     room = SHOWN * sum(len(entry.source_id) + len(entry.description) + 3 for entry in entries) // len(entries)
-    assert not listed(entries).fits(room)
+    index = listed(entries)
+    assert not index.fits(room)
     wanted = [{names[doc_id] for doc_id in query.relevant} for query in queries]
     async with await Database.open(settings.paths.database) as db:
         store = SqliteSearchStore(db)
         if embedder is not None:
             await Embedding(store, embedder).all()
         finder = Finder(store, embedder)
-        by_text = [await finder.rank(query.query, MOST_SHOWN) for query in queries]
+        by_text = [await finder.rank(*index.to_rank(query.query, room)) for query in queries]
     ours = [
         [entry.source_id for entry in best_entries(entries, query.query, best)]
         for query, best in zip(queries, by_text, strict=True)
