@@ -26,9 +26,9 @@ DOCUMENT = "# The relay\n\nThe relay listens on port 7480 and forwards what the 
 
 
 def measure(binary: Path = BINARY) -> Iterator[Figure]:
-    """Nothing where no binary was built."""
+    """Ends with a word where no binary was built."""
     if not binary.exists():
-        return
+        sys.exit(f"{binary} is missing; run `make binary`")
     binary = binary.resolve()
     whole = binary.stat().st_size / MEGABYTE
     yield Figure("binary, size", whole, "MB", float("inf"))

@@ -18,7 +18,7 @@ from anyio.to_thread import run_sync
 
 from benchmarks.documents import document
 from benchmarks.figures import Figure
-from benchmarks.memory import resident
+from benchmarks.memory import peak, resident
 from intern.llm.embedding_local import LocalEmbedder, installed
 
 QUESTION = "Agents are rejected since the clock of the machine is wrong. What can I do?"
@@ -34,10 +34,12 @@ def measure() -> Iterator[Figure]:
     said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     yield Figure("embedding model, the first question", said["first"], "s", math.inf)
     yield Figure("embedding model, memory after the first question", said["memory"], "MB", 200)
+    yield Figure("embedding model, memory at most while it is loaded", said["peak"], "MB", math.inf)
     yield Figure("embedding model, a question (CPU)", said["question"] * 1000, "ms", math.inf)
     name = f"embedding model, {TEXTS} texts of {CHARACTERS:,} characters"
     yield Figure(f"{name}, CPU of one", said["text"] * 1000, "ms", math.inf)
-    yield Figure(f"{name}, memory after them", said["most"], "MB", math.inf)
+    yield Figure(f"{name}, memory after them", said["after"], "MB", math.inf)
+    yield Figure(f"{name}, memory at most", said["most"], "MB", math.inf)
 
 
 async def _cost() -> dict[str, float]:
@@ -45,7 +47,7 @@ async def _cost() -> dict[str, float]:
     before, began = await run_sync(resident), perf_counter()
     embedder = LocalEmbedder()
     await embedder.embed([QUESTION])
-    first, memory = perf_counter() - began, await run_sync(resident) - before
+    first, memory, loading = perf_counter() - began, await run_sync(resident) - before, await run_sync(peak) - before
     spent = process_time()
     for n in range(20):
         await embedder.embed([f"{QUESTION} {n}"])
@@ -53,8 +55,16 @@ async def _cost() -> dict[str, float]:
     spent = process_time()
     await embedder.embed([document(n)[:CHARACTERS] for n in range(TEXTS)])
     text = (process_time() - spent) / TEXTS
-    most = await run_sync(resident) - before
-    return {"first": first, "memory": memory, "question": question, "text": text, "most": most}
+    after, most = await run_sync(resident) - before, await run_sync(peak) - before
+    return {
+        "first": first,
+        "memory": memory,
+        "peak": loading,
+        "question": question,
+        "text": text,
+        "after": after,
+        "most": most,
+    }
 
 
 if __name__ == "__main__":

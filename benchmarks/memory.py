@@ -12,6 +12,15 @@ KILOBYTE: Final = 1024 / 1_000_000
 
 def resident(pid: int | None = None) -> float:
     """Of another process, or of this one, as it is now."""
+    return _told(pid, "VmRSS")
+
+
+def peak() -> float:
+    """The most that this process ever had."""
+    return _told(None, "VmHWM")
+
+
+def _told(pid: int | None, name: str) -> float:
     status = Path(f"/proc/{pid or os.getpid()}/status").read_text(encoding="utf-8", errors="replace")
-    kilobytes = next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]
+    kilobytes = next(line for line in status.splitlines() if line.startswith(name)).split()[1]
     return int(kilobytes) * KILOBYTE

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import math
 import re
 import shlex
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from types import UnionType
@@ -17,6 +19,8 @@ from typing import Any, get_args
 import click
 import msgspec
 import pytest
+import tomli
+from build.__main__ import main_parser
 
 import intern.app
 from docs.generate import pages
@@ -29,10 +33,14 @@ from intern.knowledge.database import MIGRATIONS
 from intern.llm.prompt import Prompt
 from intern.llm.templates import Templates
 from intern.settings import Settings, load_settings
+from tests.soak.__main__ import plan_of
+from tests.soak.machine import minutes_to_judge
 
 SOURCE_TREE = Path(__file__).parents[1]
 README = (SOURCE_TREE / "README.md").read_text(encoding="utf-8")
 CHANGELOG = (SOURCE_TREE / "CHANGELOG.md").read_text(encoding="utf-8")
+PROJECT = tomli.loads((SOURCE_TREE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PACKAGING = SOURCE_TREE / "packaging"
 DOCS = tuple(sorted((SOURCE_TREE / "docs").glob("*.md")))
 EVERY_PAGE = (SOURCE_TREE / "README.md", *DOCS)
 every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
@@ -132,17 +140,65 @@ def test_every_picture_is_made_by_the_script_and_shown_somewhere() -> None:
 
 @every_page
 def test_every_command_line_of_a_block_could_be_typed(page: Path) -> None:
-    for line in "".join(_blocks(page, "sh")).splitlines():
-        match shlex.split(line):
+    for line in "".join(_blocks(page, "sh")).replace("\\\n", " ").splitlines():
+        match shlex.split(line, comments=True):
             case ["make", target]:
                 assert target in _targets(), line
             case ["export", setting]:
-                name, _, value = setting.partition("=")
-                load_settings(environ={name: value.replace("…", "something")})
+                _load(setting)
             case ["intern" | ".venv/bin/intern", *words]:
                 _parse(cli, words)
+            case ["python", "-m", "build", *words]:
+                main_parser().parse_args(words)
+            case ["pipx", "install", wheel]:
+                _, _, extras = wheel.rstrip("]").rpartition("[")
+                assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), line
+            case ["install", *words]:
+                _install(words)
+            case ["systemctl" | "journalctl", *words]:
+                assert "intern" in words, line
+                assert (PACKAGING / "intern.service").is_file()
+            case ["docker", "run", *words, image]:
+                _run_in_docker(words, image)
             case _:
                 pytest.fail(f"nobody knows how to check {line!r}")
+
+
+def _load(setting: str) -> None:
+    name, _, value = setting.partition("=")
+    load_settings(environ={name: value.replace("…", "something")})
+
+
+def _install(words: list[str]) -> None:
+    """What is there or will be made, to where the unit looks for it."""
+    match words:
+        case [*_, "/dev/stdin", target, "<<<", setting]:
+            _load(setting)
+        case [*_, source, target]:
+            made = {"dist/intern", "intern.toml"}  # by `make binary` and `intern init`
+            assert source in made or (SOURCE_TREE / source).is_file(), source
+        case _:
+            pytest.fail(f"install takes more than {words}")
+    unit = (PACKAGING / "intern.service").read_text(encoding="utf-8")
+    assert re.search(rf"{re.escape(target)}(?![\w/])", unit), target
+
+
+def _run_in_docker(options: list[str], image: str) -> None:
+    """The image that `make docker` makes, with volumes where it looks for them and settings that exist."""
+    assert f" -t {image} ." in (SOURCE_TREE / "Makefile").read_text(encoding="utf-8"), image
+    dockerfile = (PACKAGING / "Dockerfile").read_text(encoding="utf-8")
+    for option, value in pairwise(options):
+        if option == "-v":
+            _, inside, *_ = value.split(":")
+            assert re.search(rf"(VOLUME |INTERN_CONFIG=){inside}\s", dockerfile), value
+        elif option == "-e":
+            assert _is_setting(value), value
+
+
+@every_page
+def test_every_block_is_of_a_kind_that_is_looked_at(page: Path) -> None:
+    kinds = re.findall(r"(?m)^ *```(\w+)$", page.read_text(encoding="utf-8"))
+    assert set(kinds) <= {"sh", "toml", "json", "python", "text"}  # text is what a program shows
 
 
 def _parse(command: click.Command, words: list[str]) -> None:
@@ -270,6 +326,12 @@ def test_the_code_that_the_docs_show_is_the_code() -> None:
     for block in shown:
         ast.parse(block)
         assert any(block.strip() in source for source in sources), block
+
+
+def test_the_docs_say_how_long_a_soak_must_be_to_judge_and_how_long_it_is_by_itself() -> None:
+    needed, chosen = math.ceil(minutes_to_judge()), plan_of({"SOAK_KILLS": "0"}).seconds / 60
+    said = f"that takes {needed} minutes, so `SOAK_MINUTES` is {chosen:g} then unless set"
+    assert said in " ".join(_prose(SOURCE_TREE / "docs" / "developing.md").split())
 
 
 def test_the_docs_name_every_table_of_the_database() -> None:

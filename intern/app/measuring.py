@@ -67,7 +67,7 @@ def metrics_of(settings: Settings, witness: Witness, usage: Usage | None) -> Met
 
 
 def count_request(metrics: Metrics, error: type[DiscordError] | None) -> None:
-    """A request to Discord ended, and raises this."""
+    """A call of Discord ended, hikari's retries included, and came to this."""
     outcome: RequestOutcome = "ok"
     if error is not None:
         known: list[RequestOutcome] = [told for kind, told in _REQUESTS.items() if issubclass(error, kind)]

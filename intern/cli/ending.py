@@ -1,4 +1,7 @@
-"""How a command ends: an error that somebody can mend is one clear line, a bug is a traceback and exit code 70."""
+"""How a command ends: an error that somebody can mend is one clear line, a bug is a traceback and exit code 70.
+
+Neither shows a secret that logging knows of; where logging is set up, a bug is an event of the log.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,26 @@ def _code_for(error: BaseException) -> int:
         return INTERRUPTED
     bugs = [leaf for leaf in leaves if not isinstance(leaf, InternError | BrokenPipeError | ReaderGoneError)]
     if bugs:
-        traceback.print_exception(error)
+        _tell_bug(error)
         return BUG
     known = [leaf for leaf in leaves if isinstance(leaf, InternError)]
     return _say(known) if known else 0
 
 
+def _tell_bug(error: BaseException) -> None:
+    try:
+        # As commands do it: `--help` needs no log.
+        from intern.observe.log import tell_bug
+    except ImportError:  # what is missing may be the very bug; then no secret is known yet
+        traceback.print_exception(error)
+    else:
+        tell_bug(error)
+
+
 def _say(errors: Iterable[InternError]) -> int:
-    said: dict[str, int] = {str(error): error.exit_code for error in errors}
+    from intern.observe.log import redacted
+
+    said: dict[str, int] = {redacted(str(error)): error.exit_code for error in errors}
     for line in said:
         print(f"intern: {line}", file=sys.stderr)
     return min(said.values())

@@ -120,7 +120,11 @@ class HikariRest:
         self._calls: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[Any]] = set()
         self.counted: Callable[[type[DiscordError] | None], object] = lambda _: None
-        """Hears of each request that ended: what it would raise, None where nothing; it must not raise."""
+        """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
+
+        DiscordUnknownOutcomeError stands for a 5xx or a lost connection, whatever its caller is told. Of what
+        hikari waited for (429) or mended by trying again it does not hear.
+        """
 
     async def __aenter__(self) -> Self:
         await self._app.start()

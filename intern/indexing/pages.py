@@ -38,7 +38,7 @@ from intern.knowledge.indices import (
     is_source_id,
 )
 from intern.knowledge.library import title_of
-from intern.knowledge.pages import PageCopies, PageCopy, read_links
+from intern.knowledge.pages import PageCopies, PageCopy, Rendering, read_links
 from intern.knowledge.sources import SkippedFile
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock
@@ -54,6 +54,8 @@ FIRST_PAUSE = timedelta(minutes=30)
 LONGEST_PAUSE = timedelta(days=1)
 GONE_PAUSE = timedelta(days=7)
 """A page that is gone may come back."""
+LONGEST_RENDER_PAUSE = timedelta(days=7)
+"""For a page whose rendering fails, which first waits for its next look; longer only where looks are further apart."""
 
 # Sites at a time: each has at most one page in memory.
 _SITES = 32
@@ -267,8 +269,7 @@ class _Round:
 
     async def _look(self, page: _Listed) -> _Found:
         copy = await run_sync(self._copies.get, page.url) if page.cached and page.cached.summary_text else None
-        # A page that could not be rendered before is read anew where it can be now.
-        unread = copy is None or (self._renders and copy.status == NEEDS_SCRIPTS)
+        unread = copy is None or self._is_to_render(copy)
         known = None if unread else page.cached
         try:
             fetched = await self._web.fetch(
@@ -280,21 +281,36 @@ class _Round:
             body_hash = hashlib.sha256(fetched.body).hexdigest()
             if copy is not None and not unread and copy.body_hash == body_hash:
                 return self._same(page, copy, fetched)
-            read, status = await self._read(fetched)
+            read, status, rendering = await self._read(fetched, copy.rendering if copy else None)
         except WebError as error:
             return self._failed(page, error)
-        new = PageCopy(url=page.url, title=read.title, text=read.text, status=status, body_hash=body_hash)
+        new = PageCopy(
+            url=page.url, title=read.title, text=read.text, status=status, body_hash=body_hash, rendering=rendering
+        )
         if new != copy:
             # Before the index lists it: what is listed can be loaded.
             await run_sync(self._copies.keep, new)
         return self._same(page, new, fetched)
 
-    async def _read(self, fetched: FetchedPage) -> tuple[PageText, str]:
-        """The page's text, and how it was read. Raises PageRefusedError where there is none."""
+    def _is_to_render(self, copy: PageCopy) -> bool:
+        """Whether the page is read anew, changed or not: its rendering was never tried, or is to be tried again.
+
+        Without validators: what is rendered is the place where the page is found now, after redirects.
+        """
+        if not self._renders or copy.status != NEEDS_SCRIPTS:
+            return False
+        last = copy.rendering
+        return last is None or (last.again_at is not None and last.again_at <= self._clock.now())
+
+    async def _read(self, fetched: FetchedPage, last: Rendering | None) -> tuple[PageText, str, Rendering | None]:
+        """The page's text, how it was read, and the rendering that did not help. Raises PageRefusedError for no text.
+
+        `last` is the one before that did not help.
+        """
         read = await run_sync(_read, fetched, fetched.body, limiter=self._readers)
         if not read.needs_scripts:
-            return _with_text(read), FRESH
-        status = NEEDS_SCRIPTS
+            return _with_text(read), FRESH, None
+        status, rendering = NEEDS_SCRIPTS, None
         try:
             async with self._renderers:
                 body = await self._web.render(fetched.url)
@@ -302,9 +318,14 @@ class _Round:
                 shown = await run_sync(_read, replace(fetched, charset="utf-8"), body, limiter=self._readers)
                 if len(shown.text) > len(read.text):
                     read, status = shown, RENDERED
+                else:
+                    rendering = Rendering()
         except WebError as error:
             _log.warning("page_not_rendered", url=fetched.url, reason=str(error))
-        return _with_text(read), status
+            failures = last.failures + 1 if last else 1
+            pause = _grown(self._interval, failures, max(self._interval, LONGEST_RENDER_PAUSE))
+            rendering = Rendering(failures=failures, again_at=self._clock.now() + pause)
+        return _with_text(read), status, rendering
 
     def _same(self, page: _Listed, copy: PageCopy, served: CachedPage | FetchedPage | None) -> _Found:
         """A page that was had: its text is what the copy holds, changed or not."""
@@ -335,7 +356,7 @@ class _Round:
         reason = " ".join(str(error).split())[:_LONGEST_STATUS]
         failures = cached.failures + 1
         missing = cached.missing + 1 if isinstance(error, PageGoneError) else 0
-        pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), max(self._interval, LONGEST_PAUSE))
+        pause = _grown(FIRST_PAUSE, failures, max(self._interval, LONGEST_PAUSE))
         if isinstance(error, PageUnavailableError) and error.retry_after is not None:
             pause = max(pause, timedelta(seconds=error.retry_after))
         entry = replace(
@@ -361,6 +382,12 @@ class _Round:
             )
         _log.info("page_not_fetched", url=page.url, reason=reason, failures=failures)
         return _Found(page.source_id, entry, failure=reason)
+
+
+def _grown(first: timedelta, failures: int, longest: timedelta) -> timedelta:
+    """The pause after so many failures in a row."""
+    grown: timedelta = first * 2 ** min(failures - 1, 10)
+    return min(grown, longest)
 
 
 def _read(fetched: FetchedPage, body: bytes) -> PageText:

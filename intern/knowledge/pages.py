@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,15 @@ class ListedLink(NamedTuple):
     text: str
 
 
+class Rendering(Struct, frozen=True, kw_only=True):
+    """A rendering that brought nothing."""
+
+    failures: int = 0
+    """Times in a row that it failed; 0: it worked, and there was no more to read than without it."""
+    again_at: datetime | None = None
+    """When to try once more, though the page did not change; None: not before it does."""
+
+
 class PageCopy(Struct, frozen=True, kw_only=True):
     """A page's text, as it was last read."""
 
@@ -41,6 +51,8 @@ class PageCopy(Struct, frozen=True, kw_only=True):
     """How it was read."""
     body_hash: str
     """SHA-256 of what the site served; the same again needs no reading."""
+    rendering: Rendering | None = None
+    """What came of rendering a page that needs scripts all the same; None where that was not tried."""
 
 
 def read_links(path: Path, *, files: FileLayer | None = None) -> tuple[ListedLink, ...]:

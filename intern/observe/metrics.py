@@ -22,7 +22,7 @@ OTHER: Final = "other"
 CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply", "failed", "given_up"]
 """What became of a call of a model."""
 RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
-"""What became of a request to Discord."""
+"""What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 _REPLIES = (
     *("posted", "already_posted", "dropped", "recalled", "held"),
     *("question_deleted", "team_answered", "not_public", "refused", "no_thread", "too_old", "empty"),
@@ -93,7 +93,9 @@ class Metrics:
             "model_cost", "Money by prompt, as far as prices are set", prompt=prompts, currency=(currency,)
         )
         self._requests = self._counter(
-            "discord_requests", "Requests to Discord, by outcome", outcome=get_args(RequestOutcome)
+            "discord_requests",
+            "Calls of Discord's REST interface, by outcome after waits and retries: mended 429s and 5xx are not seen",
+            outcome=get_args(RequestOutcome),
         )
         self._reconnects = self._counter("discord_reconnects", "Connections with Discord after the first")
         ProcessCollector(namespace=PREFIX, registry=self._registry)
@@ -153,7 +155,7 @@ class Metrics:
         self._cost.labels(prompt, self._currency).inc(cost)
 
     def requested(self, outcome: RequestOutcome) -> None:
-        """A request to Discord came to its end."""
+        """A call of Discord came to its end."""
         self._requests.labels(outcome).inc()
 
     def reconnected(self) -> None:

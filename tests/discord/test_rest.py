@@ -158,6 +158,18 @@ async def test_a_short_rate_limit_is_waited_for() -> None:
         assert [request.status for request in discord.requests_to("POST", POST)] == [429, 200]
 
 
+async def test_a_call_is_counted_once_by_how_it_ended_however_often_it_was_tried() -> None:
+    async with connected() as (discord, rest):
+        counted: list[type[DiscordError] | None] = []
+        rest.counted = counted.append
+        discord.rate_limit("POST", POST, retry_after=0.1, scope="shared")
+        await rest.send(channel_id(discord.help), "hello", "n-1")
+        discord.fail_next("GET", GET_ONE, status=500)
+        with pytest.raises(DiscordUnavailableError):
+            await rest.message(channel_id(discord.help), MessageId("1"))
+        assert counted == [None, DiscordUnknownOutcomeError]
+
+
 async def test_a_thread_hangs_on_its_message_and_is_named() -> None:
     async with connected() as (discord, rest):
         question = await discord.say(discord.alice, "how?")

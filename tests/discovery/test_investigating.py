@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from anyio import Path as AsyncPath, fail_after
+from structlog.testing import capture_logs
 
 from intern.discovery.investigating import SUMMARY_FAILED, Discovered
 from intern.discovery.prompts import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
@@ -187,7 +188,10 @@ async def test_what_may_not_be_read_is_named_and_tried_again(tmp_path: Path) -> 
         async with desk(tmp_path) as at:
             at.discovery = at.made(read=read)
             path = at.write("a.md", "text")
-            assert await at.discovery.work() == Discovered(passed_over=(path,))
+            with capture_logs() as logs:
+                assert await at.discovery.work() == Discovered(passed_over=(path,))
+            told = {"log_level": "warning", "path": path, "trouble": "permission_denied", "reason": "Permission denied"}
+            assert [log for log in logs if log["event"] == "file_unread"] == [{"event": "file_unread", **told}]
             document = (await at.known())["a.md"]
             assert (document.status, document.meta["reason"]) == ("permission_denied", "Permission denied")
             assert await at.why() == [("a.md", "unreadable")]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from anyio import create_task_group, fail_after
 from anyio.lowlevel import checkpoint
@@ -70,6 +72,10 @@ class Desk(Shelf):
 
     def state(self, path: str) -> PageState:
         return {state.url: state for state in page_states(self.catalogue.sources())}[self.site.url(path)]
+
+    def validators(self, path: str) -> Sequence[str | None]:
+        """The If-None-Match of each request for it."""
+        return [asked.headers.get("If-None-Match") for asked in self.site.requests if asked.path == path]
 
     def forget_traces(self) -> None:
         self.site.requests.clear()
@@ -288,18 +294,106 @@ async def test_such_a_page_is_rendered_once_and_not_again_while_it_is_unchanged(
     assert len(desk.model.calls(SUMMARIZE_SOURCE)) == 3
 
 
-async def test_a_page_that_cannot_be_rendered_is_tried_once_a_refresh_and_not_before_its_time(
+TAGGED = replace(SHELL, headers={"ETag": '"1"'})
+CHANGED = replace(SHELL, body=SHELL.body + b"<!-- -->", headers={"ETag": '"2"'})
+
+
+def counting(runs: Path, then: str) -> tuple[str, ...]:
+    """A render command that leaves an x in `runs`."""
+    return sys.executable, "-c", f"open({str(runs)!r}, 'a').write('x'); {then}"
+
+
+IN_VAIN = "print('<title>App</title><div id=root></div>')"
+
+
+async def test_a_page_that_cannot_be_rendered_is_tried_at_growing_pauses_and_asked_for_by_its_validators(
     desk: Desk, tmp_path: Path
 ) -> None:
-    desk.site.pages["/a"] = SHELL
+    desk.site.pages["/a"] = TAGGED
     desk.list("/a")
     runs = tmp_path / "runs"
-    desk.render_command = (sys.executable, "-c", f"open({str(runs)!r}, 'a').write('x'); raise SystemExit(1)")
-    for times in (1, 2, 3):
+    runs.touch()
+    desk.render_command = counting(runs, "raise SystemExit(1)")
+    # After one day, two, four, and then every seven.
+    for day, times in enumerate((1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 5)):
+        before = runs.read_text()
+        desk.site.requests.clear()
         for _ in range(3):
             await desk.refresh()
-        assert runs.read_text() == "x" * times
+        assert runs.read_text() == "x" * times, day
+        assert desk.validators("/a") == [None if len(before) < times else '"1"'], day
+        assert (desk.state("/a").state, desk.state("/a").note) == ("fresh", "needs JavaScript")
         desk.clock.turn(hours=24)
+
+
+async def test_a_page_that_cannot_be_rendered_is_tried_at_once_when_it_changes_and_well_again_when_it_works(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.site.pages["/a"] = TAGGED
+    desk.list("/a")
+    runs = tmp_path / "runs"
+    desk.render_command = counting(runs, "raise SystemExit(1)")
+    for _ in range(2):
+        await desk.refresh()
+        desk.clock.turn(hours=24)
+    desk.site.pages["/a"] = CHANGED
+    desk.render_command = counting(runs, "print('<main><p>' + 'Rendered words. ' * 30 + '</main>')")
+    for _ in range(4):
+        await desk.refresh()
+        desk.clock.turn(hours=24)
+    assert runs.read_text() == "xxx"
+    assert desk.validators("/a") == [None, None, '"1"', '"2"', '"2"', '"2"']
+    assert desk.state("/a").note == "rendered"
+
+
+@pytest.mark.parametrize("shell", [TAGGED, SHELL])
+async def test_a_page_whose_rendering_brings_no_more_is_rendered_once_and_again_when_it_changed(
+    desk: Desk, tmp_path: Path, shell: Served
+) -> None:
+    desk.site.pages["/a"] = shell
+    desk.list("/a")
+    runs = tmp_path / "runs"
+    desk.render_command = counting(runs, IN_VAIN)
+    for _ in range(30):
+        await desk.refresh()
+        desk.clock.turn(hours=24)
+    assert runs.read_text() == "x"
+    assert desk.validators("/a") == [None] + [shell.headers.get("ETag")] * 29
+    assert (desk.state("/a").state, desk.state("/a").note) == ("fresh", "needs JavaScript")
+    assert (await desk.library.load(desk.id("/a"))).text == "App"
+    assert len(desk.model.calls(SUMMARIZE_SOURCE)) == 1
+
+    desk.site.pages["/a"] = CHANGED
+    for _ in range(3):
+        await desk.refresh()
+        desk.clock.turn(hours=24)
+    assert runs.read_text() == "xx"
+
+
+@pytest.mark.parametrize("was_set", [True, False])
+async def test_a_copy_that_does_not_tell_of_a_rendering_is_rendered_with_its_next_look(
+    desk: Desk, tmp_path: Path, *, was_set: bool
+) -> None:
+    desk.site.pages["/a"] = TAGGED
+    desk.list("/a")
+    runs = tmp_path / "runs"
+    in_vain = counting(runs, IN_VAIN)
+    desk.render_command = in_vain if was_set else ()
+    await desk.refresh()
+    # As versions that knew of no renderings have kept it.
+    [path] = desk.cache_dir.iterdir()
+    kept = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    del kept["rendering"]
+    path.write_bytes(msgspec.json.encode(kept))
+    runs.unlink(missing_ok=True)
+    desk.render_command = in_vain
+    await desk.refresh()
+    assert not runs.exists(), "not before its time"
+    for _ in range(3):
+        desk.clock.turn(hours=24)
+        await desk.refresh()
+    assert runs.read_text() == "x"
+    assert desk.validators("/a") == [None, None, '"1"', '"1"']
 
 
 async def test_a_page_that_redirects_to_a_private_place_is_never_rendered(desk: Desk, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ async def test_vectors_come_in_the_order_of_the_texts_though_likes_go_together()
         vectors = await LocalEmbedder(model).embed(texts)
     assert vectors == [bytes([n]) for n in (11, 3, 255, 4, 202, 3)]
     assert sorted(chain.from_iterable(model.batches)) == [3, 3, 4, 11, 202, 256]
-    assert all(max(batch) * len(batch) <= 1024 for batch in model.batches)
+    assert all(max(batch) * len(batch) <= 256 for batch in model.batches)
 
 
 async def test_the_model_is_loaded_at_first_use_and_once() -> None:
