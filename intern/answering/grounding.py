@@ -1,15 +1,17 @@
 """What an answer claims beyond words: commands, versions, numbers, code. Held against the sources that it cites. Pure.
 
 A model that invents does so most harmfully in what people copy. So a command line or a version must stand in a cited
-source; other code and numbers that stand nowhere are pointed out to the verifying model, which decides.
+source; other code and numbers that stand nowhere are pointed out to the verifying model, which decides. So are the
+pieces of commands within a sentence: where such a command ends, no code can tell.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -34,15 +36,14 @@ _SESSIONS = frozenset(
 ) | {""}
 _PROMPT = re.compile(r"\A\s*(?:[$>%]|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]{1,40}@[\w.-]{1,40}:[^\s$#]{0,80}[$#])\s+")
 # A line that begins with a shell's prompt, also outside of any code.
-_PROMPTED = re.compile(
-    r"^[ \t>]*(?:(?:[*+-]|\d{1,3}[.)])[ \t]+)?((?:\$|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+[A-Za-z./~][^\n]*)$",
-    re.MULTILINE,
-)
+_PROMPTED = re.compile(r"(?:\$|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+[A-Za-z./~]")
 # A program, by itself or by its path, and something after it. What assigns, opens a block or ends a sentence is none.
 _COMMAND = re.compile(
     r"\A(?:[A-Za-z_]\w*=\S*\s+)*"
-    r"(?:(?:\./|/|~/|[a-z]|(?i:sudo|doas)\s|[A-Z][a-z]+-[A-Z](?=\w))[\w./~+-]*(?:\s+(?![=:]|:=)\S.*))\Z"
+    r"(?:(?:\./|/|~/|[a-z]|(?i:sudo|doas)(?=\s)|[A-Z][a-z]+-[A-Z](?=\w))[\w./~+-]*(?:\s+(?![=:]|:=)\S.*))\Z"
 )
+# Code that begins like a name or a title: only a flag makes a command of it.
+_CAPITAL = re.compile(r"\A[A-Z][\w./~+-]*(?=\s).*?\s--?[A-Za-z]")
 # How lines of programs begin, rather than those of a shell.
 _PROGRAM = re.compile(
     r"(?:import|from|return|let|const|var|def|class|if|elif|else|for|while|async|await|new|public|private|static|void|int"
@@ -56,6 +57,39 @@ _TROUBLE = re.compile(
     r"|invalid|unknown|unable|missing|time[d-]? ?out|unexpected|warnings?)\b",
     re.IGNORECASE,
 )
+# What marks a line outside of code: a quotation, a heading, an item.
+_MARKS = re.compile(
+    r"^(?:[ \t>]|(?:[*+\u2022\u2023\u25e6\u2013\u2014-]|\d{1,3}[.)]|-?#{1,6}|\[[ xX]\])(?=[ \t]))*+", re.MULTILINE
+)
+_EMPHASIZED = re.compile(r"^(?P<mark>\*{1,3}|_{1,3}|~~|\|\|)(?=\S)(?P<words>[^\n]+?)(?P=mark)(?!\w)", re.MULTILINE)
+_LAYERS = 2
+_WORDY = re.compile(r"\s.*[^:\s]\Z")
+# What stands there in the place of a span, which speaks for itself.
+_CUT = "\0"
+_CONTINUED = re.compile(r"[ \t]*\\\r?\n[ \t]*")
+_SUDO_OR_FLAG = re.compile(r"\A(?:[A-Za-z_]\w*=\S*\s+)*(?i:sudo|doas)\s|\s--?[A-Za-z]")
+# Words of sentences, in the languages that are asked most, that hardly a command has.
+_WORDS = (
+    r"(?i:the|an?|is|are|was|be|to|of|for|with|without|and|or|but|if|when|then|it|its|this|that|these|those|which|you|your"
+    r"|will|can|may|must|should|does|not|only|both|first|again|before|after|also|instead|as|from|in|on|has|have|using"
+    r"|(?:use|add|run|need|mean|let|take|support|accept|require|give|ask|allow|work)s"
+    r"|ist|sind|eine?[nmrs]?|der|das|und|oder|mit|f\u00fcr|est|une|les|et|ou|pour|avec|una|los|para|con|che|per|een|het)"
+)
+# What a sentence begins with, while a command may go on so: `docker run`, `git add`.
+_BIDS = r"(?i:use|add|run|try|see|type|pass|give|call|execute|enter|set|append|include|specify)"
+_PROSE = re.compile(rf"(?<!\S){_WORDS}(?=[\s.,:;!?]|\Z)|\A{_BIDS}\s")
+# The piece of a command within a sentence: a program and its flags, or a long flag by itself, and the paths behind.
+_PIECE = re.compile(
+    r"(?<![^\s(\"'*_])(?:"
+    rf"(?i:sudo|doas)[ \t]+(?!{_WORDS}\b)[\w./~-]\S*"
+    rf"|(?!(?:{_WORDS}|{_BIDS})[ \t])[A-Za-z./~][\w./~+-]{{0,60}}[ \t]+-[A-Za-z]\S*"
+    r"|--[A-Za-z]\S*"
+    r")(?:[ \t]+(?:--?[A-Za-z]|[/~.])\S*)*"
+)
+# Where it is said of a command what it does, and what comes before it on its line.
+_REMARK = re.compile(r"[ \t]+(?:--?|[\u2013\u2014\u2192])[ \t]|[ \t]+\(|:[ \t]")
+_LABEL = re.compile(r"^(?![^\n:]{0,40}\b(?i:sudo|doas)\s)[^\W\d_](?:[\w ,.()'&/]|(?<=\w)-){0,40}:[ \t]+", re.MULTILINE)
+_STOPS = re.compile(r"(?<=[\w)\]'\"/])[.,;:!?]+\Z")
 _CHAINED = re.compile(r"\s*(?:&&|;)\s*")
 # To a shell, this and the rest of its line are silent.
 _COMMENT = re.compile(r"\s+#(?:\s|\Z)")
@@ -105,18 +139,15 @@ def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) ->
 
     Case, spacing, Markdown, typography and a shell's prompt make no difference.
     """
-    sources, said = [*cited], [*conversation]
-    known = _Known(sources)
-    asked = _Known(said)
-    anywhere = _Known([*sources, *said])
-    commands = [each for each in dict.fromkeys(_commands(answer)) if not _is_quoted_trouble(each, asked)]
+    known, asked, told = _Known(cited), _Known(conversation), _told(answer)
+    commands = [each for each in dict.fromkeys(_commands(answer, told)) if not _is_quoted_trouble(each, asked)]
     strange = [command for command in commands if not all(map(known.holds, _parts(command, known)))]
     bare = _URL.sub(" ", answer)
     versions = [*dict.fromkeys(found[0] for found in _VERSION.finditer(bare))]
-    codes = [code for code in _codes(answer) if code not in commands]
-    suspicious = [code for code in dict.fromkeys(codes) if not anywhere.holds(code)]
-    numbers = dict.fromkeys(_numbers(bare))
-    suspicious += [number for number in numbers if number not in versions and not anywhere.holds_number(number)]
+    codes = [code for code in _codes(answer, told) if code not in commands]
+    suspicious = [code for code in dict.fromkeys(codes) if not (known.holds(code) or asked.holds(code))]
+    numbers = [number for number in dict.fromkeys(_numbers(bare)) if number not in versions]
+    suspicious += [number for number in numbers if not (known.holds_number(number) or asked.holds_number(number))]
     return Grounding(
         strange_commands=tuple(strange),
         strange_versions=tuple(version for version in versions if not known.holds_version(version)),
@@ -128,12 +159,18 @@ class _Known:
     """Texts to look in."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._whole = "\n".join(texts)
+        self._texts = [*texts]
+        self._whole = "\n".join(self._texts)
 
     # Each read when it is first asked for: most answers ask for little.
     @cached_property
     def _flat(self) -> str:
         return f" {_flat(self._whole)} "
+
+    @cached_property
+    def _outside(self) -> str:
+        outside = "\n".join(map(_undressed, self._texts))
+        return f" {_flat(outside)} "
 
     @cached_property
     def _versions(self) -> frozenset[str]:
@@ -146,12 +183,7 @@ class _Known:
     def holds(self, code: str) -> bool:
         """Whether a piece of code stands there, not as part of a longer word."""
         flat = _flat(code)
-        at = self._flat.find(flat)
-        while flat and at >= 0:
-            if not (_joins(self._flat[at - 1], flat[0]) or _joins(flat[-1], self._flat[at + len(flat)])):
-                return True
-            at = self._flat.find(flat, at + 1)
-        return not flat
+        return not flat or _stands(flat, self._flat) or _stands(flat, self._outside)
 
     def holds_version(self, version: str) -> bool:
         """Whether that very version stands there."""
@@ -162,28 +194,59 @@ class _Known:
 
     def holds_number(self, number: str) -> bool:
         """Whether that number stands there, be it within a version or an address."""
-        return _number(number) in self._numbers or self.holds(number)
+        return _number(number) in self._numbers or _stands(_flat(number), self._flat)
 
 
-def _commands(answer: str) -> Iterator[str]:
+def _commands(answer: str, told: _Told) -> Iterator[str]:
     """The command lines of an answer, without the shell's prompt."""
     for language, code in _blocks(answer):
         for line in _lines(code):
-            if language in _SHELLS or _PROMPT.match(line) or (language in _SESSIONS and _is_command(line)):
+            if language in _SHELLS or _PROMPT.match(line) or (language in _SESSIONS and _is_run(line)):
                 yield _bare(line)
     for code in _spans(answer):
-        if _PROMPT.match(code) or _is_command(code.strip()):
+        if _PROMPT.match(code) or _is_run(code.strip()):
             yield _bare(code)
-    for found in _PROMPTED.finditer(_SPAN.sub(" ", _FENCED.sub("\n", answer))):
-        if _is_command(command := _bare(found[1])):
-            yield command
+    yield from (command for _, command in told if command)
 
 
-def _codes(answer: str) -> Iterator[str]:
-    """All code of an answer: the lines of its blocks, and its spans."""
+def _codes(answer: str, told: _Told) -> Iterator[str]:
+    """All code of an answer: the lines of its blocks, its spans, and the pieces of commands in its sentences."""
     for _, code in _blocks(answer):
         yield from map(_bare, _lines(code))
     yield from map(_bare, _spans(answer))
+    for line, command in told:
+        pieces = (found[0].rstrip(".,;:!?)*_\"'") for found in _PIECE.finditer(line.replace(_CUT, "\n")))
+        yield from (piece for piece in pieces if piece not in command)
+
+
+_Told: TypeAlias = Sequence[tuple[str, str]]
+
+
+def _told(answer: str) -> _Told:
+    """The lines outside of code, each with the command that it begins with."""
+    return [(line, _told_command(line)) for line in _CONTINUED.sub(" ", _undressed(answer)).split("\n")]
+
+
+def _undressed(text: str) -> str:
+    """What stands outside of code, without the marks of lines and what emphasizes their beginnings."""
+    unmarked = _MARKS.sub("", _SPAN.sub(_CUT, _FENCED.sub("\n", text)))
+    # Words in bold stand for themselves, like a span; a label or a single word belongs to its line.
+    for _ in range(_LAYERS):
+        unmarked = _EMPHASIZED.sub(lambda it: it["words"] + _CUT * bool(_WORDY.search(it["words"])), unmarked)
+    return _LABEL.sub("", unmarked)
+
+
+def _told_command(line: str) -> str:
+    """The command that a line outside of code begins with, without its prompt; empty if there is none."""
+    command = _bare(line.partition(_CUT)[0].rstrip(" \t\r\\"))
+    if _PROMPTED.match(line):
+        return command if _is_command(command) else ""
+    unmistakable = max((found.end() for found in _UNMISTAKABLE.finditer(command)), default=0)
+    if remark := _REMARK.search(command, unmistakable):
+        command = command[: remark.start()]
+    command = _STOPS.sub("", command.rstrip(",;:!? \t"))
+    is_one = _SUDO_OR_FLAG.search(command) and not _PROSE.search(command) and _is_command(command)
+    return command if is_one else ""
 
 
 def _blocks(answer: str) -> Iterator[tuple[str, str]]:
@@ -220,6 +283,11 @@ def _lines(code: str) -> Iterator[str]:
 
 def _bare(code: str) -> str:
     return _PROMPT.sub("", code).strip()
+
+
+def _is_run(code: str) -> bool:
+    """Whether a line of code is a command, in whatever case it is written."""
+    return _is_command(code) or bool(_CAPITAL.match(code) and not _PROSE.search(code))
 
 
 def _is_command(code: str) -> bool:
@@ -264,7 +332,7 @@ _PLAIN = str.maketrans(
 def _flat(text: str) -> str:
     """The text as far as it matters: case, spacing, typography, emphasis, code marks, continued lines do not."""
     plain = text if text.isascii() else unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
-    joined = re.sub(r"[ \t]*\\\r?\n[ \t]*", " ", plain)
+    joined = _CONTINUED.sub(" ", plain)
     unmarked = re.sub(r"\*\*|\\(?=[-_*#.`])", "", joined.replace("`", " "))
     return " ".join(unmarked.casefold().split())
 
@@ -275,6 +343,15 @@ def _version(text: str) -> str:
 
 def _number(text: str) -> str:
     return re.sub(r"[,']", "", text)
+
+
+def _stands(flat: str, text: str) -> bool:
+    at = text.find(flat)
+    while at >= 0:
+        if not (_joins(text[at - 1], flat[0]) or _joins(flat[-1], text[at + len(flat)])):
+            return True
+        at = text.find(flat, at + 1)
+    return False
 
 
 def _joins(left: str, right: str) -> bool:
