@@ -299,7 +299,10 @@ class Posting:
             buttons=reply.buttons,
             mention_role=reply.mention_role,
         )
-        return await self._delivery(begun, fresh=known is None).run(reply, waited_for)
+        delivery = self._delivery(begun, fresh=known is None)
+        if begun.question_id != question.id and self._outgoing.taken_back(question.id):
+            return await delivery.recall(question.id)  # the reply that took its place is on its way by itself
+        return await delivery.run(reply, waited_for)
 
     async def resume(self) -> int:
         """Finish all replies that the ledger holds half posted, and say how many there were.
@@ -579,12 +582,12 @@ class _Delivery:
         """What stands against posting it now; None if nothing does, and from then on it cannot be taken back."""
         question_id = self.begun.question_id
         if self.outgoing.taken_back(question_id):
-            return await self._recalled()
+            return await self.recall(question_id)
         if self.late and not await self._say_instead(self.words.late, "too_old"):
             return await self.drop("too_old")
         if against := await self._look(reply, waited_for):
             return against
-        return None if self.outgoing.leave(question_id) else await self._recalled()
+        return None if self.outgoing.leave(question_id) else await self.recall(question_id)
 
     async def _deliver(self, reply: Reply | None) -> PostOutcome:
         thread = await self._place(reply.question.text if reply else None)
@@ -599,7 +602,7 @@ class _Delivery:
     async def drop(self, reason: str) -> PostOutcome:
         """It will not be posted, or not further."""
         if self.outgoing.taken_back(self.begun.question_id):  # another reply may have taken its place in the ledger
-            return await self._recalled()
+            return await self.recall(self.begun.question_id)
         await self.ledger.dropped(self.begun.question_id, reason)
         return PostOutcome(status="dropped", reason=reason)
 
@@ -616,8 +619,8 @@ class _Delivery:
         self.begun = await self.ledger.replaced(begun.question_id, [word], reason=reason, in_place=in_place)
         return True
 
-    async def _recalled(self) -> PostOutcome:
-        question_id = self.begun.question_id
+    async def recall(self, question_id: MessageId) -> PostOutcome:
+        """It was taken back: its question is asked anew, or gone."""
         await self.ledger.recalled(question_id)
         return PostOutcome(status="recalled", reason=self.outgoing.taken_back(question_id) or "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import anyio.lowlevel
+import anyio
 
 from intern.domain import Image
 from intern.errors import ModelRefusedError
@@ -20,6 +20,7 @@ class OfflineModel:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = dict(rules)
+        self._turns = anyio.Lock()
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """What the rule gives. Raises `ModelRefusedError` where there is none."""
@@ -29,8 +30,8 @@ class OfflineModel:
             raise ModelRefusedError(
                 f"{prompt.name} cannot be done without a language model; set llm.base_url and llm.model"
             )
-        await anyio.lowlevel.checkpoint()  # a burst of rules must not hold up everybody else
-        reply = rule(given)
+        async with self._turns:  # one in each turn of the loop: a burst of rules must not hold up everybody else
+            reply = rule(given)
         if not isinstance(reply, prompt.gives):
             raise TypeError(f"the rule of {prompt.name} gave a {type(reply).__name__}, not a {prompt.gives.__name__}")
         return reply

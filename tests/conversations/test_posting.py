@@ -591,6 +591,25 @@ class TestPosting:
             assert len(w.said()) == 1
             assert "For both." in w.said()[0]
 
+    async def test_a_held_reply_that_was_taken_back_does_not_post_the_one_that_took_its_place(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            first, second = w.ask(), w.ask("On Windows, that is.")
+            w.outgoing.hand_over(request(first))
+            assert (await w.post(reply(first))).status == "held"
+            w.outgoing.take_back("superseded", lambda _: True)
+            w.outgoing.hand_over(request(second))
+            both = structs.replace(reply(second, "For both."), settles=(first.id, second.id))
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(both)
+            # It is looked at once more, now that it need not be held any longer.
+            assert await w.post(reply(first)) == PostOutcome(status="recalled", reason="superseded")
+            assert w.said() == []
+            assert (await w.post(both)).status == "posted"
+            assert len(w.said()) == 1
+
     async def test_once_it_has_left_a_reply_cannot_be_taken_back(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()

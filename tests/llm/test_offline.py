@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from anyio import create_task_group, fail_after
+from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from intern.errors import ModelRefusedError
@@ -37,3 +41,28 @@ async def test_a_prompt_without_a_rule_is_refused_and_told_what_to_set() -> None
 async def test_a_rule_that_gives_the_wrong_type_is_a_bug() -> None:
     with pytest.raises(TypeError, match="the rule of shout gave a str"):
         await OfflineModel({"shout": lambda given: "HEY"}).ask(SHOUT, Given("hey"))
+
+
+async def test_between_two_rules_of_a_burst_everybody_else_gets_a_turn() -> None:
+    turns, seen = 0, list[int]()
+
+    def rule(given: Given) -> Reply:
+        seen.append(turns)
+        return Reply(given.word)
+
+    async def bystand() -> None:
+        nonlocal turns
+        while True:
+            await checkpoint()
+            turns += 1
+
+    model = OfflineModel({"shout": rule})
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(bystand)
+            async with create_task_group() as burst:
+                for _ in range(8):
+                    burst.start_soon(model.ask, SHOUT, Given("hey"))
+            tg.cancel_scope.cancel()
+    assert len(seen) == 8
+    assert max(Counter(seen).values()) <= 2  # before and after the bystander, whom trio takes in any order
