@@ -79,6 +79,8 @@ def _cost(folder: Path, size: int) -> Cost:
 
         async def work() -> None:
             async with open_intern(settings_for(folder, endpoint.base_url)) as intern:
+                await intern.answer(_questions(size, QUESTIONS)[0])  # the first one waits for the index to be read
+                endpoint.requests.clear()
                 for conversation in _questions(size):
                     begun.clear()
                     result = await intern.answer(conversation)
