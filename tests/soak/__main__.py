@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
+from anyio import create_task_group, open_signal_receiver
 
 from tests.soak.soaking import Outcome, Plan, soak
 
@@ -28,9 +29,8 @@ def main() -> int:
     folder = Path(chosen) if chosen else Path(tempfile.mkdtemp(prefix="intern-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"soaking for {plan.seconds / 60:g} min in {folder}, seed {plan.seed}", flush=True)
-    # The process that soaks shall not outlive us.
-    signal.signal(signal.SIGTERM, _leave)
-    return _told(anyio.run(soak, plan, folder, _tell))
+    outcome = anyio.run(_unless_told_to_leave, plan, folder)
+    return 128 + signal.SIGTERM if outcome is None else _told(outcome)
 
 
 def plan_of(environ: Mapping[str, str]) -> Plan:
@@ -47,9 +47,20 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
     )
 
 
-def _leave(number: int, frame: object) -> None:
-    del frame
-    sys.exit(128 + number)
+async def _unless_told_to_leave(plan: Plan, folder: Path) -> Outcome | None:
+    """None where SIGTERM came first; the process that soaks does not outlive us."""
+    outcome: Outcome | None = None
+    async with create_task_group() as tg:
+
+        async def leave() -> None:
+            with open_signal_receiver(signal.SIGTERM) as signals:
+                async for _ in signals:
+                    tg.cancel_scope.cancel()
+
+        tg.start_soon(leave)
+        outcome = await soak(plan, folder, _tell)
+        tg.cancel_scope.cancel()
+    return outcome
 
 
 def _tell(line: str) -> None:
