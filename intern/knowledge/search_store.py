@@ -27,6 +27,7 @@ from intern.domain import (
     SearchFilter,
     SearchHit,
     SearchKind,
+    SearchPart,
     SourceId,
 )
 from intern.errors import KnowledgeError
@@ -177,11 +178,11 @@ class SqliteSearchStore:
 
     async def matching(self, match: Match, table: WordTable, wanted: SearchFilter, limit: int) -> tuple[SearchHit, ...]:
         """The sources whose best document matches best, best first."""
-        _, values = _conditions(wanted)
+        conditions, values = _conditions(wanted)
 
         def work(db: Transaction) -> list[Row]:
             for first in (f" order by score desc, rowid limit {limit * _FIRST}", ""):
-                statement = _filled(_BEST_OF_EACH, table, wanted, first)
+                statement = _filled(_BEST_OF_EACH, table, conditions, wanted.part, first)
                 rows = db.rows(statement, (match, *values, limit))
                 if len(rows) == limit:
                     break
@@ -214,11 +215,11 @@ class SqliteSearchStore:
     def _ids(
         self, db: Transaction, table: WordTable, match: Match, wanted: SearchFilter, limit: int
     ) -> tuple[SourceId, ...]:
-        _, values = _conditions(wanted)
+        conditions, values = _conditions(wanted)
         ids: list[SourceId] = []
         most = limit * _FIRST_IDS
         for first in (f" order by score desc, rowid limit {most}", ""):
-            statement = _filled(_IDS_OF_BEST, table, wanted, first)
+            statement = _filled(_IDS_OF_BEST, table, conditions, wanted.part, first)
             found = msgspec.convert(db.rows(statement, (match, *values, limit)), list[tuple[SourceId, int]])
             ids = [source_id for source_id, _ in found[:-1]]
             if len(ids) == limit or found[-1][1] < most:
@@ -229,12 +230,12 @@ class SqliteSearchStore:
         self, words: Match | None, trigrams: Match | None, wanted: SearchFilter, limit: int
     ) -> tuple[Mapping[SourceId, float], Mapping[SourceId, float]]:
         """What `matching` finds in the table of words and in that of trigrams, and how well: no text is read."""
-        _, values = _conditions(wanted)
+        conditions, values = _conditions(wanted)
 
         def found(db: Transaction, table: WordTable, match: Match | None) -> dict[SourceId, float]:
             rows: list[Row] = []
             for first in (f" order by score desc, rowid limit {limit * _FIRST}", "") if match is not None else ():
-                statement = _filled(_SCORES_OF_BEST, table, wanted, first)
+                statement = _filled(_SCORES_OF_BEST, table, conditions, wanted.part, first)
                 rows = db.rows(statement, (match, *values, limit))
                 if len(rows) == limit:
                     break
@@ -398,10 +399,9 @@ def _merged(table: str, pages: int, db: Transaction) -> bool:
 _AMONG = {None: "", "text": f" and rowid < {_DESCRIPTIONS}", "description": f" and rowid >= {_DESCRIPTIONS}"}
 
 
-def _filled(statement: str, table: WordTable, wanted: SearchFilter, first: str) -> str:
-    conditions, _ = _conditions(wanted)
+def _filled(statement: str, table: WordTable, conditions: str, part: SearchPart | None, first: str) -> str:
     return statement.format(
-        score=_SCORE[table], table=table, columns=_READ, wanted=conditions, among=_AMONG[wanted.part], first=first
+        score=_SCORE[table], table=table, columns=_READ, wanted=conditions, among=_AMONG[part], first=first
     )
 
 
