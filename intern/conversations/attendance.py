@@ -29,6 +29,11 @@ Discord makes ids on many machines and promises no order; what was seen are mill
 """
 LAG = 600_000 << 22
 """How much longer than the liveliest channel of a server another one may be silent, and still not be passed over."""
+PLENTY = 60_000 << 22
+"""How much older than its server's newest message one must be, to be sure that the gateway has told all up to it.
+
+By DISORDER, a twelfth of that would do; what was seen are milliseconds.
+"""
 
 
 def everywhere(_: Channel) -> bool:
@@ -280,7 +285,7 @@ class Attendance:
     def _see(self, guild: _Guild, channel_id: ChannelId, newest: int | None) -> None:
         channel = self._enter(channel_id, guild.id)
         # Above the floor there may be older messages than we were told, though the newest of all is known.
-        if newest is None or newest > channel.floor:
+        if newest is None or (newest > channel.floor and not guild.told_all_of(channel, newest)):
             self._fall_behind(channel, newest if newest and newest > channel.read_to else 0)
         elif channel.is_untouched:
             # Nothing is newer than that. A server's very first mark is made by our clock, which may run fast.
@@ -330,10 +335,13 @@ class _Guild:
         if guild_id is None:
             self.begun_at = 0  # sessions do not tell of private messages
         self.newest = 0  # that the gateway told
+        self.told_before = 0  # the newest that it told in earlier sessions, of which nothing is left to be listed
         self.steady: int | None = None  # what the gateway told first, once all archived threads were listed
 
     def begin(self, channels: Sequence[ChannelSeen]) -> None:
         """A new session."""
+        if not self.unlisted:
+            self.told_before = self.newest
         ids = [int(one) for seen in channels for one in (seen.channel.id, seen.last_message_id) if one]
         self.begun_at = max((self.until, *ids))
         self.told = {seen.channel.id for seen in channels}
@@ -346,6 +354,10 @@ class _Guild:
         anybody could list it.
         """
         return self.begun_at is not None and (channel_id in self.told or int(channel_id) > self.begun_at)
+
+    def told_all_of(self, channel: _Channel, newest: int) -> bool:
+        """Whether an earlier session told of everything in a channel where nothing is newer than that."""
+        return newest <= channel.read_to and newest <= self.told_before - PLENTY
 
     def hear(self, number: int) -> None:
         """The gateway tells of a message."""

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from intern.conversations.attendance import DISORDER, LAG, Attendance, Listing, Reading
+from intern.conversations.attendance import DISORDER, LAG, PLENTY, Attendance, Listing, Reading
 from intern.domain import (
     Author,
     Channel,
@@ -307,6 +307,35 @@ def test_a_new_session_looks_a_little_back_should_an_older_message_not_have_been
     assert not attendance.is_behind(GENERAL)
 
 
+def test_a_new_session_does_not_look_back_where_the_last_one_went_on_for_a_minute() -> None:
+    attendance = attending(seen(GENERAL, None), seen(HELP, None))
+    attendance.begin(message(2))
+    attendance.begin(message(2 + (PLENTY >> 22) / 1000, channel=HELP))
+    attendance.session(session(seen(GENERAL, message(2).id)))
+    assert attendance.behind() == ()
+    attendance.session(session(seen(GENERAL, message(3).id)))
+    assert attendance.behind() == (GENERAL,)
+    assert read(attendance, GENERAL, page(message(1), message(2), message(3))) == [message(1), message(3)]
+
+
+def test_an_old_message_that_no_session_told_of_is_read_however_much_was_told_since() -> None:
+    attendance = attending(seen(HELP, None))
+    attendance.begin(message(500, channel=HELP))
+    attendance.session(session(seen(HELP, message(500).id), seen(GENERAL, message(2).id)))  # it was hidden from us
+    assert GENERAL in attendance.behind()
+
+
+def test_what_a_new_session_tells_is_no_word_of_what_the_last_one_left_out_of_an_archived_thread() -> None:
+    attendance = attending(seen(GENERAL, None), seen(HELP, None), seen(THREAD, None, "thread"))
+    attendance.begin(message(2, channel=THREAD))
+    for seconds in (100, 200):  # the second session is lost, too, before anybody could list its archived threads
+        attendance.session(session(seen(GENERAL, None), seen(HELP, None)))
+        attendance.begin(message(seconds, channel=HELP))
+    [general] = [listing for listing in attendance.unlisted() if listing.channel_id == GENERAL]
+    attendance.listed(general, [seen(THREAD, message(2).id, "thread")])
+    assert attendance.behind() == (THREAD,)
+
+
 def test_a_change_to_a_message_that_was_missed_on_a_page_is_read_with_it() -> None:
     attendance = attending(seen(GENERAL, message(3).id))
     with attendance.reading(GENERAL) as reading:
@@ -504,7 +533,7 @@ class Discord:
             self.untold.add(one.number)
 
     def later(self) -> int:
-        pause = self.random.choices([1, 1500, 7_000, 700_000], [8, 4, 2, 1])[0]
+        pause = self.random.choices([1, 1500, 7_000, 70_000, 700_000], [16, 8, 4, 2, 2])[0]
         while pause > 5_000 and self.queue:  # the gateway is slow, but not that slow
             self.deliver()
         self.now += pause << 22
