@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -84,12 +85,15 @@ def gate(given: GateIn) -> GateDecision:
     )
 
 
+_words_of = lru_cache(maxsize=1024)(entry_words)  # what is shown for one question is often shown for the next
+
+
 def select(given: SelectIn) -> Selection:
     """The entries whose descriptions hold most of what is telling in the question."""
     entries = given.entries
     fits = _fits(
         given.query or given.question,
-        [entry_words(entry) for entry in entries],
+        [_words_of(entry) for entry in entries],
         [is_team(entry.source_id) for entry in entries],
     )
     best = max((fit.rank for fit in fits if fit.covered >= _DESCRIBED), default=0.0)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from intern.domain import IndexEntry, SourceId, SourceText
 from intern.search.ranking import fused
+from intern.text.remembering import Remembering
 from intern.text.words import Rarity, word_set, words
 
 
@@ -60,13 +61,15 @@ def chosen(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) ->
     return Chosen(source_ids=tuple(kept)[:max_sources], shown=len(shown), unknown=unknown)
 
 
-# An index changes seldom and is read for each question.
-@lru_cache(maxsize=8192)
 def entry_words(entry: IndexEntry) -> tuple[str, ...]:
     """The words of an entry; file names and addresses say much about what stands in them."""
     # But for a nugget's, which is a number.
     name = "" if entry.source_id.startswith("nugget:") else entry.source_id.partition(":")[2]
     return tuple(words(f"{name}\n{entry.description}"))
+
+
+# An index changes often, and few of its entries with it.
+_all_words = Remembering(entry_words)
 
 
 def listable(nuggets: Iterable[IndexEntry], max_chars: int) -> tuple[IndexEntry, ...]:
@@ -96,7 +99,7 @@ class Index:
         self._size = sum(self.sizes)
         self._places = {entry.source_id: n for n, entry in enumerate(self.entries)}
         self._holding: dict[str, list[int]] = {}
-        held = [set(entry_words(entry)) for entry in self.entries]
+        held = list(map(set, _all_words(self.entries)))
         self._rarity = Rarity(held)
         for n, have in enumerate(held):
             for word in have:
@@ -150,19 +153,18 @@ class Index:
         return chain(fitting, (n for n in range(len(self.entries)) if n not in taken))
 
     def _by_words(self, query: str) -> list[int]:
-        scores: dict[int, float] = {}
+        scores = [0.0] * len(self.entries)
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
         for word in sorted(word_set(query)):
-            weight, holding = self._rarity.weight(word), self._holding.get(word, ())
-            if weight < _TELLING:
-                continue
-            if not scores:
-                scores = dict.fromkeys(holding, weight)
-                continue
-            for n in holding:
-                scores[n] = scores.get(n, 0.0) + weight
+            weight = self._rarity.weight(word)
+            if weight >= _TELLING:
+                for n in self._holding.get(word, ()):
+                    scores[n] += weight
+        # Of thousands that hold a word, only those are put in order that are among the best.
+        best = sorted(scores, reverse=True)[: 2 * MOST_SHOWN]
+        among = [n for n, score in enumerate(scores) if score and score >= best[-1]]
         # The order of equals is kept, which is the index's.
-        return sorted(sorted(scores), key=scores.__getitem__, reverse=True)[: 2 * MOST_SHOWN]
+        return sorted(among, key=scores.__getitem__, reverse=True)[: 2 * MOST_SHOWN]
 
 
 def listed(entries: tuple[IndexEntry, ...]) -> Index:

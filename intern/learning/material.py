@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set as AbstractSet
 from datetime import datetime
-from functools import lru_cache
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, TopicBlock, Turn, UserId
 from intern.knowledge.blocks import format_topic
 from intern.knowledge.indices import format_index
+from intern.text.remembering import Remembering
 from intern.text.words import Rarity, word_set, words
 
 CaptureT = TypeVar("CaptureT", bound=Capture)
@@ -116,7 +116,7 @@ def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) ->
     """
     if sum(map(_entry_size, entries)) <= max_chars:
         return format_index(entries).rstrip("\n")
-    ranked = _ranked([_entry_words(entry) for entry in entries], query)
+    ranked = _ranked(_entry_words(entries), query)
     shown = [entry if n == ranked[0] else _brief(entry) for n, entry in enumerate(entries)]
     return format_index(shown[n] for n in _fitting(ranked, list(map(_entry_size, shown)), max_chars)).rstrip("\n")
 
@@ -131,10 +131,12 @@ def _brief(entry: IndexEntry) -> IndexEntry:
     return replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
 
 
-@lru_cache(maxsize=65536)
-def _entry_words(entry: IndexEntry) -> frozenset[str]:
-    # Kept: each capture looks at all entries, and hardly any of them has changed since the last.
+def _words_of(entry: IndexEntry) -> frozenset[str]:
     return word_set(f"{entry.source_id}\n{entry.description}")
+
+
+# Each capture looks at all entries, and hardly any of them has changed since the last.
+_entry_words = Remembering(_words_of)
 
 
 def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:

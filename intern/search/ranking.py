@@ -24,8 +24,8 @@ def fused(*rankings: Sequence[T]) -> list[T]:
     """By reciprocal rank: what stands high in several orders comes first, equals in the order of the first ranking."""
     scores: dict[T, float] = {}
     for ranking in rankings:
-        for n, item in enumerate(dict.fromkeys(ranking)):
-            scores[item] = scores.get(item, 0.0) + 1 / (_K + n + 1)
+        for n, item in enumerate(dict.fromkeys(ranking), _K + 1):
+            scores[item] = scores.get(item, 0.0) + 1 / n
     return sorted(scores, key=scores.__getitem__, reverse=True)  # equals keep their order
 
 
