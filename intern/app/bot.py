@@ -77,6 +77,7 @@ from intern.llm.breaker import Breaker
 from intern.llm.embedding_endpoint import EndpointEmbedder
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock, SystemClock
+from intern.observe.memory import giving_back
 from intern.search.finding import Embedder, Finder, LastVectors
 from intern.settings import Settings
 
@@ -576,5 +577,6 @@ async def _until_told(settings: Settings) -> None:
 
     async with create_task_group() as tg:
         tg.start_soon(wait_for_signal)
+        tg.start_soon(giving_back)
         await run_on_discord(settings, stop=stop)
         tg.cancel_scope.cancel()

@@ -6,11 +6,9 @@ beside it. Needs the extra `embeddings`.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,6 +22,7 @@ from anyio.to_thread import run_sync
 from intern.errors import ConfigError, ModelAccessError
 from intern.llm.wordpiece import WordPiece
 from intern.observe.log import get_logger
+from intern.observe.memory import give_back
 
 _log = get_logger(__name__)
 
@@ -73,7 +72,7 @@ class LocalEmbedder:
             work = partial(self._ready().encode, [ids for _, ids in batch])
             for (place, _), vector in zip(batch, await run_sync(work, limiter=self._threads), strict=True):
                 vectors[place] = vector
-        await run_sync(_give_back, limiter=self._threads)
+        await run_sync(give_back, limiter=self._threads)
         return vectors
 
     def _alone(self, text: str) -> Sequence[bytes]:
@@ -117,7 +116,7 @@ def load_model() -> Loaded:
     if digest != _WEIGHTS_SHA256:
         raise ModelAccessError(f"{path} is not the file that was tested (its SHA-256 differs); reinstall its package")
     loaded = Loaded(words, _encoder(path))
-    _give_back()
+    give_back()  # of 300 MB some 130, or what long texts took
     _log.debug("embedding_model_loaded", model=LOCAL_MODEL)
     return loaded
 
@@ -146,12 +145,6 @@ def _encoder(weights: Path) -> Encode:
         return [row.astype("<f4").tobytes() for row in unit]
 
     return encode
-
-
-def _give_back() -> None:
-    """Let the system have what loading or long texts took: of 300 MB some 130, which glibc would keep."""
-    with suppress(OSError, AttributeError):  # other C libraries give back by themselves, or have no word for it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _batched(tokens: Sequence[tuple[int, list[int]]]) -> Iterator[list[tuple[int, list[int]]]]:

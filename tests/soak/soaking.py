@@ -463,9 +463,11 @@ class Soak:
         began = current_time()
         with move_on_after(180 + self.plan.seconds):
             while True:
+                looked = current_time()
                 if not await self._left():
                     break
-                await sleep(3)
+                # To look at all that was said in an hour takes seconds, in which nobody serves the bot.
+                await sleep(max(3.0, 5 * (current_time() - looked)))
         return current_time() - began
 
     async def _left(self) -> int:

@@ -1,0 +1,29 @@
+"""Memory that nothing uses any more, given back to the system."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from contextlib import suppress
+
+from anyio import sleep
+from anyio.to_thread import run_sync
+
+EVERY_SECONDS = 60.0
+
+
+def give_back() -> None:
+    """Let the system have the pages that are free. Takes some milliseconds; does nothing but with glibc.
+
+    glibc keeps what is freed below anything that is in use, up to megabytes between small things that stay: a busy
+    process grew by 15 MB in half an hour, though all that it held did not.
+    """
+    with suppress(OSError, AttributeError):  # other C libraries give back by themselves, or have no word for it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+async def giving_back(every: float = EVERY_SECONDS, give: Callable[[], None] = give_back) -> None:
+    """Do it every so many seconds until cancelled, beside the loop."""
+    while True:
+        await sleep(every)
+        await run_sync(give)
