@@ -123,8 +123,13 @@ def test_ticks_in_a_code_span_open_no_fence() -> None:
 
 # A fence as Discord's clients read it, beside what they read before it: escapes, and spans of code after it.
 _READ_AS_CODE = re.compile(
-    r"\\[^0-9A-Za-z\s]|```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(`+)[\s\S]*?[^`]\1(?!`)", re.IGNORECASE
+    r"\\[^0-9A-Za-z\s]|```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`)",
+    re.IGNORECASE,
 )
+
+
+# Clients do not agree on where it ends: the next ticks close it, or are the first of its code.
+_NAMED_AND_EMPTY = re.compile(rf"\\[^0-9A-Za-z\s]|(?P<empty>```[\w+#.-]+\n+```)|{_READ_AS_CODE.pattern}", re.IGNORECASE)
 
 
 def left_open(text: str) -> bool:
@@ -139,7 +144,7 @@ _BLOCK = st.tuples(st.sampled_from(["", "py\n", "\n", "a "]), st.text(alphabet="
 @given(st.lists(_SAID | _BLOCK, min_size=2, max_size=8), st.integers(min_value=64, max_value=120))
 def test_no_part_leaves_a_fence_open_that_the_whole_closed(pieces: list[str | tuple[str, str]], limit: int) -> None:
     text = "".join(piece if isinstance(piece, str) else f"```{piece[0]}x{piece[1]}```" for piece in pieces)
-    assume(not left_open(text))
+    assume(not left_open(text) and not any(code["empty"] for code in _NAMED_AND_EMPTY.finditer(text)))
     assert not any(left_open(part) for part in split_message(text, limit))
 
 
