@@ -183,7 +183,8 @@ class Attendance:
                 guild.kept = guild.until
                 attended[guild.id] = _id(guild.until)
             for channel in guild.channels.values():
-                if channel.kept != channel.mark > guild.until:
+                # Also where it went back to where the server stands: what is written down says more.
+                if channel.kept != channel.mark and max(channel.kept, channel.mark) > guild.until:
                     channel.kept = channel.mark
                     channels[channel.id] = Mark(guild_id=guild.id, settled_to=_id(channel.mark))
         self._stirred.clear()

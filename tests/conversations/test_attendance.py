@@ -127,6 +127,20 @@ def test_messages_out_of_order_are_begun_and_hold_the_mark() -> None:
     assert attendance.mark(GENERAL) == message(2).id
 
 
+def test_a_mark_that_went_back_to_where_its_server_stands_is_told() -> None:
+    attendance = attending()
+    attendance.begin(message(1000))
+    attendance.settle(GENERAL, [message(1000).id])
+    kept = Marks(attended={GUILD: BASELINE}).then(attendance.moved())
+    assert attendance.begin(message(999)), "told out of order"
+    attendance.begin(message(1700, channel=HELP))
+    attendance.settle(HELP, [message(1700, channel=HELP).id])
+    kept = kept.then(attendance.moved())
+    assert BASELINE < kept.attended[GUILD] < message(999).id
+    again = Attendance(kept, baseline=BASELINE)
+    assert again.begin(message(999)), "it was not settled"
+
+
 def test_settling_what_is_not_in_work_does_no_harm() -> None:
     attendance = attending()
     attendance.settle(GENERAL, [message(1).id])
