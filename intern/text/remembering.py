@@ -21,13 +21,7 @@ class Remembering(Generic[K, V]):
 
     def __call__(self, items: Iterable[K]) -> list[V]:
         """What the function says of each item, in their order."""
-        last, now = self._last, dict[K, V]()
-
-        def of(item: K) -> V:
-            if item not in now:
-                now[item] = last[item] if item in last else self._of(item)
-            return now[item]
-
-        found = [of(item) for item in items]
+        asked, last = list(items), self._last
+        now = {item: last[item] if item in last else self._of(item) for item in dict.fromkeys(asked)}
         self._last = now
-        return found
+        return [now[item] for item in asked]
