@@ -235,7 +235,6 @@ class Attendance:
         """Everything on the page was begun. Whether that was the last one: the channel is live from now on."""
         channel = reading.channel
         if channel.is_behind and not reading.overtaken:
-            channel.late = None
             channel.read(reading.read_to)
             if reading.ended and channel.target <= channel.read_to:
                 self._go_live(channel)
@@ -368,8 +367,11 @@ class _Guild:
 
     def advance(self) -> bool:
         """Move on, as far as nothing holds it back. Whether it did."""
+        if self.begun_at is None or self.steady is None or self.newest <= self.steady + PLENTY:
+            return False
+        # Who woke up a thread before the listing, which then left it out, was told of by now.
         until = self.newest - LAG
-        if self.begun_at is None or self.steady is None or until <= max(self.until, self.steady):
+        if until <= self.until:
             return False
         held = [channel.mark for channel in self.channels.values() if channel.work or channel.is_behind]
         until = min((until, *held))
@@ -433,7 +435,12 @@ class _Channel:
     def read(self, number: int) -> None:
         self.is_untouched = False
         self.cursor = max(self.cursor, number)
+        missed = self.late is not None
+        if self.late is not None and self.late <= number:  # else a later page has it
+            self.late = None
         self._reach(number)
+        if missed:  # the floor may have been far behind
+            self.done = {each: None for each in self.done if each > self.floor}
 
     def fall_behind(self, target: int) -> None:
         """`target` is 0 where nobody knows whether, and up to where, there is something new."""
@@ -456,7 +463,9 @@ class _Channel:
     def _reach(self, number: int) -> None:
         self.read_to = max(self.read_to, number)
         if not self.is_untouched:
-            self.floor = max(self.floor, self.read_to - DISORDER)
+            floor = self.read_to - DISORDER
+            # A page that was overtaken may go far beyond what is missed on it, and that is still to be begun.
+            self.floor = max(self.floor, floor if self.late is None else min(floor, self.late - 1))
             self._forget()
 
     def _forget(self) -> None:

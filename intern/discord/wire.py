@@ -348,11 +348,13 @@ class _Latest(Generic[_Key, _Value]):
 class Memory:
     """What the gateway told, so that REST need not be asked: channels, roles, edits.
 
-    Bounded: a thread goes as it is archived, else whatever was not needed for longest.
+    Bounded: a thread goes as it is archived, else whatever was not needed for longest. Of archived threads there is
+    no end, and one is needed only while it is read; so those that were asked for have a bound of their own.
     """
 
-    def __init__(self, limit: int = 10_000) -> None:
+    def __init__(self, limit: int = 10_000, archived: int = 1_000) -> None:
         self._channels: _Latest[ChannelId, RawChannel] = _Latest(limit)
+        self._archived: _Latest[ChannelId, RawChannel] = _Latest(archived)
         self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._edits: _Latest[MessageId, datetime] = _Latest(limit)
@@ -362,20 +364,23 @@ class Memory:
         match event:
             case ChannelsSeen(channels):
                 for channel in channels:
-                    if channel.is_archived:
-                        self._channels.drop(channel.id)
-                    else:
+                    self._drop(channel.id)
+                    if not channel.is_archived:
                         self.keep(channel)
             case ChannelGone(channel_id):
-                self._channels.drop(channel_id)
+                self._drop(channel_id)
 
     def keep(self, raw: RawChannel) -> None:
         """Learn of a channel that was asked for, archived or not: it will be needed at once."""
-        self._channels.put(raw.id, raw)
+        (self._archived if raw.is_archived else self._channels).put(raw.id, raw)
+
+    def _drop(self, channel_id: ChannelId) -> None:
+        self._channels.drop(channel_id)
+        self._archived.drop(channel_id)
 
     def channel(self, channel_id: ChannelId) -> Channel | None:
         """The channel, if it and the parent that tells its kind are known."""
-        raw = self._channels.get(channel_id)
+        raw = self._channels.get(channel_id) or self._archived.get(channel_id)
         return self.told(raw) if raw else None
 
     def told(self, raw: RawChannel) -> Channel | None:

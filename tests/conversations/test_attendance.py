@@ -189,6 +189,35 @@ def test_a_server_moves_on_only_when_nobody_can_wake_up_a_thread_unheard_any_mor
     assert GUILD in attendance.moved().attended
 
 
+def test_a_server_moves_on_though_no_session_lasts_as_long_as_another_channel_may_be_silent() -> None:
+    attendance = attending()
+    for second in range(1, 3601, 100):
+        if second % 300 == 1:
+            attendance.session(session(seen(GENERAL, None)))
+            for listing in attendance.unlisted():
+                attendance.listed(listing, ())
+        attendance.begin(message(second))
+        attendance.settle(GENERAL, [message(second).id])
+        attendance.moved()
+    assert attendance.mark(HELP, GUILD) == snowflake(3501 - 600)
+
+
+def test_a_server_does_not_pass_what_a_thread_missed_that_woke_up_untold_before_the_listing() -> None:
+    attendance = attending(marks=Marks(attended={GUILD: BASELINE}))
+    attendance.session(session(seen(GENERAL, message(7200).id)))
+    read(attendance, GENERAL, page(message(7200)))
+    attendance.settle(GENERAL, [message(7200).id])
+    missed, woke_up = message(3600, channel=THREAD), message(7201, channel=THREAD)
+    for listing in attendance.unlisted():
+        attendance.listed(listing, ())  # without the thread, which is not archived any more
+    for second in (7202, 7203, 7262):
+        attendance.begin(message(second))
+        attendance.settle(GENERAL, [message(second).id])
+        attendance.moved()
+    attendance.fall_behind(woke_up)
+    assert read(attendance, THREAD, page(missed, woke_up)) == [missed, woke_up]
+
+
 @pytest.mark.parametrize("hold", ["in work", "behind", "unlisted", "no session"])
 def test_a_server_passes_nothing_that_is_not_done(hold: str) -> None:
     attendance = Attendance(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
@@ -297,6 +326,32 @@ def test_an_older_message_told_between_two_pages_is_gone_back_for() -> None:
     attendance.fall_behind(message(2))
     with attendance.reading(GENERAL) as reading:
         assert int(reading.after) < int(message(2).id)
+
+
+def test_an_older_message_is_begun_however_far_the_page_went_that_missed_it() -> None:
+    attendance = attending(seen(GENERAL, message(1).id))
+    read(attendance, GENERAL, page(message(1)))
+    attendance.fall_behind(message(2))
+    with attendance.reading(GENERAL) as reading:
+        attendance.fall_behind(message(0.9))
+        reading.received(page(message(1), message(2), message(100)))
+        assert [attendance.begin(message(second)) for second in (2, 100)] == [True, True]
+        attendance.caught_up(reading)
+    missed = page(message(0.9), message(1), message(2), message(100))
+    assert read(attendance, GENERAL, missed) == [message(0.9)]
+
+
+def test_a_mark_stays_below_an_older_message_that_the_page_does_not_reach() -> None:
+    attendance = attending(seen(GENERAL, message(1).id))
+    read(attendance, GENERAL, page(message(1)))
+    for second in (1, 4):
+        attendance.begin(message(second))
+        attendance.settle(GENERAL, [message(second).id])
+    attendance.fall_behind(message(3))
+    read(attendance, GENERAL, page(message(1), message(2), more=True))
+    attendance.settle(GENERAL, [message(2).id])
+    assert int(attendance.mark(GENERAL)) < int(message(3).id)
+    assert read(attendance, GENERAL, page(message(3), message(4))) == [message(3)]
 
 
 def test_what_changes_while_its_page_is_in_flight_is_read_again() -> None:

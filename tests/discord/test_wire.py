@@ -346,6 +346,17 @@ def test_of_many_channels_those_stay_known_that_were_needed_last() -> None:
     assert memory.channel(ChannelId("2")) is None
 
 
+def test_archived_threads_push_nothing_else_out_and_the_last_that_were_asked_for_stay_known() -> None:
+    memory = Memory(limit=2, archived=2)
+    memory.keep(RawChannel(id=ChannelId("60"), type=0))
+    for n in ("70", "71", "72"):
+        raw = {"id": n, "type": 11, "parent_id": "60", "thread_metadata": {"archived": True}}
+        memory.keep(msgspec.convert(raw, RawChannel))
+    assert [n for n in ("60", "70", "71", "72") if memory.channel(ChannelId(n))] == ["60", "71", "72"]
+    memory.take(ChannelGone(ChannelId("72")))
+    assert memory.channel(ChannelId("72")) is None
+
+
 def test_what_was_learned_of_roles_is_told_once_and_what_an_earlier_start_had_learned_is_believed() -> None:
     memory = Memory(limit=2)
     memory.recall_roles([MemberRoles(GUILD, TESS, (TEAM_ROLE,))])
