@@ -130,13 +130,16 @@ def strange_urls(
 
     One without its scheme stands there if it does so with or without, or as the site of another.
     """
+    named, bare = set(urls(answer)), bare_addresses(answer)
+    if not named and not bare:
+        return []  # as most: to look for them in the sources takes a while
     allowed = set(own)
     of = {source_of(citation) for citation in citations}
     for source in sources:
         if source.source_id in of:
             allowed.update(urls(source.vouched))
-    strange = {url for url in urls(answer) if url not in allowed}
-    if bare := bare_addresses(answer):
+    strange = named - allowed
+    if bare:
         known = {part for url in allowed for part in _without_scheme(url)}
         for source in sources:
             if source.source_id in of:

@@ -153,18 +153,21 @@ class Index:
         return chain(fitting, (n for n in range(len(self.entries)) if n not in taken))
 
     def _by_words(self, query: str) -> list[int]:
-        scores = [0.0] * len(self.entries)
+        scores: dict[int, float] = {}
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
         for word in sorted(word_set(query)):
             weight = self._rarity.weight(word)
             if weight >= _TELLING:
                 for n in self._holding.get(word, ()):
-                    scores[n] += weight
-        # Of thousands that hold a word, only those are put in order that are among the best.
-        best = sorted(scores, reverse=True)[: 2 * MOST_SHOWN]
-        among = [n for n, score in enumerate(scores) if score and score >= best[-1]]
+                    scores[n] = scores.get(n, 0.0) + weight
+        most = 2 * MOST_SHOWN
+        among = sorted(scores)
+        if len(among) > most:
+            # Of thousands that hold a word, only those are put in order that are among the best.
+            least = sorted(scores.values(), reverse=True)[most - 1]
+            among = [n for n in among if scores[n] >= least]
         # The order of equals is kept, which is the index's.
-        return sorted(among, key=scores.__getitem__, reverse=True)[: 2 * MOST_SHOWN]
+        return sorted(among, key=scores.__getitem__, reverse=True)[:most]
 
 
 def listed(entries: tuple[IndexEntry, ...]) -> Index:

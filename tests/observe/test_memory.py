@@ -39,7 +39,7 @@ def test_what_lies_free_below_something_in_use_goes_back_to_the_system() -> None
     assert after < 10
 
 
-def test_it_is_given_back_once_a_minute() -> None:
+def test_it_is_given_back_again_and_again() -> None:
     clock = MockClock(autojump_threshold=0.01)
     given: list[float] = []
 
