@@ -30,8 +30,9 @@ from intern.domain import (
 
 T = TypeVar("T")
 
-# Messages. Far beyond what can lie between the router and the archive or the poster: the streams are bounded.
-_REMEMBERED = 10_000
+# Messages. Beyond what can lie between the router and the archive or the poster: the streams are bounded, so that these
+# are some fifty questions of at most fifty messages, mostly of one.
+_REMEMBERED = 4_000
 
 _AUTHORS: dict[Speaker, AuthorType] = {"User": "community_user", "Team": "team_member"}
 

@@ -7,7 +7,7 @@ cannot be read raises `msgspec.ValidationError`, which names the field and never
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -261,6 +261,8 @@ class ChannelsSeen(Struct, frozen=True):
     """Channels and threads are there, or look different now."""
 
     channels: tuple[RawChannel, ...]
+    all_of: GuildId | None = None
+    """A server of which these are all: others were deleted or archived while nobody told us."""
 
 
 class ChannelGone(Struct, frozen=True):
@@ -335,6 +337,9 @@ class _Latest(Generic[_Key, _Value]):
         if len(self._entries) > self._limit:
             self._entries.popitem(last=False)
 
+    def keys_where(self, holds: Callable[[_Value], bool]) -> list[_Key]:
+        return [key for key, value in self._entries.items() if holds(value)]
+
     def drop(self, key: _Key) -> None:
         self._entries.pop(key, None)
 
@@ -348,8 +353,9 @@ class _Latest(Generic[_Key, _Value]):
 class Memory:
     """What the gateway told, so that REST need not be asked: channels, roles, edits.
 
-    Bounded: a thread goes as it is archived, else whatever was not needed for longest. Of archived threads there is
-    no end, and one is needed only while it is read; so those that were asked for have a bound of their own.
+    Bounded: a thread goes as it is archived, or with the next session's word where that happened while none was there;
+    else goes whatever was not needed for longest. Of archived threads there is no end, and one is needed only while it
+    is read; so those that were asked for have a bound of their own.
     """
 
     def __init__(self, limit: int = 10_000, archived: int = 1_000) -> None:
@@ -362,7 +368,10 @@ class Memory:
     def take(self, event: ChannelEvent) -> None:
         """Learn of channels."""
         match event:
-            case ChannelsSeen(channels):
+            case ChannelsSeen(channels, all_of):
+                if all_of:
+                    for known in self._channels.keys_where(lambda raw: raw.guild_id == all_of):
+                        self._channels.drop(known)
                 for channel in channels:
                     self._drop(channel.id)
                     if not channel.is_archived:
@@ -546,7 +555,9 @@ def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None
 def _channels(raw: _Guilds) -> ChannelsSeen:
     guild_id = raw.guild_id or raw.id
     told = (*readable(raw.channels, RawChannel), *readable(raw.threads, RawChannel))
-    return ChannelsSeen(tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told))
+    channels = tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told)
+    # Only GUILD_CREATE names channels, and then all of them, with all threads that are not archived.
+    return ChannelsSeen(channels, all_of=None if raw.channels is None else guild_id)
 
 
 _Kind = TypeVar("_Kind", bound=Struct)

@@ -221,7 +221,7 @@ async def test_what_changed_before_or_after_a_reading_does_not_concern_it() -> N
 async def test_the_memory_of_what_was_handed_on_is_bounded() -> None:
     changes = late(Captured())
     changes.asks(answer_request(ASKED))
-    for n in range(10_000):
+    for n in range(4_000):
         changes.asks(answer_request(replace(CHATTER, id=MessageId(str(n)))))
     assert changes.deleted(deleted(ASKED)).asked == ()
     assert changes.deleted(deleted(replace(CHATTER, id=MessageId("0")))).asked == (MessageId("0"),)

@@ -500,6 +500,20 @@ def test_a_server_tells_its_channels_and_threads() -> None:
     assert memory.channel(ChannelId("5")) is None
 
 
+def test_what_was_archived_or_deleted_while_no_session_was_there_is_forgotten_with_the_next() -> None:
+    memory = Memory()
+    memory.keep(RawChannel(id=ChannelId("9"), type=0, guild_id=GuildId("elsewhere")))
+    seen(memory, "GUILD_CREATE", guild())
+    seen(memory, "CHANNEL_CREATE", {"id": "2001", "type": 0, "guild_id": GUILD, "name": "short-lived"})
+    threads = [{"id": "4000", "type": 11, "name": "t", "parent_id": HELP}]
+    seen(memory, "GUILD_CREATE", {"id": GUILD, "unavailable": True})
+    seen(memory, "THREAD_LIST_SYNC", {"guild_id": GUILD, "channel_ids": [HELP], "threads": threads, "members": []})
+    assert all(memory.channel(ChannelId(known)) for known in ("9", HELP, "2001", "4000", "4001"))
+    seen(memory, "GUILD_CREATE", guild(threads=threads))
+    assert all(memory.channel(ChannelId(known)) for known in ("9", HELP, "4000"))
+    assert not any(memory.channel(ChannelId(gone)) for gone in ("2001", "4001"))
+
+
 def test_an_unavailable_server_tells_nothing() -> None:
     assert event_of("GUILD_CREATE", {"id": GUILD, "unavailable": True}, US) == ChannelsSeen(())
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-TEACHING = 1 / 3  # of a life that is judged: what is known takes memory, and shall
-WARM_UP = 0.45  # of a life: what was taught last is still being filed for some minutes, and caches fill
+TEACHING = 1 / 6  # of a life that is judged: what is known takes memory, and shall
+WARM_UP = 0.3  # of a life: what was taught last is still being filed for some minutes, and caches fill
 MOST_MEGABYTES_AN_HOUR = 1.0
-JUDGED_FROM = 20.0  # minutes after warm-up: over less, a page that the allocator keeps looks like a leak
+JUDGED_FROM = 30.0  # minutes after warm-up: over less, a page that the allocator keeps looks like a leak
 MOST_MORE = 5  # files, threads or tasks: pools breathe
 _FEWEST = 3  # samples that a median says something of
 
@@ -82,7 +82,7 @@ def growth(samples: Sequence[Sample], warm_up: float) -> Growth | None:
     """
     if not samples:
         return None
-    warm = [each for each in samples if each.at - samples[0].at >= warm_up]
+    warm = [each for each in samples if each.at >= warm_up]
     third = len(warm) // 3
     if third < _FEWEST:
         return None
@@ -107,8 +107,8 @@ def can_be_judged(grown: Growth | None) -> bool:
 
 
 def minutes_to_judge() -> float:
-    """How long a life must be for that, and a minute more, for samples are some seconds apart."""
-    return JUDGED_FROM / (1 - WARM_UP) + 1
+    """How long a life must be for that, and three minutes more, for from rest to rest it is more than one."""
+    return JUDGED_FROM / (1 - WARM_UP) + 3
 
 
 def leaks(grown: Growth) -> Iterator[str]:

@@ -28,6 +28,7 @@ from anyio.to_thread import run_sync
 
 from intern.domain import MessageId, snowflake_time
 from intern.errors import InternError
+from intern.observe.memory import EVERY_SECONDS
 from intern.settings import Settings, load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.gateway import Session
@@ -57,6 +58,8 @@ WINDOW = timedelta(seconds=2)  # of silence, that ends a batch
 READY_WITHIN = 120.0  # seconds from a start to a session, on a machine that has other things to do
 END_WITHIN = 60.0
 _LOOK = 2.0  # seconds between two samples
+_AT_REST = EVERY_SECONDS + 2  # seconds without a request: then it has also given back what it does not need
+_REST_WITHIN = 180.0
 _ASKED_EVERY = 5  # samples: reading the metrics is work for the bot
 _ASKED_WITHIN = 10.0  # seconds
 _LOST_WITH_A_KILL = timedelta(seconds=5)  # counts are written down every second, where the disk lets them
@@ -86,6 +89,7 @@ class Plan:
     rate: float = 20.0  # messages a second
     kill_every: float = 40.0  # seconds between two lives, about; 0: nobody kills
     trouble_every: float = 4.0  # seconds, about; 0: all is well
+    busy: float = 60.0  # seconds from a rest to the next, where nobody kills
     recorded: Path = RECORDED
     embeddings: str = "none"
     log_level: str = "info"
@@ -151,6 +155,7 @@ class Soak:
         self.lives: list[Life] = []
         self.amiss: list[str] = []
         self.not_judged = ""
+        self.at_rest: list[Sample] = []
         self.late = 0.0
         self.page_port = _free_port()
         self.statuses: Counter[str] = Counter()
@@ -178,14 +183,7 @@ class Soak:
         talked = waited = 0.0
         async with create_task_group() as tg:
             tg.start_soon(self._look_on)
-            async with create_task_group() as busy:
-                if self.plan.trouble_every:
-                    busy.start_soon(self.trouble.make, self.plan.trouble_every)
-                if self.plan.kill_every:
-                    busy.start_soon(self._kill_now_and_then)
-                await self._talk()
-                busy.cancel_scope.cancel()
-            talked = current_time() - self._began
+            talked = await self._talk_and_rest()
             self._tell("all is said; waiting until the bot has done everything")
             if self.life.meant_to_end:
                 await self._begin()
@@ -227,14 +225,53 @@ class Soak:
 
     # People.
 
-    async def _talk(self) -> None:
+    async def _talk_and_rest(self) -> float:
+        """Talk amid trouble for the time of the plan. Where growth is judged, all rest now and then: what is held then
+        is kept. Gives the seconds of talk.
+        """
         told: Iterator[Line] = lines(Random(f"{self.plan.seed} lines"), self.plan.recorded)
+        talked = 0.0
+        while (left := self.plan.seconds - (current_time() - self._began)) > 0 or not talked:
+            seconds = left if self.plan.kill_every else min(left, self.plan.busy)
+            async with create_task_group() as busy:
+                if self.plan.trouble_every:
+                    busy.start_soon(self.trouble.make, self.plan.trouble_every)
+                if self.plan.kill_every:
+                    busy.start_soon(self._kill_now_and_then)
+                talked += await self._talk(seconds, told)
+                busy.cancel_scope.cancel()
+            if self.plan.kill_every:
+                break
+            await self._rest()
+        return talked
+
+    async def _talk(self, seconds: float, told: Iterator[Line]) -> float:
         began = current_time()
-        for number in range(int(self.plan.seconds * self.plan.rate)):
-            due = began + number / self.plan.rate
+        for n in range(round(seconds * self.plan.rate)):
+            due = began + n / self.plan.rate
             await sleep_until(due)
             self.late = max(self.late, current_time() - due)
-            self._say(number, next(told))
+            self._say(len(self.said), next(told))
+        return current_time() - began
+
+    async def _rest(self) -> None:
+        """Wait until the bot has asked nobody for anything for a while, and look at it then."""
+        asked, since = -1, current_time()
+        with move_on_after(_REST_WITHIN) as patience:
+            while current_time() - since < _AT_REST:
+                now = self.statuses.total() + len(self.discord.requests) + self.weather.asked
+                if now != asked:
+                    asked, since = now, current_time()
+                await sleep(0.5)
+        if patience.cancelled_caught:
+            self._tell(f"it did not rest within {_REST_WITHIN:g} s")
+            return
+        seen = sample(self.life.process.pid, current_time() - self._began)
+        if seen is not None:
+            async with _client() as client:
+                seen = seen._replace(tasks=await self._tasks(client))
+            self.at_rest.append(seen)
+            self._tell(f"{seen.at:5.0f} s: at rest, {seen.rss:.1f} MB, {seen.files} files, {seen.tasks} tasks")
 
     def _say(self, number: int, line: Line) -> None:
         if self._team_rests and line.role == "team":
@@ -388,8 +425,7 @@ class Soak:
     # Whoever looks on.
 
     async def _look_on(self) -> None:
-        # Past any proxy, and without certificates that nobody needs here.
-        async with httpx.AsyncClient(timeout=_ASKED_WITHIN, verify=False, trust_env=False) as client:
+        async with _client() as client:
             await self._look_on_with(client)
 
     async def _look_on_with(self, client: httpx.AsyncClient) -> None:
@@ -516,11 +552,11 @@ class Soak:
     def _write_samples(self) -> None:
         rows = [
             f"{n},{each.at:.1f},{each.rss:.3f},{each.files},{each.threads},{each.cpu:.2f}"
-            f",{'' if each.tasks is None else each.tasks}"
+            f",{'' if each.tasks is None else each.tasks},{int(each in self.at_rest)}"
             for n, life in enumerate(self.lives, 1)
-            for each in life.samples
+            for each in sorted({*life.samples, *(self.at_rest if life is self.life else ())})
         ]
-        text = "\n".join(["life,seconds,megabytes,files,threads,cpu_seconds,tasks", *rows, ""])
+        text = "\n".join(["life,seconds,megabytes,files,threads,cpu_seconds,tasks,at_rest", *rows, ""])
         (self.folder / "samples.csv").write_text(text, encoding="utf-8")
 
     def _figures(self, books: Books, talked: float, waited: float) -> dict[str, str]:
@@ -528,12 +564,14 @@ class Soak:
         reasons = Counter(map(str, self.accounts.values()))
         posted, taught = self._posted(), lessons(self.said)
         cpu = sum(life.samples[-1].cpu for life in self.lives if life.samples)
+        lasted = current_time() - self._began
         mine = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         kinds = Counter(type(decision).__name__.lower() for decision in books.decisions)
         figures = {
             "seed": self.plan.seed,
             "messages": f"{len(self.said)} in {talked:.0f} s: {len(self.said) / talked:.1f} a second, "
             f"{self.late:.2f} s late at worst",
+            "rests": str(len(self.at_rest)),
             "quiet after": f"{waited:.0f} s",
             "questions for sure": str(len(questions(self.said, WINDOW, books.answered))),
             "accounted for": _counted(outcomes),
@@ -547,15 +585,14 @@ class Soak:
             "lives": f"{len(self.lives)}, {len(self.lives) - 1} of them killed",
             "Discord requests": _counted(self.statuses),
             "model requests": f"{self.weather.asked}, {self.weather.failed} of them failed",
-            "CPU of the bot": f"{cpu:.0f} s, {cpu / (talked + waited):.0%} of one core; the doubles' {mine:.0f} s",
+            "CPU of the bot": f"{cpu:.0f} s, {cpu / lasted:.0%} of one core; the doubles' {mine:.0f} s",
         }
         return figures | self._grown()
 
     def _grown(self) -> dict[str, str]:
         """Whether the last life grew; judged only where nobody kills, and where it was long enough."""
         last = self.life.samples
-        while_busy = [each for each in last if each.at <= self.plan.seconds]
-        grown = growth(while_busy, warm_up=self.plan.seconds * WARM_UP)
+        grown = growth(self.at_rest, warm_up=self.plan.seconds * WARM_UP)
         most = max((each.rss for each in last), default=0.0)
         figures = {"memory": f"{most:.1f} MB at most in the last life"}
         if grown is not None:
@@ -571,6 +608,11 @@ class Soak:
                 f" {minutes_to_judge():.0f} minutes in one life (SOAK_MINUTES)"
             )
         return figures
+
+
+def _client() -> httpx.AsyncClient:
+    # Past any proxy, and without certificates that nobody needs here.
+    return httpx.AsyncClient(timeout=_ASKED_WITHIN, verify=False, trust_env=False)
 
 
 async def _fail_once_over(life: Life) -> None:

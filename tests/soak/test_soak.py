@@ -46,6 +46,18 @@ async def test_five_minutes_at_twenty_messages_a_second_lose_and_double_nothing(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
+async def test_where_nobody_kills_it_is_looked_at_while_it_rests(tmp_path: Path) -> None:
+    outcome = await soak(Plan(seconds=20, seed="rests", kill_every=0, busy=3, trouble_every=1), tmp_path)
+    assert not outcome.amiss, _in_words(outcome)
+    assert (rests := int(outcome.figures["rests"])) > 0
+    rows = (tmp_path / "samples.csv").read_text(encoding="utf-8").splitlines()
+    assert sum(row.endswith(",1") for row in rows) == rests
+    assert outcome.not_judged
+    assert outcome.lives == 1
+
+
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 async def test_a_made_up_community_fares_as_well_where_nothing_is_recorded(tmp_path: Path) -> None:
     plan = Plan(seconds=60, seed=secrets.token_hex(4), recorded=tmp_path / "nothing", kill_every=15)
