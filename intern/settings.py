@@ -37,6 +37,7 @@ from intern.web.options import WebOptions
 CONFIG_FILE = "intern.toml"
 _DOTENV = ".env"
 _PREFIX = "INTERN__"
+_LEARNING_SHARE = 0.8  # of a daily budget, as `llm/limits.py` has it; a test holds them together
 
 
 class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -456,6 +457,25 @@ def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
         if options.unpriced:
             what = f"counts only what has a price: set [[llm.prices]] for the model of [{key}], with input and output"
             yield f"{key}.daily_cost_budget", what
+    for key in ("llm", "llm.kb"):
+        if models[key].kind == "endpoint":
+            yield from _too_small(key, models[key])
+
+
+def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
+    """Budgets into which no day's first call would fit: tomorrow would help nobody."""
+    why = (
+        f"a call is let in only if its prompt and the longest reply ({key}.max_tokens) fit, and capture and indexing "
+        f"may use {_LEARNING_SHARE:.0%} of a day's budget; raise it, or lower {key}.max_tokens"
+    )
+    tokens, cost = options.daily_token_budget, options.daily_cost_budget
+    # No prompt is empty.
+    if tokens and int(tokens * _LEARNING_SHARE) <= options.max_tokens:
+        least = math.ceil((options.max_tokens + 1) / _LEARNING_SHARE)
+        yield f"{key}.daily_token_budget", f"expected 0 (no limit), or at least {least}: {why}"
+    if cost and cost * _LEARNING_SHARE < (reply := options.price.of(0, options.max_tokens)):
+        least_cost = reply / _LEARNING_SHARE
+        yield f"{key}.daily_cost_budget", f"expected 0 (no limit), or more than {least_cost:.4g}: {why}"
 
 
 def _values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,8 +2,8 @@
 
 The commands are taken from the README's own text: every `sh` block, line by line. What a newcomer has and a machine has
 not is put in its place: a token and a server are those of the Discord double, an endpoint is the endpoint double, a
-folder of documents is made. A command that fails, or that takes too long, fails the check. `make test` alone is left
-out, as it is long and whoever runs this has run it.
+folder of documents is made. A command that fails, that takes too long, or that does not show what it is for fails the
+check. `make test` alone is left out, as it is long and whoever runs this has run it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ PATIENCE = {"make": 600.0}
 LEFT_OUT = {"make test": "it is long, and is run by itself"}
 TYPED = {"try": "alice: How do I change the colour of the lamp?\n/topics\n/why\n/quit\n"}
 """What people type once the program has started."""
+SHOWN = {"demo": r"`team:", "try": r"`kb:lamp\.md`", "status": r"search: [1-9]\d* documents"}
+"""What stands in the output of a command that did its job: an answer with its source, what was indexed."""
 FOLDER = "path/to/documents"
 
 
@@ -147,11 +149,14 @@ async def _run(step: Step, stand: Stand, environment: Mapping[str, str]) -> None
         if process.returncode is None:
             process.kill()
             await process.wait()
+    said = output.decode(errors="replace")
     if process.returncode:
-        said = output.decode(errors="replace")[-3000:]
         raise FailedError(
-            f"README.md, line {step.line}: `{step.command}` ends with exit code {process.returncode}:\n{said}"
+            f"README.md, line {step.line}: `{step.command}` ends with exit code {process.returncode}:\n{said[-3000:]}"
         )
+    for word, shown in SHOWN.items():
+        if word in words and not re.search(shown, said):
+            raise FailedError(f"README.md, line {step.line}: `{step.command}` does not show {shown}:\n{said[-3000:]}")
 
 
 async def _met(discord: DiscordDouble, told: asyncio.Task[tuple[bytes, bytes]]) -> None:

@@ -192,7 +192,7 @@ def _run_in_docker(options: list[str], image: str) -> None:
             _, inside, *_ = value.split(":")
             assert re.search(rf"(VOLUME |INTERN_CONFIG=){inside}\s", dockerfile), value
         elif option == "-e":
-            assert _is_setting(value), value
+            assert _is_setting(value.partition("=")[0]), value
 
 
 @every_page

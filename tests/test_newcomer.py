@@ -47,6 +47,14 @@ async def test_a_command_that_fails_fails_the_check_and_says_where(stand: Stand)
     await _run(Step("true", 8), stand, {"PATH": "/usr/bin:/bin"})
 
 
+async def test_a_command_that_ends_well_and_does_not_show_what_it_is_for_fails_the_check(stand: Stand) -> None:
+    silent, at_work = (f"sh -c 'cat > typed; echo {said}' try" for said in ("it stays silent", '"(\\`kb:lamp.md\\`)"'))
+    with pytest.raises(FailedError, match=r"line 7: .* does not show `kb:lamp\\.md`:\nit stays silent"):
+        await _run(Step(silent, 7), stand, {"PATH": "/usr/bin:/bin"})
+    await _run(Step(at_work, 8), stand, {"PATH": "/usr/bin:/bin"})
+    assert "lamp" in (stand.clone / "typed").read_text()
+
+
 async def test_a_command_that_does_not_end_fails_the_check(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PATIENCE, "tail", 0.05)
     with pytest.raises(FailedError, match="does not end"):

@@ -8,14 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 import tomli
 from hypothesis import given, settings as bounds, strategies as st
+from msgspec.structs import replace
 
 from intern.answering.options import AnsweringOptions
 from intern.domain import Secret
-from intern.errors import ConfigError
+from intern.errors import ConfigError, ModelBudgetError
+from intern.llm.limits import Limits
+from intern.llm.options import LlmOptions
+from intern.llm.usage import Usage
 from intern.settings import Settings, load_settings
 
 EXAMPLE = Path(__file__).parents[1] / "intern.toml.example"
@@ -247,6 +252,69 @@ def test_a_budget_of_money_needs_the_price_of_each_model_that_spends_it(section:
             model = "small"
             """
         )
+
+
+async def has_room_for_learning(llm: LlmOptions) -> bool:
+    """Whether the least that capture may ask for fits into a new day."""
+    usage = Usage()
+    limits = Limits(
+        in_flight=1,
+        per_minute=0,
+        tokens_a_day=llm.daily_token_budget,
+        usage=usage,
+        cost_a_day=llm.daily_cost_budget,
+        price=llm.price,
+    )
+    try:
+        async with limits.background().budgeted(1, reply_tokens=llm.max_tokens, what="classify"):
+            return True
+    except ModelBudgetError:
+        return False
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 3, 400, 999, 4096])
+def test_the_smallest_budget_of_tokens_that_is_taken_has_room_for_learning(max_tokens: int) -> None:
+    text = f"[llm]\nbase_url = 'http://localhost/v1'\nmodel = 'm'\nmax_tokens = {max_tokens}\ndaily_token_budget = "
+    said = refused(f"{text}1")
+    assert said.startswith("given.toml: llm.daily_token_budget: expected 0 (no limit), or at least ")
+    assert "lower llm.max_tokens" in said
+    least = int(said.partition("at least ")[2].partition(":")[0])
+    llm = loaded(f"{text}{least}").llm
+    assert anyio.run(has_room_for_learning, llm)
+    refused(f"{text}{least - 1}")
+    assert not anyio.run(has_room_for_learning, replace(llm, daily_token_budget=least - 1))
+
+
+def test_a_budget_of_money_that_no_reply_fits_into_is_refused() -> None:
+    text = """
+        [llm]
+        base_url = "http://localhost/v1"
+        model = "large"
+        max_tokens = 1000
+        prices = [{ model = "large", output = 8 }]
+        daily_cost_budget = """
+    said = refused(f"{text}0.0099")
+    assert "llm.daily_cost_budget: expected 0 (no limit), or more than 0.01:" in said
+    assert "lower llm.max_tokens" in said
+    assert anyio.run(has_room_for_learning, loaded(f"{text}0.0101").llm)
+
+
+def test_a_budget_has_to_hold_the_longest_reply_of_the_model_for_learning_too() -> None:
+    text = """
+        [llm]
+        base_url = "http://localhost/v1"
+        model = "m"
+        daily_token_budget = 10_000
+        [llm.kb]
+        """
+    assert "llm.kb.daily_token_budget: expected 0 (no limit), or at least 10003: " in refused(
+        f"{text}max_tokens = 8001"
+    )
+    assert loaded(f"{text}max_tokens = 7999").kb_model.max_tokens == 7999
+
+
+def test_where_no_endpoint_is_asked_any_budget_will_do() -> None:
+    assert loaded("[llm]\nprovider = 'offline'\ndaily_token_budget = 10").llm.daily_token_budget == 10
 
 
 def test_a_variable_may_hold_channels_and_a_single_id() -> None:

@@ -24,7 +24,7 @@ from intern.actors.pauses import Pauses, growing_pauses
 from intern.conversations.commands import Said, said
 from intern.domain import AskCommand, Button, ButtonPressed, CaptureRequest, Interaction, InteractionTicket
 from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, InternError
-from intern.observe.log import get_logger
+from intern.observe.log import get_logger, traced
 
 AT_ONCE = 64  # in work, waiting for Discord's REST mostly; more wait in the stream
 ANSWERS_AT_ONCE = 16  # questions that wait on the model; who comes on top is told so at once
@@ -89,7 +89,8 @@ async def interactions(
 
     async def work(interaction: Interaction) -> None:
         try:
-            with surviving("interactions", interaction_id=interaction.interaction.id):
+            ticket_id = interaction.interaction.id
+            with traced(ticket_id), surviving("interactions", interaction_id=ticket_id):
                 await service.serve(interaction)
         finally:
             places.release()

@@ -6,6 +6,7 @@ What waits is on disk, so it may be stopped anywhere, and takes up at the next s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from intern.discord.attachments import LinkExpiredError
 from intern.domain import Archived, CapturePending, CaptureRequest, ChannelId, ChatMessage, MessageId
 from intern.errors import DiscordError, DiscordRefusedError, ModelError, ModelUnavailableError
 from intern.knowledge.pending import PendingCapture
-from intern.observe.log import get_logger
+from intern.observe.log import get_logger, traced
 
 _log = get_logger(__name__)
 
@@ -167,7 +168,9 @@ class _Round:
             if current_time() < self._shut_until:
                 break
             if self._due.get(rid, 0.0) <= current_time():
-                await self._try(rid)
+                waits = await self._pending.get(rid)
+                with traced(waits.request.messages[-1].id) if waits else nullcontext():
+                    await self._try(rid, waits)
         waiting = await self._pending.waiting()
         self._old &= set(waiting)
         self._due = {rid: moment for rid, moment in self._due.items() if rid in waiting}
@@ -177,10 +180,10 @@ class _Round:
         soonest = min(self._due.get(rid, 0.0) for rid in waiting)
         return max(soonest, self._shut_until) - current_time()
 
-    async def _try(self, rid: int) -> None:
+    async def _try(self, rid: int, waits: PendingCapture | None) -> None:
         wait = next(self._waits.setdefault(rid, self._pauses_of_one()))
         try:
-            await self._see_to(rid)
+            await self._see_to(rid, waits)
         except (ModelError, DiscordError) as error:
             away = isinstance(error, ModelUnavailableError)
             if away:
@@ -199,9 +202,8 @@ class _Round:
             self._due.update(dict.fromkeys(self._turned_away - {rid}, 0.0))
             self._turned_away.clear()
 
-    async def _see_to(self, rid: int) -> None:
+    async def _see_to(self, rid: int, waits: PendingCapture | None) -> None:
         """Look, and archive, as often as the capture changes meanwhile."""
-        waits = await self._pending.get(rid)
         fresh = rid in self._due or rid in (self._old or ())
         while waits is not None:
             if fresh:

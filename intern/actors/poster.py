@@ -23,7 +23,7 @@ from intern.actors.witness import Witness
 from intern.conversations.outgoing import Outgoing
 from intern.conversations.posting import NO_LONGER, PostOutcome
 from intern.domain import ChannelId, MessageId, Reply
-from intern.errors import DiscordError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.errors import DiscordError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
 from intern.observe.log import get_logger, traced
 
 T = TypeVar("T")
@@ -116,12 +116,23 @@ class _Desk:
             outcome = await self._bring(reply)
         except DiscordError:
             self._settle(reply)  # the ledger holds it, and the next start takes it up
-            await self._keep(reply.notice, reply, "failed")
+            await self._failed(reply)
+            raise
+        except KnowledgeError:
+            # As after a crash: where the ledger holds it, the next start finishes that, and the question that comes
+            # again has its reply; where it does not, nothing was posted, and the question is asked again.
+            await self._failed(reply)
             raise
         if outcome.status != "recalled":
             self._settle(reply)
-        self._with.witness.posted(reply, outcome.reason or outcome.status)
+        # What a recall's reason tells is of the question, which is asked anew or gone.
+        recalled = outcome.status == "recalled"
+        self._with.witness.posted(reply, outcome.status if recalled else outcome.reason or outcome.status)
         await self._keep(reply.notice or outcome.notice, reply, outcome.status, outcome.reason)
+
+    async def _failed(self, reply: Reply) -> None:
+        self._with.witness.posted(reply, "failed")
+        await self._keep(reply.notice, reply, "failed")
 
     async def _bring(self, reply: Reply) -> PostOutcome:
         waited_for: MessageId | None = None

@@ -74,11 +74,15 @@ class Witness:
 
     def answered(self, request: AnswerRequest, result: AIResult) -> None:
         """A question got its answer, or silence with a reason."""
+        self.asked(result)
+        if not result.should_reply:
+            self.unanswered(request, result.reason)
+
+    def asked(self, result: AIResult) -> None:
+        """As `answered`, where only the asker has seen the question, as with `/ask`: it is left open for nobody."""
         self.count("questions_answered" if result.should_reply else "questions_silent")
         if self.tally:
             self.tally.answered(result)
-        if not result.should_reply:
-            self.unanswered(request, result.reason)
 
     def declined(self, declined: Declined) -> None:
         """Nobody works on a question: too many wait already, its asker asked too much, or it is too old."""
@@ -90,7 +94,7 @@ class Witness:
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
     def posted(self, reply: Reply, outcome: str) -> None:
-        """A reply stands on Discord, or was withheld, with the reason."""
+        """A reply stands on Discord, or was withheld, with the reason; or it failed, until the next start."""
         if self.tally:
             self.tally.posted(outcome)
         _log.info("reply_posted", message_id=reply.question.id, channel_id=reply.question.channel_id, outcome=outcome)

@@ -6,7 +6,7 @@ the caller gets silence with its reason: never half an answer, never an error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -52,13 +52,14 @@ from intern.domain import (
 from intern.errors import InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.llm.prompt import Model
 from intern.observe.log import get_logger
+from intern.text.masking import mask_secrets
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
 
 _SHORT = 8000  # characters that are held against one another within a millisecond or two
-_MOST_CHARS = 300  # of what a model says, in the log and in `debug`
+_MOST_CHARS = 300  # of what a model says, in `debug`; of that, the log has the gate's reason alone
 
 
 class Knowledge(Protocol):
@@ -124,7 +125,7 @@ class Answerer:
             "message_id": context.message_id,
         }
         log = _log.bind(**asked_where)
-        trace = Trace(log)
+        trace, told = Trace(log), Told()
         result = AIResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
         try:
@@ -140,6 +141,7 @@ class Answerer:
                         options=self._options,
                         asked=asked(conversation, addressed=addressed),
                         trace=trace,
+                        told=told,
                     )
                 )
         except InternError as error:
@@ -159,8 +161,26 @@ class Answerer:
             reply_text=result.reply_text,
             citations=result.citations,
             reason=result.reason,
-            debug={**trace.steps, **failure, "seconds": trace.seconds},
+            debug={**told.beside(trace.steps), **failure, "seconds": trace.seconds},
         )
+
+
+class Told:
+    """What models said at the steps, for `debug`. The log has none of it: they may repeat what people wrote."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, dict[str, Any]] = {}
+
+    def add(self, step: str, **texts: str | Sequence[str]) -> None:
+        """A text, or the first few of several, each as far as `debug` bears."""
+        self._texts.setdefault(step, {}).update(
+            (name, said[:_MOST_CHARS] if isinstance(said, str) else tuple(text[:_MOST_CHARS] for text in said[:5]))
+            for name, said in texts.items()
+        )
+
+    def beside(self, steps: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """The steps' fields, with what was said at each."""
+        return {step: {**fields, **self._texts.get(step, {})} for step, fields in steps.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +192,7 @@ class Work:
     options: AnsweringOptions
     asked: Asked
     trace: Trace
+    told: Told
 
 
 async def gate(work: Work) -> GateDecision:
@@ -179,8 +200,9 @@ async def gate(work: Work) -> GateDecision:
     with work.trace.step("gate") as fields:
         given = GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
         decision = await work.model.ask(GATE, given, images=work.asked.images)
+        reason = mask_secrets(decision.reason).text  # before it is cut: half a key looks like none
         fields.update(
-            is_question=decision.is_question, is_answerable=decision.is_answerable, reason=decision.reason[:_MOST_CHARS]
+            is_question=decision.is_question, is_answerable=decision.is_answerable, reason=reason[:_MOST_CHARS]
         )
         return decision
 
@@ -267,8 +289,8 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
             citations=draft.source_ids,
             dropped_citations_count=draft.dropped_citations,
             strange_urls_count=len(draft.strange_urls),
-            strange_urls=_told(draft.strange_urls),
         )
+        work.told.add("generation", strange_urls=draft.strange_urls)
         if draft.reason:
             return Drafted(reason=draft.reason, text=draft.text, source_ids=draft.source_ids)
         texts = [source.vouched for source in _of(draft, loaded)]
@@ -277,7 +299,8 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
         is_short = len(draft.text) + sum(map(len, texts)) <= _SHORT
         held = grounding(*claims) if is_short else await anyio.to_thread.run_sync(grounding, *claims)
         strange = (*held.strange_commands, *held.strange_versions)
-        fields.update(strange_count=len(strange), strange=_told(strange), suspicions_count=len(held.suspicions))
+        fields.update(strange_count=len(strange), suspicions_count=len(held.suspicions))
+        work.told.add("generation", strange=strange)
         is_refused = work.options.strict_grounding and not held.holds
         return Drafted(
             reason="ungrounded" if is_refused else "",
@@ -304,16 +327,14 @@ async def verify(work: Work, draft: Drafted, loaded: Loaded) -> Verification:
         )
         verdict = await work.model.ask(VERIFY, given)
         fields.update(
-            is_good_enough=verdict.is_good_enough, issues_count=len(verdict.issues), issues=_told(verdict.issues)
+            is_good_enough=verdict.is_good_enough,
+            issues_count=len(verdict.issues),
+            has_fix=bool(verdict.suggested_fix),
         )
+        work.told.add("verification", issues=verdict.issues)
         if verdict.suggested_fix:
-            fields["suggested_fix"] = verdict.suggested_fix[:_MOST_CHARS]
+            work.told.add("verification", suggested_fix=verdict.suggested_fix)
         return verdict
-
-
-def _told(texts: Sequence[str]) -> tuple[str, ...]:
-    """The first few of them, each as far as a line of the log bears."""
-    return tuple(text[:_MOST_CHARS] for text in texts[:5])
 
 
 def _of(draft: Drafted | Checked, loaded: Loaded) -> list[ShownSource]:

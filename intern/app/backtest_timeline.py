@@ -134,11 +134,6 @@ class _Making:
         self._spoken: dict[str, list[TeamReply]] = {}
         self._team_replies = 0
 
-    def _left_out_of_exports(self, exports: Exports) -> None:
-        self.left_out.update(
-            {"notices of Discord's": exports.system, "messages that cannot be read": exports.unreadable}
-        )
-
     async def add(self, place: ExportedChannel) -> None:
         """One channel or thread more."""
         for batch in batches_of(place, self._options.message_batch_wait_seconds):

@@ -573,7 +573,10 @@ def _name_of(kind: str, model: str) -> str:
 async def _opened(
     settings: Settings, clock: ReplayClock, watch: Callable[[Models, ReplayClock], Models]
 ) -> AsyncGenerator[tuple[Intern, Embedder | None]]:
-    """The temporary folder, with models that go by the real time: their budgets are of real days and real money."""
+    """The temporary folder, with models that go by the real time: their budgets are of real days and real money.
+
+    Each replay has whole ones. To count with the bot's would mean to write into the operator's folder.
+    """
     real = SystemClock()
     async with (
         open_models(settings, None, real) as models,

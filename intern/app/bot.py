@@ -77,7 +77,7 @@ from intern.llm.breaker import Breaker
 from intern.llm.embedding_endpoint import EndpointEmbedder
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock, SystemClock
-from intern.observe.memory import giving_back
+from intern.observe.memory import giving_back, set_aside
 from intern.search.finding import Embedder, Finder, LastVectors
 from intern.settings import Settings
 
@@ -231,6 +231,7 @@ async def _around(room: _Room) -> Parts:
         guild_ids=discord.guild_ids,
         wording=wording,
         allows=allows,
+        count=witness.asked,
     )
     return Parts(
         gateway=discord.gateway,
@@ -488,7 +489,8 @@ class _Desk:
 async def run_on_discord(settings: Settings, *, stop: Event, clock: Clock | None = None) -> None:
     """The bot on real Discord, until `stop` is set. asyncio only, for hikari is."""
     async with parts_on_discord(settings, witness=Witness(), clock=clock or SystemClock()) as parts:
-        await office(parts, stop=stop)
+        with set_aside():
+            await office(parts, stop=stop)
 
 
 @asynccontextmanager

@@ -147,23 +147,26 @@ class HealthChecks:
         self._one_thread = CapacityLimiter(1)
         self._hangs = False
         self._within = within
-        # Both were there a moment ago: the one was opened, the other locked.
-        self._database = Check(name="database", ok=True)
-        self._folder = Check(name="folder", ok=True)
+        self._database: Check | None = None
+        self._folder: Check | None = None
+        self._looked_at: float | None = None
 
     async def health(self) -> Health:
         """How all of it is; never waits longer than a probe does, and raises nothing."""
         async with create_task_group() as tg:
             tg.start_soon(self._look_at_database)
             tg.start_soon(self._look_at_folder)
+        self._looked_at = current_time()
         return self.known()
 
     def known(self) -> Health:
-        """How all of it is, the disk as it was when somebody looked last; said at once."""
+        """How all of it is, the disk as it was when somebody looked last, if anybody did; said at once."""
         is_open = self._is_open()
         away = "no session with Discord is open: see what the log says of discord_connection_lost"
         discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
-        return Health(checks=(discord, self._database, self._folder, *self._models()))
+        disk = tuple(check for check in (self._database, self._folder) if check)
+        looked = None if self._looked_at is None else current_time() - self._looked_at
+        return Health(checks=(discord, *disk, *self._models()), looked_seconds_ago=looked)
 
     async def _look_at_database(self) -> None:
         self._database = await self._in_time("database", self._disk)

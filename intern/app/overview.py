@@ -5,7 +5,7 @@ Reads what the process holds already; nothing is opened anew, and nobody is made
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
@@ -69,9 +69,11 @@ from intern.page.views import (
     Nuggets,
     Number,
     OpenQuestion,
+    OpenQuestions,
     Overview,
     Pair,
     ParkedCapture,
+    ParkedCaptures,
     Plot,
     PromptCost,
     QuestionGroup,
@@ -93,6 +95,11 @@ _DONE_WITHIN = 10.0  # seconds; a person waits. What takes longer goes on, and i
 _POLL_SECONDS = 0.1
 _STALE_FIRST = ("failed", "gone", "pending", "ok")
 _OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
+
+_TRACED = (
+    "select distinct each.value from traces, json_each(message_ids) as each"
+    " where each.value in (select value from json_each(?))"
+)
 
 _SILENCES = frozenset({"not_a_question"})
 """Reasons that leave nothing open: nobody asked."""
@@ -236,14 +243,25 @@ class OverviewDesk:
             currency=options.currency,
         )
 
-    async def unanswered(self) -> Sequence[QuestionGroup]:
+    async def unanswered(self) -> OpenQuestions:
         """What nobody could answer, the most frequent first."""
         questions = await self._open()
         groups = await run_sync(grouped, [each.text for each in questions])
-        return tuple(
-            QuestionGroup(questions=tuple(_open_question(questions[place]) for place in places))
-            for places in groups[:_ROWS]
+        traced = await self._traced([each.question_id for each in questions])
+        return OpenQuestions(
+            groups=tuple(
+                QuestionGroup(questions=tuple(_open_question(questions[place], traced) for place in places))
+                for places in groups[:_ROWS]
+            ),
+            total=len(groups),
+            questions=len(questions),
         )
+
+    async def _traced(self, message_ids: Sequence[MessageId]) -> frozenset[MessageId]:
+        """Those of them by which a trace is met; a question that was joined with a newer one is met in that one's."""
+        listed = msgspec.json.encode(message_ids).decode()
+        rows = await self._at.db.read(lambda db: db.rows(_TRACED, (listed,)))
+        return frozenset(MessageId(str(row[0])) for row in rows)
 
     async def _open(self) -> tuple[UnansweredQuestion, ...]:
         return await self._at.workshop.unanswered.all()
@@ -264,11 +282,12 @@ class OverviewDesk:
         """Take somebody's word on a capture, as `intern review` does it."""
         return await self._have_done("review", msgspec.json.encode(Review(action=action, qa_ids=(qa_id,))))
 
-    async def parked(self) -> Sequence[ParkedCapture]:
+    async def parked(self) -> ParkedCaptures:
         """Pairs that could not be filed, the newest first."""
         retries = await self._at.workshop.attempts.retries()
-        parked = sorted(self._at.workshop.decisions.parked(), key=lambda each: each.at, reverse=True)[:_ROWS]
-        return await run_sync(lambda: [self._parked(each, retry_of(each, retries)) for each in parked])
+        parked = sorted(self._at.workshop.decisions.parked(), key=lambda each: each.at, reverse=True)
+        captures = await run_sync(lambda: [self._parked(each, retry_of(each, retries)) for each in parked[:_ROWS]])
+        return ParkedCaptures(captures=tuple(captures), total=len(parked))
 
     async def retry(self, qa_id: QAId) -> Done:
         """Try to file one of them, as `intern retry` does it."""
@@ -329,7 +348,8 @@ class OverviewDesk:
             row=_row_of(trace),
             steps=trace.debug,
             question=texts.get(trace.question_id, ""),
-            link=link if len(servers) == 1 else "",
+            # What came by a command has the command's id, which leads nowhere.
+            link=link if len(servers) == 1 and not trace.outcome.endswith("for one member") else "",
         )
 
     async def facts(self, offset: int) -> Facts:
@@ -481,5 +501,11 @@ def _row_of(trace: Trace) -> AnswerRow:
     )
 
 
-def _open_question(question: UnansweredQuestion) -> OpenQuestion:
-    return OpenQuestion(question_id=question.question_id, at=question.at, reason=question.reason, text=question.text)
+def _open_question(question: UnansweredQuestion, traced: Collection[MessageId]) -> OpenQuestion:
+    return OpenQuestion(
+        question_id=question.question_id,
+        at=question.at,
+        reason=question.reason,
+        text=question.text,
+        has_trace=question.question_id in traced,
+    )

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import anyio
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from intern.app.backtesting import Backtest, Replay, Wanted
     from intern.settings import Settings
 
+_JSON, _HTML = Path("backtest.json"), Path("backtest.html")
 _AT_A_TIME = 4  # questions; an endpoint's own limits hold, too
 _DATES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
@@ -35,8 +37,18 @@ _DATES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 @click.option("--no-documents", is_flag=True, help="Answer from what the team said only.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Questions at the same time; else 4, offline 1.")
 @click.option("--dry-run", is_flag=True, help="Say how many questions there are, and what asking them would cost.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the result there.")
-@click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a report there.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"Write the result there; else to {_JSON}.",
+)
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"Write a report to read there; else to {_HTML}.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -57,10 +69,14 @@ def command(
 
     An EXPORT is a file of DiscordChatExporter's (JSON), or a folder of such; name those of all channels and threads
     together. Each question is asked knowing only what was known before it. All is done in a temporary folder: of the
-    data folder only the documents are read, and nothing is posted.
+    data folder only the documents are read, and nothing is posted. What it takes is not counted there: each run has a
+    whole daily budget of its own.
 
-    The summary goes to stdout. Ctrl-C ends it early; what is written then says so. A model that is away is waited for;
-    after some minutes it ends early, too. Exit code 3: for some questions, nobody could look; 130: stopped by Ctrl-C.
+    The summary goes to stdout, a report to backtest.html and backtest.json in the current folder. Those that are there
+    already are not overwritten: it asks for another place before it starts; what --html and --json name is replaced.
+
+    Ctrl-C ends it early; what is written then says so. A model that is away is waited for; after some minutes it ends
+    early, too. Exit code 3: for some questions, nobody could look; 130: stopped by Ctrl-C.
     """
     settings = settings_of(ctx, tells_itself=True)
     from intern.app.backtesting import Wanted
@@ -76,16 +92,19 @@ def command(
         documents=not no_documents,
         concurrency=concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME),
     )
-    for file in filter(None, (json_file, html_file)):
-        _check_writable(file)
-    sys.exit(anyio.run(_work, settings, wanted, json_file, html_file, dry_run))
+    if not dry_run:
+        for option, named, usual in (("--json", json_file, _JSON), ("--html", html_file, _HTML)):
+            _check_writable(named or usual, option)
+            if not named and usual.exists():
+                raise ConfigError(f"{usual} is there already: move it away, or name a place with {option}")
+    sys.exit(anyio.run(_work, settings, wanted, json_file or _JSON, html_file or _HTML, dry_run))
 
 
 async def _work(
     settings: Settings,
     wanted: Wanted,
-    json_file: Path | None,
-    html_file: Path | None,
+    json_file: Path,
+    html_file: Path,
     dry_run: bool,  # noqa: FBT001 - anyio.run hands on no names
 ) -> int:
     from intern.app.backtest_estimating import estimate_backtest
@@ -107,10 +126,12 @@ async def _work(
     finally:
         teller.end()
     done = replay.report()
-    show(table_of(done))
-    for line in _unlooked(done):
-        say(line)
-    await anyio.to_thread.run_sync(_write_all, done, json_file, html_file)
+    try:
+        show(table_of(done))
+        for line in _unlooked(done):
+            say(line)
+    finally:  # also where whoever read the summary has seen enough
+        await anyio.to_thread.run_sync(_write_all, done, json_file, html_file)
     if stopped:
         return INTERRUPTED
     return 3 if done.totals.could_not_look or done.stopped else 0
@@ -148,10 +169,17 @@ def files_of(exports: tuple[Path, ...]) -> Iterator[Path]:
         yield from found
 
 
-def _check_writable(file: Path) -> None:
+def _check_writable(file: Path, option: str) -> None:
     """That a report can be written there, before hours of work go into it. Raises ConfigError."""
     if not file.parent.is_dir():
         raise ConfigError(f"{file}: there is no folder {file.parent}; make it, or name another")
+    if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: nothing lies beside it
+        return
+    try:
+        with TemporaryFile(dir=file.resolve().parent):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written ({error.strerror}); name another place with {option}") from error
 
 
 def _unlooked(done: Backtest) -> Iterator[str]:
@@ -162,20 +190,20 @@ def _unlooked(done: Backtest) -> Iterator[str]:
         yield f"nobody could look at {sum(done.totals.could_not_look.values())} questions; the last: {errors[-1]}"
 
 
-def _write_all(done: Backtest, json_file: Path | None, html_file: Path | None) -> None:
+def _write_all(done: Backtest, json_file: Path, html_file: Path) -> None:
     """Each report whole, or as it was before; the second one also where the first cannot be written."""
     import msgspec
 
     from intern.app.backtest_report import page_of
 
-    made = [(json_file, msgspec.json.encode(done) + b"\n")] if json_file else []
-    made += [(html_file, page_of(done))] if html_file else []
     problems: list[KnowledgeError] = []
-    for file, data in made:
+    for file, data in ((json_file, msgspec.json.encode(done) + b"\n"), (html_file, page_of(done))):
         try:
             _write(file, data)
         except KnowledgeError as error:
             problems.append(error)
+        else:
+            say(f"wrote {file}")
     if problems:
         raise KnowledgeError("; ".join(map(str, problems)))
 

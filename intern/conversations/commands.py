@@ -239,9 +239,10 @@ class Commands:
         guild_ids: Collection[GuildId],
         wording: Wording,
         allows: Callable[[UserId], bool] = lambda _: True,
+        count: Callable[[AIResult], object] = lambda _: None,
         answers_kept: int = ANSWERS_KEPT,
     ) -> None:
-        """`allows` counts a question of a member's and says whether it is within their limit."""
+        """`allows` counts a question of a member's and says whether it is within their limit; `count` hears results."""
         self._answers = answers
         self._history = history
         self._audience = audience
@@ -251,6 +252,7 @@ class Commands:
         self._options = options
         self._guild_ids = frozenset(guild_ids)
         self._allows = allows
+        self._count = count
         self._wording = wording
         self._answers_kept = answers_kept
         self._shareable: OrderedDict[str, _Shareable] = OrderedDict()
@@ -302,6 +304,7 @@ class Commands:
         return self._wording.greeting if reason == "not_a_question" else NOT_KNOWN
 
     async def _note(self, command: AskCommand, result: AIResult) -> None:
+        self._count(result)
         # Under an id of its own: what became of the message by itself stays known, too.
         on = (command.on.id,) if command.on else ()
         ticket = command.interaction
@@ -309,7 +312,7 @@ class Commands:
             await self._traces.keep(
                 (*on, MessageId(ticket.id)),
                 ticket.channel_id,
-                outcome="answered for one member" if result.should_reply else "silent",
+                outcome=f"{'answered' if result.should_reply else 'silent'} for one member",
                 reason=result.reason,
                 debug=result.debug,
                 beside=True,

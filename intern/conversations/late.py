@@ -30,9 +30,10 @@ from intern.domain import (
 
 T = TypeVar("T")
 
-# Messages. Beyond what can lie between the router and the archive or the poster: the streams are bounded, so that these
-# are some fifty questions of at most fifty messages, mostly of one.
-_REMEMBERED = 4_000
+# Messages, of what lies between the router and the poster or the archive. Questions: some 130, mostly of one message;
+# the poster looks whether they are still there. Captures: 25, of at most 200 messages each.
+_ASKED = 4_000
+_TAUGHT = 6_000
 
 _AUTHORS: dict[Speaker, AuthorType] = {"User": "community_user", "Team": "team_member"}
 
@@ -151,8 +152,8 @@ class LateChanges:
         self._answered = answered
         self._admits = admits
         self._open: set[Meanwhile] = set()
-        self._asked = _Recent[None]()
-        self._taught = _Recent[_Place]()
+        self._asked = _Recent[None](_ASKED)
+        self._taught = _Recent[_Place](_TAUGHT)
 
     def begin(self) -> Meanwhile:
         """A batch is about to be read and handed on: what changes from now on concerns it, until `end`."""
@@ -267,7 +268,8 @@ class _Place(Struct, frozen=True):
 class _Recent(Generic[T]):
     """The messages that were handed on last."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._held: dict[MessageId, T] = {}
 
     def __contains__(self, message_id: MessageId) -> bool:
@@ -279,7 +281,7 @@ class _Recent(Generic[T]):
     def add(self, message_id: MessageId, value: T) -> None:
         self._held.pop(message_id, None)
         self._held[message_id] = value
-        if len(self._held) > _REMEMBERED:
+        if len(self._held) > self._limit:
             del self._held[next(iter(self._held))]
 
 

@@ -17,6 +17,7 @@ from intern.llm.prompt import InT, OutT, Prompt
 from intern.llm.schema import Schema, narrowed, reply_schema
 from intern.llm.templates import Rendered
 from intern.llm.usage import estimated_tokens
+from intern.text.masking import mask_secrets
 
 _EXCERPT = 200  # characters of a stranger's text that an error may quote
 _IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
@@ -225,6 +226,7 @@ def _fault(error: Exception) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a stranger's text, on one line, for an error."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * _EXCERPT]).split())
+    """The beginning of a stranger's text, on one line, for an error. It may repeat what a member wrote: secrets go."""
+    start = "".join(char if char.isprintable() else " " for char in text[: 4 * _EXCERPT])
+    line = " ".join(mask_secrets(start).text.split())
     return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"

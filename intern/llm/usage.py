@@ -21,6 +21,8 @@ _log = get_logger(__name__)
 
 # A commit waits for the disk, and a question makes four calls: each would wait. A kill costs the count of so much.
 _STORED_EVERY = timedelta(seconds=5)
+# Two looks at a few rows, in a thread: a question makes several calls within so long, and pays for them once.
+_READ_EVERY = timedelta(seconds=5)
 # Up to the extended Latin letters: of other scripts a sign is about a token, be it a Chinese or a Greek one.
 _LATIN = re.compile("[\0-\u024f]+")
 
@@ -97,10 +99,11 @@ class UsageStore(Protocol):
 
 
 class Usage:
-    """The counts of this process, on top of what a store remembers from earlier ones; and what calls under way hold.
+    """The counts of this process, on top of what a store knows from others; and what calls under way hold.
 
-    One for all endpoints that share a budget. A store that fails costs no reply: the counts go on in memory, the log
-    tells of it, and the store is told later.
+    One for all endpoints that share a budget. What another process stores meanwhile is seen within seconds; what its
+    calls under way hold is not. A store that fails costs no reply: the counts go on in memory, the log tells of it,
+    and the store is told later.
     """
 
     def __init__(self, store: UsageStore | None = None, *, clock: Clock | None = None) -> None:
@@ -108,8 +111,10 @@ class Usage:
         self._clock = clock or SystemClock()
         self._counts: dict[tuple[date, str], Meter] = {}
         self._spent: dict[date, Meter] = {}
-        self._earlier: dict[date, _Earlier] = {}
+        self._others: dict[date, _Others] = {}
         self._owed: dict[tuple[date, str], Meter] = {}
+        self._written: dict[date, Meter] = {}
+        self._writing = 0
         self._stored_at: datetime | None = None
         self._held: list[tuple[int, float]] = []
         self.counted: Callable[[str, int, int, float], object] = lambda _prompt, _asked, _said, _cost: None
@@ -185,36 +190,48 @@ class Usage:
                     self._owed.setdefault(key, Meter()).take(meter)
 
     async def _stored(self, store: UsageStore, day: date, prompt: str, meter: Meter) -> None:
-        # First what earlier processes left: once ours stands there too, nobody could tell them apart.
-        await self._known(store, day)
-        await store.add(day, prompt, meter.calls, meter.prompt_tokens, meter.completion_tokens, cost=meter.cost)
+        # First what others left: until it is known, nothing of ours stands there that would have to be told apart.
+        if day not in self._others:
+            await self._look(store, day)
+        self._writing += 1
+        try:
+            await store.add(day, prompt, meter.calls, meter.prompt_tokens, meter.completion_tokens, cost=meter.cost)
+            self._written.setdefault(day, Meter()).take(meter)
+        finally:
+            self._writing -= 1
 
-    async def _known(self, store: UsageStore, day: date) -> None:
-        """See to it that `_earlier` knows of a day. Raises KnowledgeError."""
-        if day not in self._earlier:
-            read = _Earlier(await store.spent(day), await store.cost(day))
-            # Where another was quicker, ours may hold by now what it has stored since.
-            self._earlier.setdefault(day, read)
+    async def _look(self, store: UsageStore, day: date) -> None:
+        """See what others have stored of a day: all that stands there, without ours. Raises KnowledgeError."""
+        ours, at = replace(self._written.get(day, Meter())), self._clock.now()
+        tokens, cost = await store.spent(day), await store.cost(day)
+        # What we stored in between may have been read or not. Then the next call looks again.
+        is_quiet = not self._writing and ours == self._written.get(day, Meter())
+        if is_quiet or day not in self._others:
+            self._others[day] = _Others(tokens - ours.tokens, cost - ours.cost, at)
+
+    def _looked_just_now(self, day: date) -> bool:
+        known = self._others.get(day)
+        return known is not None and timedelta(0) <= self._clock.now() - known.at < _READ_EVERY
 
     async def read(self, day: date) -> None:
-        """Ask the store about a day, once; from then on `spent` and `cost` wait for nobody."""
-        if self._store is not None:
+        """Ask the store about a day, unless that was done within the last seconds."""
+        if self._store is not None and not self._looked_just_now(day):
             try:
-                await self._known(self._store, day)
+                await self._look(self._store, day)
             except KnowledgeError as error:
                 # Not remembered as zero: the next question asks the store again.
                 _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
 
     def spent_by_now(self, day: date) -> int:
         """All tokens of a day, as far as the store was read."""
-        return self._earlier.get(day, _NOTHING).tokens + self._spent.get(day, Meter()).tokens
+        return self._others.get(day, _NOTHING).tokens + self._spent.get(day, Meter()).tokens
 
     def cost_by_now(self, day: date) -> float:
         """All money of a day, as far as the store was read."""
-        return self._earlier.get(day, _NOTHING).cost + self._spent.get(day, Meter()).cost
+        return self._others.get(day, _NOTHING).cost + self._spent.get(day, Meter()).cost
 
     async def spent(self, day: date) -> int:
-        """All tokens of a day, those of earlier processes included."""
+        """All tokens of a day, those of other processes included."""
         await self.read(day)
         return self.spent_by_now(day)
 
@@ -224,9 +241,13 @@ class Usage:
         return self.cost_by_now(day)
 
 
-class _Earlier(NamedTuple):
+class _Others(NamedTuple):
+    """What other processes have stored of a day, before this one or beside it."""
+
     tokens: int
     cost: float
+    at: datetime
+    """When we looked."""
 
 
-_NOTHING = _Earlier(0, 0.0)
+_NOTHING = _Others(0, 0.0, datetime.min.replace(tzinfo=UTC))

@@ -24,10 +24,10 @@ CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply"
 RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
 """What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 _REPLIES = (
-    *("posted", "already_posted", "dropped", "recalled", "held"),
+    *("posted", "already_posted", "dropped", "recalled", "failed"),
     *("question_deleted", "team_answered", "not_public", "refused", "no_thread", "too_old", "empty"),
 )
-"""What became of a reply, or why; see `intern.conversations.posting`."""
+"""What became of a reply, or why; see `intern.conversations.posting`. `failed`: not before the next start."""
 _DECISIONS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Decision))
 
 _DECLINED: Final[Mapping[DeclineReason, str]] = {
@@ -61,7 +61,11 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._prompts = frozenset(prompts)
         self._currency = currency
-        self._ai = self._counter("ai_requests", "Questions that were thought over, by result", result=_RESULTS)
+        self._ai = self._counter(
+            "ai_requests",
+            "Questions on Discord that were thought over, /ask included, by result; not those of the page's own box",
+            result=_RESULTS,
+        )
         self._gate = self._counter("ai_gate", "Decisions whether to look for an answer", answerable=_TRUTH)
         self._verification = self._counter("ai_verification", "Second looks at an answer", good_enough=_TRUTH)
         self._sources = self._histogram(

@@ -14,9 +14,9 @@ from intern.page.views import (
     Health,
     Listed,
     Nuggets,
+    OpenQuestions,
     Overview,
-    ParkedCapture,
-    QuestionGroup,
+    ParkedCaptures,
     SourceRow,
     TopicPage,
     TopicRow,
@@ -46,7 +46,7 @@ class Desk(Protocol):
         """The front page."""
         ...
 
-    async def unanswered(self) -> Sequence[QuestionGroup]:
+    async def unanswered(self) -> OpenQuestions:
         """What nobody could answer, the most frequent first."""
         ...
 
@@ -58,8 +58,8 @@ class Desk(Protocol):
         """Take somebody's word on a capture."""
         ...
 
-    async def parked(self) -> Sequence[ParkedCapture]:
-        """Pairs that could not be filed."""
+    async def parked(self) -> ParkedCaptures:
+        """Pairs that could not be filed, the newest first."""
         ...
 
     async def retry(self, qa_id: QAId, /) -> Done:

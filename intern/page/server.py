@@ -233,13 +233,16 @@ class _Pages:
     async def _told(self, *, ready_counts: bool) -> web.Response:
         # Who only asks whether it lives waits for nothing: a slow disk is no reason to be killed.
         health = await self._desk.health() if ready_counts else self._desk.known_health()
-        told = {
+        told: dict[str, object] = {
             "live": True,
             "ready": health.ready,
             # Without the details: these may name paths, and anybody may ask.
             "checks": {check.name: check.ok for check in health.checks},
             "notes": health.notes,
         }
+        if not ready_counts:  # nobody takes old news for new
+            ago = health.looked_seconds_ago
+            told["looked_seconds_ago"] = None if ago is None else round(ago, 1)
         return web.Response(
             status=200 if health.ready or not ready_counts else 503,
             body=msgspec.json.encode(told),

@@ -26,11 +26,15 @@ class Health(Struct, frozen=True, kw_only=True):
     """How the process is. It is live where it can say so at all."""
 
     checks: tuple[Check, ...]
+    looked_seconds_ago: float | None
+    """Since somebody looked at the disk and the folder; None where nobody did, and of these nothing is told."""
 
     @property
-    def ready(self) -> bool:
-        """It can work; what has to wait, waits by itself."""
-        return all(check.ok for check in self.checks)
+    def ready(self) -> bool | None:
+        """It can work; what has to wait, waits by itself. None where nobody has looked, and nothing is said to fail."""
+        if not all(check.ok for check in self.checks):
+            return False
+        return None if self.looked_seconds_ago is None else True
 
     @property
     def notes(self) -> dict[str, str]:
@@ -134,12 +138,23 @@ class OpenQuestion(Struct, frozen=True, kw_only=True):
     at: datetime
     reason: str
     text: str
+    has_trace: bool
+    """How that came about can be looked up: traces do not last as long as questions may."""
 
 
 class QuestionGroup(Struct, frozen=True, kw_only=True):
     """Questions that ask the same, newest first."""
 
     questions: tuple[OpenQuestion, ...]
+
+
+class OpenQuestions(Struct, frozen=True, kw_only=True):
+    """The most frequent groups, and how many there are in all."""
+
+    groups: tuple[QuestionGroup, ...]
+    total: int
+    questions: int
+    """In all groups."""
 
 
 class WaitingCapture(Struct, frozen=True, kw_only=True):
@@ -171,6 +186,13 @@ class ParkedCapture(Struct, frozen=True, kw_only=True):
     next_at: datetime | None
     """None: it waits for a person."""
     question: str
+
+
+class ParkedCaptures(Struct, frozen=True, kw_only=True):
+    """The newest pairs that could not be filed, and how many there are in all."""
+
+    captures: tuple[ParkedCapture, ...]
+    total: int
 
 
 class TopicRow(Struct, frozen=True, kw_only=True):
@@ -240,7 +262,7 @@ class AnswerPage(Struct, frozen=True, kw_only=True):
     question: str
     """In its own words, where they are kept."""
     link: str
-    """To the message on Discord; empty where nobody can say."""
+    """To the message on Discord; empty where there is none, as for a command, or nobody can say."""
 
 
 class Listed(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+import json
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -36,6 +38,7 @@ from intern.errors import (
     DiscordUnknownOutcomeError,
     KnowledgeError,
 )
+from intern.observe.log import configure
 from tests.samples import CHANNEL, GUILD, author, capture_request, message
 
 pytestmark = pytest.mark.anyio
@@ -270,6 +273,23 @@ async def test_a_failure_is_told_and_the_next_one_is_served(caplog: pytest.LogCa
     assert room.said_to("2")[1:] == [("follow_up", FAILED)]
     assert room.said_to("3")[1:] == [("reply", "done")]
     assert "the disk is gone" in caplog.text
+
+
+async def test_whatever_is_logged_for_an_interaction_carries_its_id() -> None:
+    out, room = io.StringIO(), Room()
+    configure(log_format="json", stream=out)
+    room.desk.answers[ButtonPressed] = KnowledgeError("the disk is gone")
+    room.responses.failures["reply"].append(DiscordUnavailableError("down"))
+    async with room.open():
+        room.inbox.send_nowait(ask(n=1))
+        room.inbox.send_nowait(press(2))
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert sorted((line["trace_id"], line["event"]) for line in lines) == [
+        ("1", "interaction_delayed"),
+        ("1", "interaction_done"),
+        ("2", "interaction_done"),
+        ("2", "interaction_failed"),
+    ]
 
 
 async def test_a_bug_is_not_swallowed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,6 +36,7 @@ from intern.knowledge.database import Database
 from intern.knowledge.pending import PendingCaptures
 from intern.learning.picturing import Picturing
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
+from intern.observe.log import configure
 from tests.fakes import HandClock, ScriptedModel, refused
 from tests.leaping import leap, leaping
 from tests.samples import author, capture_request, message, pair
@@ -192,6 +195,20 @@ async def test_what_waits_at_the_start_is_looked_at_under_fresh_links_and_archiv
         assert at.keeper.texts == [["What is this?\n[image: a.png] An error.", "A driver."]]
         assert at.shore.fetched == ["fresh a.png"]
         assert await at.waiting() == []
+
+
+async def test_each_capture_is_told_with_the_id_of_its_own_last_message(tmp_path: Path) -> None:
+    out = io.StringIO()
+    async with scene(tmp_path, REQUEST, OTHER) as at:
+        configure(log_format="json", stream=out)
+        at.model.next(SUMMARIZE_IMAGES, refused())
+        at.model.next(SUMMARIZE_IMAGES, told)
+        await at.run()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["event"], line["trace_id"]) for line in lines] == [
+        ("capture_pending", TAUGHT.id),
+        ("qa_pair_captured", OTHER.messages[-1].id),
+    ]
 
 
 async def test_a_new_capture_is_looked_at_under_the_link_at_hand(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from prometheus_client.parser import text_string_to_metric_families
 
 from intern.actors.pauses import growing_pauses
 from intern.actors.poster import AT_ONCE, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
@@ -20,6 +21,7 @@ from intern.conversations.outgoing import Outgoing
 from intern.conversations.posting import NO_LONGER, PostOutcome
 from intern.domain import ChannelId, MessageId, Reply, ReplyTarget
 from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
+from intern.observe.metrics import Metrics
 from tests.samples import answer_request, message
 
 NO_PAUSES = partial(repeat, 0.0)
@@ -70,16 +72,25 @@ class Desk:
         self.outgoing = Outgoing()
         self.settled: list[str] = []
         self.ends: dict[str, tuple[str, str]] = {}
+        self.metrics = Metrics(prompts=(), version="1")
+        witness = Witness()
+        witness.tally = self.metrics
         self.replies, self.inbox = create_memory_object_stream[Reply](100)
         self.collaborators = Collaborators(
             posts=posts,
             outgoing=self.outgoing,
             traces=self,
             settles=self,
-            witness=Witness(),
+            witness=witness,
             patience_seconds=PATIENCE,
             pauses=NO_PAUSES,
         )
+
+    def counted(self) -> dict[str, float]:
+        """What is told of replies, by outcome."""
+        families = text_string_to_metric_families(self.metrics.text()[0].decode())
+        samples = next(family.samples for family in families if family.name == "intern_replies")
+        return {each.labels["outcome"]: each.value for each in samples if each.value}
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
         self.settled.extend(message_ids)
@@ -193,10 +204,22 @@ class TestPoster:
         assert desk.settled == []
         assert list(desk.ends.values()) == [("answer recalled", "superseded")]
 
-    async def test_what_no_disk_holds_stays_unsettled(self) -> None:
+    async def test_what_no_disk_holds_stays_unsettled_and_is_told_to_have_failed(self) -> None:
         desk = await run(Posts(a=[KnowledgeError("full")]), "a", "b")
         assert desk.settled == ids(1)
         assert desk.posts.posted == ["(resumed)", "b"]
+        assert desk.ends == {message().id: ("answer failed", ""), message(n=1).id: ("answer posted", "")}
+
+    async def test_replies_are_counted_by_what_became_of_them(self) -> None:
+        posts = Posts(
+            gone=[PostOutcome(status="dropped", reason="question_deleted")],
+            newer=[PostOutcome(status="recalled", reason="superseded")],
+            deleted=[PostOutcome(status="recalled", reason="withdrawn")],
+            refused=[DiscordRefusedError("missing permission")],
+            full=[KnowledgeError("full")],
+        )
+        desk = await run(posts, "a", "gone", "newer", "deleted", "refused", "full")
+        assert desk.counted() == {"posted": 1, "question_deleted": 1, "recalled": 2, "failed": 2}
 
     async def test_when_it_is_done_with_a_reply_nobody_can_take_it_back(self) -> None:
         desk = await run(Posts(b=[KnowledgeError("full")]), "a", "b")

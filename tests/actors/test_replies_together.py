@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
@@ -35,8 +36,9 @@ from intern.domain import (
     SilenceReason,
     Withdrawal,
 )
+from intern.errors import KnowledgeError
 from intern.knowledge.database import Database
-from intern.knowledge.posts import PostLedger
+from intern.knowledge.posts import Post, PostLedger
 from intern.knowledge.traces import TraceStore
 from tests.fakes import HandClock
 
@@ -45,13 +47,40 @@ pytestmark = pytest.mark.anyio
 TEAM = RoleId("42")
 
 
+class FullDisk(PostLedger):
+    """A ledger that takes nothing more at one of its steps."""
+
+    full_at = ""
+
+    async def begin(self, *reply: Any, **more: Any) -> Post:
+        self._needs_room("begin")
+        return await super().begin(*reply, **more)
+
+    async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
+        self._needs_room("thread_made")
+        await super().thread_made(question_id, thread_id)
+
+    async def part_sent(self, question_id: MessageId, n: int, message_id: MessageId) -> None:
+        self._needs_room("part_sent")
+        await super().part_sent(question_id, n, message_id)
+
+    async def finished(self, question_id: MessageId) -> None:
+        self._needs_room("finished")
+        await super().finished(question_id)
+
+    def _needs_room(self, step: str) -> None:
+        if step == self.full_at:
+            raise KnowledgeError("database or disk is full")
+
+
 class Bot:
     """Both actors at work; answers what it was asked, or is silent for `silence`, once `gate` is open."""
 
-    def __init__(self, db: Database, clock: HandClock) -> None:
-        self.discord = Sandbox(clock, team={"mira"})
+    def __init__(self, db: Database, clock: HandClock, discord: Sandbox | None = None) -> None:
+        self.clock = clock
+        self.discord = discord or Sandbox(clock, team={"mira"})
         self.traces = TraceStore(db, clock=clock)
-        self.ledger = PostLedger(db, clock=clock)
+        self.ledger = FullDisk(db, clock=clock)
         self.settled: set[MessageId] = set()
         self.gate = Event()
         self.silence: SilenceReason = ""
@@ -105,11 +134,10 @@ class Bot:
 
 
 @asynccontextmanager
-async def at_work(folder: Path) -> AsyncGenerator[Bot]:
-    clock = HandClock()
+async def at_work(folder: Path, earlier: Bot | None = None) -> AsyncGenerator[Bot]:
     with fail_after(30):
         async with await Database.open(folder / "intern.db") as db, create_task_group() as tg:
-            bot = Bot(db, clock)
+            bot = Bot(db, earlier.clock, earlier.discord) if earlier else Bot(db, HandClock())
             async with bot.requests:
                 tg.start_soon(bot.run)
                 yield bot
@@ -159,6 +187,30 @@ async def test_a_question_that_is_deleted_while_it_is_thought_over_gets_no_reply
         await bot.until_settled(question)
         bot.gate.set()
     assert bot.discord.posts() == ()
+
+
+@pytest.mark.parametrize("step", ["begin", "thread_made", "part_sent", "finished"])
+async def test_a_reply_that_the_ledger_had_no_room_for_is_posted_once_by_the_next_start(
+    tmp_path: Path, step: str
+) -> None:
+    async with at_work(tmp_path) as bot:
+        bot.gate.set()
+        bot.ledger.full_at = step
+        question = bot.discord.say("alice", "How do I start?")
+        await bot.ask(question)
+        trace = None
+        while trace is None or trace.outcome != "answer failed":
+            trace = await bot.traces.of(question.id)
+        assert bot.settled == set(), "Discord's history brings it back"
+    bot.clock.turn(hours=1)  # no nonce protects any more
+    async with at_work(tmp_path, bot) as again:
+        again.gate.set()
+        await again.ask(question)
+        await again.until_settled(question)
+        while await again.ledger.unfinished():
+            await wait_all_tasks_blocked()
+        [reply] = again.discord.posts()
+        assert (reply.channel_id, reply.text) == (ChannelId(question.id), "How do I start?")
 
 
 async def test_the_team_is_told_where_it_is_said_and_nobody_else_is(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
 import anyio
@@ -46,6 +48,7 @@ from intern.errors import (
     SourceError,
 )
 from intern.llm.prompt import Prompt
+from intern.observe.log import configure
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel, refused
 
@@ -486,6 +489,39 @@ async def test_each_step_is_timed_and_told() -> None:
     }
     assert {key: line[key] for key in wanted} == wanted
     assert {f"{step}.seconds" for step in steps} <= line.keys()
+
+
+async def test_no_line_of_the_log_holds_a_key_that_a_model_repeats() -> None:
+    key = "sk-live-4f9a8b7c6d5e4f3a2b1c0d9e"
+    quoting = f"Somebody wrote {key}."
+    out = io.StringIO()
+    configure(log_format="json", level="debug", stream=out)
+    result = await answered(
+        scripted(
+            gate=GateDecision(is_question=True, is_answerable=True, reason=quoting + " " * 240 + key),
+            answer=draft(f"Run `relay --key {key}`."),
+            verify=Verification(is_good_enough=False, issues=(quoting,), suggested_fix=f"Leave out {key}."),
+        ),
+        strict_grounding=False,
+    )
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert key[:12] not in out.getvalue()
+    (line,) = [line for line in lines if line["event"] == "ai_request"]
+    assert line["gate.reason"].startswith("Somebody wrote [masked api_key].")
+    fields = {"generation.strange_count": 1, "verification.issues_count": 1, "verification.has_fix": True}
+    assert {name: line[name] for name in fields} == fields
+    # Whoever asks why may read it; where it is kept, it is masked.
+    assert result.debug is not None
+    assert result.debug["verification"]["issues"] == (quoting,)
+    assert result.debug["verification"]["suggested_fix"] == f"Leave out {key}."
+
+
+async def test_no_line_of_the_log_holds_the_addresses_and_commands_that_a_model_made_up() -> None:
+    out = io.StringIO()
+    configure(log_format="json", level="debug", stream=out)
+    for answer in ("See https://strange.example/burn.", "Run `relay keys burn`."):
+        assert not (await answered(scripted(answer=draft(answer)))).should_reply
+    assert "burn" not in out.getvalue()
 
 
 @pytest.mark.parametrize(("script", "told"), [({"gate": NO}, "skipped"), ({"gate": refused()}, "error")])

@@ -28,7 +28,7 @@ def test_it_replays_a_file_and_writes_both_reports(intern: Intern, folder: Path)
     code, out, err = intern(
         "backtest", str(path), "--team-id", MAYA, "--json", "done.json", "--html", "done.html", "--no-documents"
     )
-    assert (code, err) == (0, "read 3 messages in 1 channels and threads\n")
+    assert (code, err) == (0, "read 3 messages in 1 channels and threads\nwrote done.json\nwrote done.html\n")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "questions asked 2 the team answered 1 of them" in lines
     assert "answered, the team never did 1" in lines
@@ -38,6 +38,42 @@ def test_it_replays_a_file_and_writes_both_reports(intern: Intern, folder: Path)
     assert [outcome["verdict"] for outcome in done["outcomes"]] == ["silent", "team_silent"]
     assert "7480" in (folder / "done.html").read_text()
     assert not (folder / "data").exists()
+
+
+def test_it_writes_both_reports_where_nobody_names_a_place_and_says_where(intern: Intern, folder: Path) -> None:
+    code, _, err = intern("backtest", str(exported(folder)), "--team-id", MAYA)
+    assert (code, err.splitlines()[-2:]) == (0, ["wrote backtest.json", "wrote backtest.html"])
+    assert json.loads((folder / "backtest.json").read_text())["finished"] is True
+    assert "7480" in (folder / "backtest.html").read_text()
+
+
+def test_a_report_of_before_is_replaced_only_where_its_place_is_named(intern: Intern, folder: Path) -> None:
+    arguments = ["backtest", str(exported(folder)), "--team-id", MAYA]
+    for name, option in (("backtest.json", "--json"), ("backtest.html", "--html")):
+        (folder / name).write_text("of last week")
+        code, out, err = intern(*arguments)
+        assert (code, out) == (2, "")
+        assert err == f"intern: {name} is there already: move it away, or name a place with {option}\n"
+        assert intern(*arguments, "--dry-run").code == 0, "that writes nothing"
+        assert (folder / name).read_text() == "of last week"
+        (folder / name).rename(folder / f"old-{name}")
+    (folder / "backtest.html").write_text("of last week")
+    assert intern(*arguments, "--html", "backtest.html").code == 0
+    assert "7480" in (folder / "backtest.html").read_text()
+
+
+def test_reports_are_written_though_nobody_reads_the_summary(folder: Path) -> None:
+    with subprocess.Popen(
+        command("backtest", str(exported(folder)), "--team-id", MAYA),
+        env=environment(INTERN__LLM__PROVIDER="offline"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        running.wait(timeout=50)
+    assert json.loads((folder / "backtest.json").read_text())["finished"] is True
+    assert (folder / "backtest.html").exists()
 
 
 def test_a_folder_stands_for_its_files_and_a_dry_run_asks_nobody(intern: Intern, folder: Path) -> None:
@@ -60,6 +96,7 @@ def test_mistakes_are_told_in_a_line(intern: Intern, folder: Path) -> None:
         ([str(folder / "empty"), "--team-id", MAYA], "holds no *.json"),
         ([str(folder / "nowhere.json"), "--team-id", MAYA], "cannot be read"),
         ([str(path), "--team-id", MAYA, "--html", "nowhere/done.html"], "there is no folder nowhere"),
+        ([str(path), "--team-id", MAYA, "--html", "/proc/done.html"], "; name another place with --html"),
         ([str(path), "--team-id", MAYA, "--since", "2030-01-01"], "no question to replay"),
     ):
         code, out, err = intern("backtest", *arguments)

@@ -29,6 +29,10 @@ def mount(*arguments: str) -> bool:
         return False
 
 
+def unmount(path: Path) -> None:
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
 @pytest.fixture
 def disk(folder: Path) -> Generator[Path]:
     """A disk of its own, where the data folder lies."""
@@ -39,7 +43,7 @@ def disk(folder: Path) -> Generator[Path]:
     try:
         yield path
     finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
+        unmount(path)
 
 
 def fill(disk: Path, leaving: int = 0) -> Path:

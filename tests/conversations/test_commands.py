@@ -126,6 +126,7 @@ class World:
         self.discord = Sandbox(self.clock, team=["maya"])
         self.answers, self.feedback, self.traces = Answers(), Feedback(), Traces()
         self.allowed: list[UserId] = []
+        self.counted: list[AIResult] = []
         self._limit = limit
         self.desk = Commands(
             answers=self.answers,
@@ -138,6 +139,7 @@ class World:
             guild_ids=(self.discord.guild_id,),
             wording=WORDING,
             allows=self._allows,
+            count=self.counted.append,
             answers_kept=answers_kept,
         )
         self._serial = 0
@@ -283,13 +285,25 @@ async def test_what_became_of_it_is_kept_under_an_id_of_its_own() -> None:
     assert on == (question.id, first)
     assert first != question.id
     assert len(alone) == 1
-    assert (outcome, reason) == ("silent", "no_sources")
+    assert (outcome, reason) == ("silent for one member", "no_sources")
 
 
 async def test_an_answer_is_not_withheld_because_its_account_cannot_be_kept() -> None:
     world = World()
     world.traces.broken = True
     assert (await world.ask()).parts == ("Like this.",)
+
+
+async def test_what_was_thought_over_is_counted_be_its_account_kept_or_not_and_what_was_refused_is_not() -> None:
+    world = World(limit=2)
+    world.traces.broken = True
+    answer = world.answers.result
+    await world.ask()
+    world.answers.result = silence = AIResult(should_reply=False, reason="no_sources")
+    await world.ask_on(world.discord.say("alice", "How?"))
+    await world.ask("  ")
+    await world.ask()
+    assert world.counted == [answer, silence]
 
 
 # Where

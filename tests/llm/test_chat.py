@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 
 import msgspec
 import pytest
 
-from intern.errors import ModelError
+from intern.errors import ModelError, ModelReplyError
 from intern.learning.prompts import EXTRACT
 from intern.llm.chat import read_completion, reply_of
 from intern.llm.options import LlmOptions
@@ -46,3 +47,11 @@ def test_what_does_not_fit_is_told_without_its_words(content: str, told: str) ->
 
 def test_a_refusal_is_told_without_its_words() -> None:
     assert refused({"refusal": TOLD}) == f"extract: the model refused, in {len(TOLD)} characters of its own"
+
+
+def test_what_an_error_quotes_of_a_reply_is_masked() -> None:
+    key = "sk-live-" + "4f9aK2mQ7xT1vB8nZ3cR6wY5"
+    with pytest.raises(ModelReplyError, match="holds no choices") as raised:
+        read_completion(json.dumps({"choices": [], "said": f"You wrote {key}"}).encode(), what="a call")
+    assert "You wrote [masked" in str(raised.value)
+    assert key[8:] not in str(raised.value)

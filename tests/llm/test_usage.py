@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import anyio
 import pytest
 
-from intern.errors import KnowledgeError
+from intern.errors import KnowledgeError, ModelBudgetError
+from intern.knowledge.database import Database
+from intern.knowledge.usage import UsageLog
+from intern.llm.limits import Limits
 from intern.llm.usage import Usage, estimated_tokens, metered
 from tests.fakes import HandClock
 
@@ -83,6 +87,43 @@ async def test_what_was_paid_goes_on_after_a_restart_too() -> None:
     assert await Usage(store, clock=HandClock()).cost(DAY) == 2.25
 
 
+async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path) -> None:
+    clock = HandClock()
+
+    async def asked(usage: Usage) -> None:
+        limits = Limits(in_flight=4, per_minute=0, tokens_a_day=1000, usage=usage, cost_a_day=10.0)
+        async with limits.budgeted(300, what="answer"):
+            await usage.add("answer", 300, 0, 3.0)
+        clock.turn(seconds=5)
+
+    path = tmp_path / "intern.db"
+    with anyio.fail_after(5):
+        async with await Database.open(path) as here, await Database.open(path) as there:
+            bot, ask = Usage(UsageLog(here), clock=clock), Usage(UsageLog(there), clock=clock)
+            await asked(bot)
+            await asked(ask)
+            await asked(bot)
+            for usage in (ask, bot):
+                with pytest.raises(ModelBudgetError, match="has 100 left"):
+                    await asked(usage)
+                assert await usage.spent(DAY) == 900
+                assert await usage.cost(DAY) == 9.0
+
+
+async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failure_forgets_nothing() -> None:
+    clock, store = HandClock(), MemoryStore(spent=1000, paid=1.0)
+    usage = Usage(store, clock=clock)
+    await usage.add("gate", 10, 1, 0.5)
+    await store.add(DAY, "answer", 1, 200, 0, cost=0.25)
+    clock.turn(seconds=4)
+    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 1.5)
+    clock.turn(seconds=1)
+    store.broken = True
+    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 1.5)
+    store.broken = False
+    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1211, 1.75)
+
+
 async def test_each_call_is_told_to_who_counts_along() -> None:
     usage, told = Usage(clock=HandClock()), list[tuple[str, int, int, float]]()
     usage.counted = lambda prompt, asked, said, cost: told.append((prompt, asked, said, cost))
@@ -119,23 +160,26 @@ class Paused(MemoryStore):
             await self.may_go_on.wait()  # it is committed, and nobody here knows yet
 
 
-async def test_what_is_being_stored_just_now_is_counted_once() -> None:
-    store = Paused(1000)
-    usage = Usage(store, clock=HandClock())
+@pytest.mark.parametrize("seconds", [0, 60], ids=["just looked", "to be looked again"])
+async def test_what_is_being_stored_just_now_is_counted_once(seconds: int) -> None:
+    store, clock = Paused(1000), HandClock()
+    usage = Usage(store, clock=clock)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tg:
             tg.start_soon(usage.add, "gate", 10, 1, 0.5)
             await store.written.wait()
+            clock.turn(seconds=seconds)
             assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 0.5)
             store.may_go_on.set()
     assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 0.5)
 
 
-async def test_who_reads_slowly_while_another_stores_counts_nothing_twice() -> None:
+@pytest.mark.parametrize("is_known", [False, True], ids=["the first look", "a later one"])
+async def test_who_reads_slowly_while_another_stores_counts_nothing_twice(is_known: bool) -> None:  # noqa: FBT001 a case
     class SlowToRead(MemoryStore):
         def __init__(self) -> None:
             super().__init__(spent=1000)
-            self.readers = 0
+            self.readers = -1 if is_known else 0
             self.first, self.may_read = anyio.Event(), anyio.Event()
 
         async def spent(self, day: date, /) -> int:
@@ -145,9 +189,12 @@ async def test_who_reads_slowly_while_another_stores_counts_nothing_twice() -> N
                 await self.may_read.wait()
             return await super().spent(day)
 
-    store = SlowToRead()
-    usage = Usage(store, clock=HandClock())
+    store, clock = SlowToRead(), HandClock()
+    usage = Usage(store, clock=clock)
     with anyio.fail_after(5):
+        if is_known:
+            await usage.read(DAY)
+            clock.turn(seconds=5)
         async with anyio.create_task_group() as tg:
             tg.start_soon(usage.spent, DAY)
             await store.first.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import trio
 from anyio import create_task_group
 from trio.testing import MockClock
 
-from intern.observe.memory import giving_back
+from intern.observe.memory import giving_back, set_aside
 
 _BUSY = """
 import resource
@@ -37,6 +38,17 @@ def test_what_lies_free_below_something_in_use_goes_back_to_the_system() -> None
     kept, after = map(int, told.stdout.split())
     assert kept > 80, "else there was nothing to give back"
     assert after < 10
+
+
+def test_the_collector_passes_over_what_was_there_for_as_long_as_that_is_set_aside() -> None:
+    was_there = {"a": [1]}
+    with set_aside():
+        came_later = {"b": [2]}
+        looked_at = gc.get_objects()
+        assert not any(each is was_there for each in looked_at)
+        assert any(each is came_later for each in looked_at)
+        del looked_at
+    assert any(each is was_there for each in gc.get_objects())
 
 
 def test_it_is_given_back_again_and_again() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import tomli
 
+from intern.settings import load_settings
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -40,6 +42,16 @@ def test_images_are_named_with_a_python_that_intern_runs_on() -> None:
     version = re.fullmatch(r"python:3\.(\d+)-slim", images[0])
     assert version is not None
     assert int(version[1]) >= int(PROJECT["requires-python"].removeprefix(">=3."))
+
+
+def test_the_page_is_reached_as_the_docs_say() -> None:
+    text = (ROOT / "docs" / "packaging.md").read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if "-e INTERN__PAGE__ENABLED" in line]
+    words = shlex.split(line)
+    said = {name: value for name, _, value in (word.partition("=") for word in words if word.startswith("INTERN__"))}
+    page = load_settings(environ={**said, "INTERN__PAGE__TOKEN": "a-token-of-the-operator"}).page
+    assert (page.enabled, page.is_local, page.problem) == (True, False, "")
+    assert words[words.index("-p") + 1] == f"127.0.0.1:{page.port}:{page.port}"
 
 
 def test_the_extras_that_it_installs_exist_and_nothing_is_missing_of_them() -> None:

@@ -146,9 +146,10 @@ async def site(
     empty: bool = False,
     patience: float | None = 60,
     looked_within: float = 3,
+    llm: dict[str, Any] | None = None,
 ) -> AsyncGenerator[Site]:
     """The page of a folder with a little of everything in it, `texts` among it wherever people's words stand."""
-    settings, clock = settings_in(folder, guild_ids=["100"]), HandClock()
+    settings, clock = settings_in(folder, llm=llm, guild_ids=["100"]), HandClock()
     model, fill, outside = Rules(), Fill(), Outside()
     with FolderLock(settings.data.dir) as lock:
         async with await Database.open(settings.paths.database) as db, create_task_group() as tg:

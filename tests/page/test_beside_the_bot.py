@@ -97,7 +97,9 @@ async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
     discord: DiscordDouble, tmp_path: Path
 ) -> None:
     with endpoint_double() as endpoint:
-        settings = settings_of(tmp_path, discord, base_url=endpoint.base_url, model="m", daily_token_budget=10)
+        settings = settings_of(
+            tmp_path, discord, base_url=endpoint.base_url, model="m", max_tokens=7, daily_token_budget=10
+        )
         async with refused(settings, discord) as client:
             ready, front = await client.get("/readyz"), (await client.get("/")).text
         assert endpoint.requests == []

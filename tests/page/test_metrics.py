@@ -10,22 +10,30 @@ from pathlib import Path
 
 import httpx
 import pytest
-from anyio import Event, create_task_group, fail_after
+from anyio import Event, create_task_group, current_time, fail_after
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.office import WIRES, office
+from intern.actors.office import BATCHES, WIRES, Fill, office
+from intern.actors.witness import Witness
 from intern.app.bot import parts_on_discord
+from intern.app.measuring import Standing, metrics_of
 from intern.app.models import PROMPTS
 from intern.domain import AIResult, CapturedPair, Filed
 from intern.indexing.refresh import Refreshed
+from intern.knowledge.usage import UsageLog
+from intern.llm.breaker import Breaker, Permit
 from intern.llm.embedding_endpoint import USAGE as EMBEDDINGS
 from intern.llm.options import EmbeddingOptions
+from intern.llm.usage import Usage
 from intern.page.options import PageOptions
+from tests import samples
 from tests.at_work import Watching, settings_in
+from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.fakes import HandClock
+from tests.page.site import site
 
 pytestmark = pytest.mark.anyio
 
@@ -75,11 +83,14 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
                 await seen.one_of(AIResult)
                 other = await discord.say(discord.alice, "How do I reset the zorb?")
                 await seen.one_of(AIResult, after=1)
+                used = await double.ask(discord, discord.bob, "On which port does the relay listen?")
+                await discord.until(lambda: double.shown(used))
                 await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=other)
                 pair = await seen.one_of(CapturedPair)
                 await seen.one_of(Filed)
                 text = (await client.get("/metrics")).text
-                ids = {asked.id, other.id, pair.qa_id, discord.alice.id, discord.tess.id, discord.guild.id}
+                people = {discord.alice.id, discord.bob.id, discord.tess.id}
+                ids = {asked.id, other.id, used.id, pair.qa_id, discord.guild.id, *people}
                 names_nobody(text, ids)
                 stop.set()
 
@@ -88,6 +99,8 @@ def names_nobody(text: str, ids: set[str]) -> None:
     """What was counted, and that none of it names anybody."""
     found = read(text)
     assert found["intern_ai_requests_total", (("result", "answered"),)] >= 1
+    assert sum(count for (name, _), count in found.items() if name == "intern_ai_requests_total") == 3
+    assert sum(count for (name, _), count in found.items() if name == "intern_ai_gate_total") == 3
     assert found["intern_captures_total", ()] == 1
     assert found["intern_decisions_total", (("decision", "filed"),)] == 1
     assert found["intern_archived_captures", ()] == 1
@@ -95,7 +108,7 @@ def names_nobody(text: str, ids: set[str]) -> None:
     assert 10 < found["intern_tasks", ()] < 200
     assert found["intern_discord_reconnects_total", ()] == 0
     assert found["intern_oldest_unfiled_capture_age_seconds", ()] == 0
-    assert found["intern_model_calls_total", (("outcome", "ok"), ("prompt", "gate"))] == 2
+    assert found["intern_model_calls_total", (("outcome", "ok"), ("prompt", "gate"))] == 3
     assert found["intern_model_calls_total", (("outcome", "ok"), ("prompt", EMBEDDINGS))] > 0
     assert found["intern_model_tokens_total", (("kind", "prompt"), ("prompt", EMBEDDINGS))] > 0
     assert found["intern_discord_requests_total", (("outcome", "ok"),)] > 0
@@ -113,3 +126,56 @@ def names_nobody(text: str, ids: set[str]) -> None:
     assert not [each for each in labels if re.search(r"\d{15,}", each)]
     assert "alice" not in text
     assert "zorb" not in text
+
+
+async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_captures(tmp_path: Path) -> None:
+    async with site(tmp_path) as made:
+        llm = replace(made.settings.llm, daily_token_budget=10_000, daily_cost_budget=0.5, currency="EUR")
+        settings, fill = replace(made.settings, llm=llm), Fill()
+        usage, broken = Usage(UsageLog(made.db), clock=made.clock), Breaker(failures=1)
+        permit = broken.asks(current_time(), background=False)
+        assert isinstance(permit, Permit)
+        broken.failed(permit, current_time(), "down")
+        broken.asks(current_time(), background=False)
+        standing = Standing(
+            settings=settings,
+            workshop=made.workshop,
+            fill=fill,
+            overheard=made.overheard,
+            usage=usage,
+            breakers={"llm": broken, "llm.kb": Breaker()},
+            clock=made.clock,
+        )
+        usage.count("answer", 40, 10, 0.125)
+        (settings.paths.sources / "ports.md").unlink()
+        await made.workshop.keep(samples.capture("Is there a dark mode?", "Not yet.", n=3_000))
+        made.clock.turn(minutes=90)
+        batches, routed = BATCHES.open(fill)
+        with batches, routed:
+            for n in range(3):
+                batches.send_nowait(samples.batch(samples.message(n=n)))
+            metrics = metrics_of(settings, Witness(), usage)
+            found = read((await standing.text(metrics))[0].decode())
+    told = {(name, *(value for _, value in labels)): count for (name, labels), count in found.items()}
+    expected = {
+        ("intern_stream_items", BATCHES.name): 3,
+        ("intern_stream_capacity_items", BATCHES.name): BATCHES.size,
+        ("intern_model_circuit_open", "llm"): 1,
+        ("intern_model_circuit_open", "llm.kb"): 0,
+        ("intern_model_circuit_openings_total", "llm"): 1,
+        ("intern_model_circuit_openings_total", "llm.kb"): 0,
+        ("intern_model_circuit_refusals_total", "llm"): 1,
+        ("intern_model_circuit_refusals_total", "llm.kb"): 0,
+        ("intern_model_budget_tokens",): 10_000,
+        ("intern_model_spent_today_tokens",): 3_450 + 50,
+        ("intern_model_budget_cost", "EUR"): 0.5,
+        ("intern_model_spent_today_cost", "EUR"): 0.0375 + 0.125,
+        ("intern_stale_sources", "failed"): 1,
+        ("intern_stale_sources", "gone"): 1,
+        ("intern_stale_sources", "pending"): 0,
+        ("intern_archived_captures",): 7,
+        ("intern_parked_pairs",): 1,
+        ("intern_awaiting_review_pairs",): 2,
+        ("intern_oldest_unfiled_capture_age_seconds",): 5_400,
+    }
+    assert {key: told.get(key) for key in expected} == expected

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import httpx
 import pytest
+import trio
+import trio.testing
 from anyio import create_task_group, fail_after, sleep_forever
 from anyio.to_thread import current_default_thread_limiter
 
@@ -80,14 +82,13 @@ async def test_what_hangs_is_told_within_the_bound_and_holds_one_thread_however_
     disk: Disk,
 ) -> None:
     checks = disk.checks()
-    assert states(checks.known()) == ALL_WELL
     disk.hangs = True
     with fail_after(20):
         told = [await checks.health() for _ in range(3)]
     assert [states(health) for health in told] == [{**ALL_WELL, "database": False, "folder": False}] * 3
     assert [health.notes for health in told] == [{"database": LATE, "folder": LATE}] * 3
     assert disk.looks == 1
-    assert checks.known() == told[-1]
+    assert checks.known().checks == told[-1].checks
     disk.hangs = False
     disk.let_go.set()
     with fail_after(20):
@@ -111,6 +112,25 @@ async def test_what_goes_wrong_at_once_is_told_as_it_is(disk: Disk) -> None:
     health = await checks.health()
     assert health.checks[1] == Check(name="database", ok=False, detail="the disk is full")
     assert states(health)["folder"]
+
+
+def test_of_what_nobody_looked_at_nothing_is_told_and_then_how_long_ago_that_was(disk: Disk) -> None:
+    clock = trio.testing.MockClock()
+
+    async def story() -> None:
+        checks = disk.checks()
+        before = checks.known()
+        assert (before.ready, before.looked_seconds_ago) == (None, None)
+        assert states(before) == {"discord": True, "model": True}
+        assert (await checks.health()).ready is True
+        disk.problem = "the disk is full"
+        clock.jump(90)
+        after = checks.known()
+        assert (after.ready, after.looked_seconds_ago) == (True, 90), "nobody looked again"
+        again = await checks.health()
+        assert (again.ready, again.looked_seconds_ago) == (False, 0)
+
+    trio.run(story, clock=clock)
 
 
 async def test_it_waits_for_no_thread_that_others_hold(disk: Disk) -> None:
@@ -142,11 +162,19 @@ async def test_whether_it_lives_is_told_at_once_while_the_disk_hangs(tmp_path: P
         made.db.write = hangs  # type: ignore[method-assign,assignment]
         with all_taken(current_default_thread_limiter()):
             live = await client.get("/healthz")
-            assert (live.status_code, live.json()["live"], live.json()["checks"]) == (200, True, ALL_WELL)
+            assert live.status_code == 200
+            assert live.json() == {
+                "live": True,
+                "ready": None,
+                "checks": {"discord": True, "model": True},
+                "notes": {},
+                "looked_seconds_ago": None,
+            }
             ready = await client.get("/readyz")
             assert (ready.status_code, ready.json()["checks"]) == (503, {**ALL_WELL, "database": False})
             assert ready.json()["notes"] == {"database": LATE}
             assert (await client.get("/healthz?ready")).status_code == 503
             live = await client.get("/healthz")
-            assert (live.status_code, live.json()["checks"]["database"]) == (200, False)
+            assert (live.status_code, live.json()["ready"], live.json()["checks"]["database"]) == (200, False, False)
+            assert 0 <= live.json()["looked_seconds_ago"] < 20
         del made.db.write

@@ -15,17 +15,22 @@ from msgspec.structs import replace
 from intern.domain import (
     AIResult,
     AwaitingReview,
+    ChannelId,
     Citation,
     Conversation,
     Filed,
     MessageCreated,
+    MessageId,
     MessagesDeleted,
+    Parked,
+    QAId,
     Rejected,
     Secret,
     SourceId,
 )
 from intern.errors import ConfigError, KnowledgeError
 from intern.knowledge.indices import IndexCache
+from intern.knowledge.traces import TraceStore
 from intern.page.options import PageOptions
 from intern.page.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
 from intern.page.views import Check
@@ -119,7 +124,22 @@ async def test_the_front_page_tells_health_numbers_streams_plots_and_cost(page: 
     assert "21 Jan to 3 Feb: 4 answered, 3 silent." in text
     assert "3\u202f450 tokens" in text
     assert "cost 0.0375 USD." in text
+    assert "<meter" not in text
+    assert "those who take from none, such as the listener, the scout and the clerk, are not in it." in text
     assert "none since the start" in text
+
+
+async def test_what_is_spent_of_each_budget_is_drawn_for_eyes_and_told_to_screen_readers(tmp_path: Path) -> None:
+    llm = {"provider": "offline", "daily_token_budget": 10_000, "daily_cost_budget": 0.03}
+    async with site(tmp_path, llm=llm) as made:
+        text = (await get(made, "/")).text
+    assert "cost 0.0375 of 0.03 USD." in text
+    meters = re.findall(r'<p><meter min="0" max="(.+?)" value="(.+?)" aria-label="(.+?)"></meter> (.+?)</p>', text)
+    assert meters == [
+        ("10000", "3450", "Tokens of today's budget", "of the tokens"),
+        ("0.03", "0.03", "Cost of today's budget", "of the money"),
+    ]
+    assert text.count("<meter") == 2
 
 
 async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_shown_any_more(own: Site) -> None:
@@ -144,6 +164,41 @@ async def test_open_questions_that_ask_the_same_stand_together_the_most_frequent
     often, once = text.index("2 times"), text.index("1 time,")
     assert often < text.index(OPEN[1]) < once < text.index(OPEN[2])
     assert "no sources" in text
+
+
+async def test_an_open_question_leads_to_its_trace_only_where_one_is_kept(own: Site) -> None:
+    first, second, third = (samples.message(text, n=10_000 + n) for n, text in enumerate(OPEN))
+    text = (await get(own, "/unanswered")).text
+    assert set(re.findall(r'href="/answers/(\d+)"', text)) == {first.id, second.id, third.id}
+    await own.db.write(lambda db: db.run("delete from traces where question_id <> ?", (third.id,)))
+    newer = samples.message("And a light one?", n=10_100)
+    await TraceStore(own.db, clock=own.clock).keep([third.id, newer.id], third.channel_id, outcome="silent")
+    text = (await get(own, "/unanswered")).text
+    assert all(each in text for each in OPEN)
+    assert re.findall(r'href="/answers/(\d+)"', text) == [third.id]
+    assert (await get(own, f"/answers/{third.id}")).status_code == 200
+    assert (await get(own, f"/answers/{first.id}")).status_code == 404
+
+
+async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
+    for path in ("/unanswered", "/parked"):
+        assert "the first" not in (await get(own, path)).text
+    for n in range(120):
+        own.workshop.unanswered.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
+    await own.workshop.unanswered.store()
+    at = own.clock.now()
+    own.workshop.decisions.extend(
+        Parked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)
+    )
+    text = (await get(own, "/unanswered")).text
+    assert "These are the first 100 of 122 groups, which hold 123 questions in all." in text
+    assert text.count("<article") == 100
+    text = (await get(own, "/parked")).text
+    assert "These are the first 100 of 1\u202f201, the newest." in text
+    assert text.count("<article") == 100
+    text = (await get(own, "/")).text
+    assert re.search(r"Parked</a></dt><dd>1\u202f201</dd>", text)
+    assert re.search(r"Open questions</a></dt><dd>123</dd>", text)
 
 
 async def test_topics_show_their_pairs_and_history(page: Site) -> None:
@@ -183,6 +238,29 @@ async def test_the_trace_of_an_answer_and_of_a_silence_is_shown_step_by_step(pag
     assert any("silent</b>: <span" in text and OPEN[0] in text and "is_question" in text for text in texts)
     assert any("<b>posted</b>" in text and "&#34;tokens&#34;: 120" in text for text in texts)
     assert all("https://discord.com/channels/100/200/" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "is_on_discord"),
+    [
+        ("answer posted", "", True),
+        ("notice posted", "no_sources", True),
+        ("passed over", "asked too much", True),
+        ("silent", "not_a_question", True),
+        ("silent", "no_sources", True),
+        # What a command asked.
+        ("answered for one member", "", False),
+        ("silent for one member", "no_sources", False),
+    ],
+)
+async def test_a_question_that_no_message_asked_is_not_looked_for_on_discord(
+    own: Site, *, outcome: str, reason: str, is_on_discord: bool
+) -> None:
+    asked, where = MessageId("1330000000000000000"), ChannelId("200")
+    await TraceStore(own.db, clock=own.clock).keep([asked], where, outcome=outcome, reason=reason)
+    text = (await get(own, f"/answers/{asked}")).text
+    assert outcome in text
+    assert (f'href="https://discord.com/channels/100/200/{asked}"' in text) is is_on_discord
 
 
 async def test_facts_show_their_chains_and_secret_ones_nowhere(page: Site) -> None:

@@ -66,7 +66,8 @@ class Part(NamedTuple):
 
     question_id: str
     place: str
-    text: str
+    text: str | None
+    """None where the reply has no parts."""
     message_id: str | None
     state: str
 
@@ -120,7 +121,7 @@ def books_in(paths: Paths) -> Books:
             Part(*row)
             for row in db.execute(
                 "select question_id, coalesce(thread_id, channel_id), text, message_id, state"
-                " from posts join post_parts using (question_id) order by posts.rid, n"
+                " from posts left join post_parts using (question_id) order by posts.rid, n"
             )
         ]
         covered = Counter(str(row[0]) for row in db.execute(_HOLDING))
@@ -217,7 +218,15 @@ def lessons(said: Iterable[Said]) -> list[Said]:
 
 def unaccounted(asked: Iterable[Said], accounts: Mapping[str, Account], books: Books) -> list[Said]:
     """The questions of which nobody knows what became."""
-    return [each for each in asked if each.id not in accounts and each.id not in books.covered]
+    return [each for each in asked if each.id not in books.covered and not _has_ended(accounts.get(each.id))]
+
+
+def _has_ended(account: Account | None) -> bool:
+    """Whether that is all there is of a question: an answer that was made, or said to be posted, is in the ledger."""
+    if account is None:
+        return False
+    kind, _, end = account.outcome.partition(" ")
+    return kind not in {"answer", "notice"} or end in {"recalled", "dropped"}
 
 
 def faults(
@@ -277,6 +286,14 @@ def _posts(posted: Sequence[Posted], parts: Sequence[Part]) -> Iterator[str]:
             unheard[post.place, post.text] -= 1
             if unheard[post.place, post.text] < 0:
                 yield f"the bot's message {post.id} in {post.place} is part of no reply, or was posted twice"
+    for part in parts:
+        if part.state != "finished":
+            unheard[part.place, part.text] -= not part.message_id
+        elif part.text is None:
+            yield f"the reply to {part.question_id} is finished, and has no parts"
+    for (place, text), n in unheard.items():
+        if n > 0 and text is not None:
+            yield f"{text!r} is finished in {place}, and not on Discord"
     for part in known.values():
         yield f"the ledger holds {part.message_id} for {part.question_id}, and Discord does not"
     for part in parts:

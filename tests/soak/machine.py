@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import linear_regression, mean, median
 from typing import NamedTuple
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -16,7 +17,7 @@ WARM_UP = 0.3  # of a life: what was taught last is still being filed for some m
 MOST_MEGABYTES_AN_HOUR = 1.0
 JUDGED_FROM = 30.0  # minutes after warm-up: over less, a page that the allocator keeps looks like a leak
 MOST_MORE = 5  # files, threads or tasks: pools breathe
-_FEWEST = 3  # samples that a median says something of
+_FEWEST = 9  # samples, each third of which has a median
 
 
 class Sample(NamedTuple):
@@ -49,18 +50,24 @@ def sample(pid: int, at: float) -> Sample | None:
     )
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """By least squares: how much is gained for each unit of the first."""
-    n = len(points)
-    mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+def slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """By least squares, of three points or more: how much is gained for each unit of the first, and its standard error.
+
+    The error is told by how far the points lie off the line.
+    """
+    xs, ys = zip(*points, strict=True)
+    line = linear_regression(xs, ys)
+    off = sum((y - line.intercept - line.slope * x) ** 2 for x, y in points) / (len(points) - 2)
+    middle = mean(xs)
+    return line.slope, math.sqrt(off / sum((x - middle) ** 2 for x in xs))
 
 
 class Growth(NamedTuple):
-    """What became more in the life of a process, its warm-up left out."""
+    """What became more in the life of a process; memory, once it is warm."""
 
     megabytes_an_hour: float
+    error: float
+    """Of that, one standard deviation."""
     files: float
     threads: float
     tasks: float | None
@@ -70,25 +77,25 @@ class Growth(NamedTuple):
     def __str__(self) -> str:
         tasks = "tasks not known" if self.tasks is None else f"{self.tasks:+.0f} tasks"
         return (
-            f"{self.megabytes_an_hour:+.2f} MB an hour, {self.files:+.0f} files, {self.threads:+.0f} threads, {tasks}"
-            f" in {self.minutes:.0f} min after warm-up"
+            f"{self.megabytes_an_hour:+.2f} (±{self.error:.2f}) MB an hour in {self.minutes:.0f} min after warm-up,"
+            f" {self.files:+.0f} files, {self.threads:+.0f} threads, {tasks}"
         )
 
 
 def growth(samples: Sequence[Sample], warm_up: float) -> Growth | None:
-    """By least squares for memory; for all else, the medians of the last third and of the first.
+    """By least squares for memory; for all else, the medians of the last third of a life and of the first.
 
     None where the life was hardly longer than its warm-up.
     """
-    if not samples:
-        return None
     warm = [each for each in samples if each.at >= warm_up]
-    third = len(warm) // 3
-    if third < _FEWEST:
+    if len(warm) < _FEWEST:
         return None
-    first, last = warm[:third], warm[-third:]
+    third = len(samples) // 3
+    first, last = samples[:third], samples[-third:]
+    megabytes, error = slope([(each.at / 3600, each.rss) for each in warm])
     return Growth(
-        megabytes_an_hour=slope([(each.at / 3600, each.rss) for each in warm]),
+        megabytes_an_hour=megabytes,
+        error=error,
         files=median(each.files for each in last) - median(each.files for each in first),
         threads=median(each.threads for each in last) - median(each.threads for each in first),
         tasks=_more_tasks(first, last),
@@ -98,7 +105,7 @@ def growth(samples: Sequence[Sample], warm_up: float) -> Growth | None:
 
 def _more_tasks(first: Sequence[Sample], last: Sequence[Sample]) -> float | None:
     before, after = ([each.tasks for each in part if each.tasks is not None] for part in (first, last))
-    return median(after) - median(before) if min(len(before), len(after)) >= _FEWEST else None
+    return median(after) - median(before) if min(len(before), len(after)) >= _FEWEST / 3 else None
 
 
 def can_be_judged(grown: Growth | None) -> bool:

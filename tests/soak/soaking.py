@@ -264,7 +264,7 @@ class Soak:
                     asked, since = now, current_time()
                 await sleep(0.5)
         if patience.cancelled_caught:
-            self._tell(f"it did not rest within {_REST_WITHIN:g} s")
+            self.amiss.append(f"left alone, it went on asking for something for {_REST_WITHIN:g} s")
             return
         seen = sample(self.life.process.pid, current_time() - self._began)
         if seen is not None:
@@ -602,6 +602,8 @@ class Soak:
             return figures
         if grown is not None and can_be_judged(grown):
             self.amiss += leaks(grown)
+        elif self.plan.seconds / 60 >= minutes_to_judge():
+            self.amiss.append(f"nobody can say whether it grows, for it rested only {len(self.at_rest)} times")
         else:
             self.not_judged = (
                 "whether memory, files, threads or tasks grow; that takes"

@@ -114,6 +114,11 @@ def test_nothing_is_amiss_where_the_question_has_its_answer_and_the_lesson_its_p
         (BOOKS._replace(pairs=(PAIR, AGAIN)), "the team's ['2'] are archived as ['reply_1', 'thread_1']"),
         (BOOKS._replace(parts=(BOOKS.parts[0]._replace(state="open"),)), "was left open"),
         (BOOKS._replace(parts=()), "is part of no reply, or was posted twice"),
+        (BOOKS._replace(parts=(*BOOKS.parts, BOOKS.parts[0]._replace(text=None))), "is finished, and has no parts"),
+        (
+            BOOKS._replace(parts=(*BOOKS.parts, Part("9", "1", "Thus, too.", message_id=None, state="finished"))),
+            "'Thus, too.' is finished in 1, and not on Discord",
+        ),
     ],
 )
 def test_what_is_lost_or_doubled_is_found(books: Books, says: str) -> None:
@@ -165,6 +170,23 @@ def test_the_team_teaches_where_it_replies_to_a_member_or_to_the_bot_or_speaks_i
     in_thread = chat._replace(asked_by="user")
     correction = ANSWER._replace(replies_to_role="intern")
     assert lessons([QUESTION, chat, to_team, ANSWER, in_thread, correction]) == [ANSWER, in_thread, correction]
+
+
+@pytest.mark.parametrize("outcome", ["answer", "notice", "answer posted", "answer failed", "notice already posted"])
+def test_an_answer_that_was_made_and_is_in_no_ledger_is_lost(outcome: str) -> None:
+    found = _found(BOOKS._replace(covered={}), accounts={"1": Account("1", outcome, "found")})
+    assert "nobody knows what became of it" in found
+
+
+@pytest.mark.parametrize("outcome", ["silent", "shed", "passed over", "answer recalled", "notice dropped"])
+def test_a_question_that_came_to_an_end_without_an_answer_is_accounted_for(outcome: str) -> None:
+    found = _found(BOOKS._replace(covered={}), accounts={"1": Account("1", outcome, "for a reason")})
+    assert "nobody knows" not in found
+
+
+def test_a_reply_that_was_dropped_or_is_under_way_needs_not_be_on_discord() -> None:
+    parts = (*BOOKS.parts, Part("9", "1", "Thus, too.", message_id=None, state="dropped"))
+    assert _found(BOOKS._replace(parts=parts)) == ""
 
 
 @pytest.mark.parametrize("outcome", ["silent", "passed over", "shed"])

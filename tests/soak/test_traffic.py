@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -46,5 +47,6 @@ def test_growth_is_told_from_noise() -> None:
 
 
 def test_a_slope_is_that_of_the_line() -> None:
-    assert slope([(0, 1), (1, 3), (2, 5)]) == 2
-    assert slope([(1, 1), (1, 2)]) == 0
+    assert slope([(0, 1), (1, 3), (2, 5)]) == (2, 0)
+    steep, error = slope([(0, 1), (1, 1), (2, 4), (3, 4)])
+    assert (steep, error) == pytest.approx((1.2, math.sqrt(0.18)))
