@@ -53,7 +53,7 @@ soak-simulation: .venv/installed-dev ## simulated communities for SOAK_MINUTES (
 soak-kills: .venv/installed-dev ## ten thousand deaths by SIGKILL while it learns (an hour)
 	INTERN_KILL_MOMENTS=10000 $(BIN)/pytest tests/process/test_kill.py
 
-bench: binary ## what it costs: CPU, memory, characters; kept in benchmarks/results (half an hour)
+bench: binary ## what it costs and how good it is; kept in benchmarks/results (half an hour)
 	$(BIN)/python -m benchmarks
 
 bench-compare: .venv/installed-dev ## what changed between the last two runs of make bench; OLD=… NEW=…: between these

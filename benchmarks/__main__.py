@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…]`: what intern costs, one line a figure, each beside its bar.
+"""`python -m benchmarks [NAME…]`: what intern costs and how good it is, one line a figure, each beside its bar.
 
 Each benchmark runs in a process of its own, under a time limit: one that breaks costs its own figures and no
 others, and no memory is counted twice. All of them together are kept in `benchmarks/results`, unless
@@ -37,6 +37,7 @@ BENCHMARKS = {
     "indexing": 900,
     "searching": 1800,
     "embedding": 600,
+    "quality": 1800,
 }
 
 

@@ -12,22 +12,29 @@ from msgspec import Struct
 
 
 class Figure(NamedTuple):
-    """`value` should be at most `bar`; without one, it is only told."""
+    """`value` should be at most `bar` and at least `least`; without either, it is only told."""
 
     name: str
     value: float
     unit: str
-    bar: float
+    bar: float = inf
+    least: float = -inf
 
     @property
     def holds(self) -> bool:
-        """Whether the bar is kept."""
-        return self.value <= self.bar
+        """Whether both are kept."""
+        return self.least <= self.value <= self.bar
+
+    @property
+    def verdict(self) -> str:
+        """What to say of it beside its value; empty where it holds."""
+        return "" if self.holds else "   OVER" if self.value > self.bar else "   UNDER"
 
     @property
     def kept(self) -> Measured:
         """As it is kept, without its name."""
-        return Measured(value=self.value, unit=self.unit, bar=self.bar if isfinite(self.bar) else None)
+        bar, least = (limit if isfinite(limit) else None for limit in (self.bar, self.least))
+        return Measured(value=self.value, unit=self.unit, bar=bar, least=least)
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -36,10 +43,12 @@ class Measured(Struct, frozen=True, kw_only=True):
     value: float
     unit: str = ""
     bar: float | None = None
+    least: float | None = None
 
     def figure(self, name: str) -> Figure:
         """It, under its name."""
-        return Figure(name, self.value, self.unit, inf if self.bar is None else self.bar)
+        bar = inf if self.bar is None else self.bar
+        return Figure(name, self.value, self.unit, bar, -inf if self.least is None else self.least)
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -99,9 +108,10 @@ def table(run: Run) -> Iterator[str]:
     yield f"load before it began: {run.load:.1f}"
     yield ""
     width = max(map(len, run.figures), default=0)
-    for name, value, unit, bar in run.all:
-        verdict = f"  bar {_number(bar)}{'' if value <= bar else '   OVER'}" if isfinite(bar) else ""
-        yield f"{name:<{width}}  {_number(value):>10} {unit:<4}{verdict}".rstrip()
+    for each in run.all:
+        bar = f"  bar {_number(each.bar)}" if isfinite(each.bar) else ""
+        least = f"  at least {_number(each.least)}" if isfinite(each.least) else ""
+        yield f"{each.name:<{width}}  {_number(each.value):>10} {each.unit:<4}{bar}{least}{each.verdict}".rstrip()
     for name, reason in run.missing.items():
         yield f"{name}: not measured: {reason}"
 
@@ -116,10 +126,10 @@ def change(old: Run, new: Run) -> Iterator[str]:
         yield f"{name}: {old.versions.get(name, 'none')} to {new.versions[name]}"
     yield ""
     width = max(map(len, [*old.figures, *new.figures]), default=0)
-    for name, value, unit, bar in new.all:
-        before = old.figures.get(name)
-        told = f"{'' if before is None else _number(before.value):>10} {_number(value):>10} {unit:<4}"
-        yield f"{name:<{width}}  {told} {_share(before, value):>8}{'' if value <= bar else '   OVER'}".rstrip()
+    for each in new.all:
+        before = old.figures.get(each.name)
+        told = f"{'' if before is None else _number(before.value):>10} {_number(each.value):>10} {each.unit:<4}"
+        yield f"{each.name:<{width}}  {told} {_share(before, each.value):>8}{each.verdict}".rstrip()
     for name in old.figures.keys() - new.figures.keys():
         yield f"{name:<{width}}  {_number(old.figures[name].value):>10}       gone"
 
@@ -133,4 +143,6 @@ def _share(before: Measured | None, value: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.2f}"
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"  # of a share, two digits hide what changed

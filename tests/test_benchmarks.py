@@ -17,6 +17,8 @@ FIGURES = (
     Figure("a question, CPU", 8.5, "ms", 10),
     Figure("a question, calls", 4, "", inf),
     Figure("memory", 120, "MB", 100),
+    Figure("right answers, share", 0.842, "", least=0.8),
+    Figure("right sources, share", 0.7, "", least=0.75),
 )
 
 
@@ -49,16 +51,21 @@ def test_the_table_shows_every_figure_with_its_bar_and_names_what_is_over() -> N
     lines = list(table(run_of(*FIGURES, searching="it took longer than 5 s")))
     assert "a plain one" in lines[0]
     assert any(line.split() == ["a", "question,", "CPU", "8.50", "ms", "bar", "10"] for line in lines)
+    assert any(line.split() == ["right", "answers,", "share", "0.842", "at", "least", "0.800"] for line in lines)
     assert [line for line in lines if "OVER" in line] == [line for line in lines if line.startswith("memory")]
+    assert [line for line in lines if "UNDER" in line] == [line for line in lines if line.startswith("right sources")]
+    assert [figure.name for figure in FIGURES if not figure.holds] == ["memory", "right sources, share"]
     assert lines[-1] == "searching: not measured: it took longer than 5 s"
 
 
 def test_the_change_of_each_figure_is_told_and_what_came_and_went() -> None:
     old = run_of(Figure("a", 10, "ms", 20), Figure("b", 1, "", inf), Figure("c", 5, "s", inf))
-    new = run_of(Figure("a", 25, "ms", 20), Figure("b", 1, "", inf), Figure("d", 2, "s", inf), at="2026-03-01T03:10")
+    new = run_of(
+        Figure("a", 25, "ms", 20), Figure("b", 1, "", least=2), Figure("d", 2, "s", inf), at="2026-03-01T03:10"
+    )
     lines = [line.split() for line in change(old, new)]
     assert ["a", "10", "25", "ms", "+150%", "OVER"] in lines
-    assert ["b", "1", "1", "="] in lines
+    assert ["b", "1", "1", "=", "UNDER"] in lines
     assert ["d", "2", "s", "new"] in lines
     assert ["c", "5", "gone"] in lines
 
