@@ -29,7 +29,7 @@ from intern.errors import ConfigError
 from intern.indexing.options import IndexingOptions
 from intern.knowledge.blocks import time_of
 from intern.learning.options import ExtractionOptions, FactOptions, LearningOptions
-from intern.llm.options import EmbeddingOptions, LlmOptions
+from intern.llm.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
 from intern.observe.log import LogFormat, LogLevel
 from intern.page.options import PageOptions
 from intern.web.options import WebOptions
@@ -37,7 +37,6 @@ from intern.web.options import WebOptions
 CONFIG_FILE = "intern.toml"
 _DOTENV = ".env"
 _PREFIX = "INTERN__"
-_LEARNING_SHARE = 0.8  # of a daily budget, as `llm/limits.py` has it; a test holds them together
 
 
 class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -466,15 +465,15 @@ def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
     """Budgets into which no day's first call would fit: tomorrow would help nobody."""
     why = (
         f"a call is let in only if its prompt and the longest reply ({key}.max_tokens) fit, and capture and indexing "
-        f"may use {_LEARNING_SHARE:.0%} of a day's budget; raise it, or lower {key}.max_tokens"
+        f"may use {BACKGROUND_SHARE:.0%} of a day's budget; raise it, or lower {key}.max_tokens"
     )
     tokens, cost = options.daily_token_budget, options.daily_cost_budget
     # No prompt is empty.
-    if tokens and int(tokens * _LEARNING_SHARE) <= options.max_tokens:
-        least = math.ceil((options.max_tokens + 1) / _LEARNING_SHARE)
+    if tokens and int(tokens * BACKGROUND_SHARE) <= options.max_tokens:
+        least = math.ceil((options.max_tokens + 1) / BACKGROUND_SHARE)
         yield f"{key}.daily_token_budget", f"expected 0 (no limit), or at least {least}: {why}"
-    if cost and cost * _LEARNING_SHARE < (reply := options.price.of(0, options.max_tokens)):
-        least_cost = reply / _LEARNING_SHARE
+    if cost and cost * BACKGROUND_SHARE < (reply := options.price.of(0, options.max_tokens)):
+        least_cost = reply / BACKGROUND_SHARE
         yield f"{key}.daily_cost_budget", f"expected 0 (no limit), or more than {least_cost:.4g}: {why}"
 
 

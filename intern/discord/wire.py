@@ -337,8 +337,9 @@ class _Latest(Generic[_Key, _Value]):
         if len(self._entries) > self._limit:
             self._entries.popitem(last=False)
 
-    def keys_where(self, holds: Callable[[_Value], bool]) -> list[_Key]:
-        return [key for key, value in self._entries.items() if holds(value)]
+    def drop_where(self, holds: Callable[[_Value], bool]) -> None:
+        for key in [key for key, value in self._entries.items() if holds(value)]:
+            self.drop(key)
 
     def drop(self, key: _Key) -> None:
         self._entries.pop(key, None)
@@ -370,8 +371,7 @@ class Memory:
         match event:
             case ChannelsSeen(channels, all_of):
                 if all_of:
-                    for known in self._channels.keys_where(lambda raw: raw.guild_id == all_of):
-                        self._channels.drop(known)
+                    self._channels.drop_where(lambda raw: raw.guild_id == all_of)
                 for channel in channels:
                     self._drop(channel.id)
                     if not channel.is_archived:

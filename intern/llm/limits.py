@@ -14,10 +14,9 @@ from typing import NamedTuple
 import anyio
 
 from intern.errors import ModelBudgetError
+from intern.llm.options import BACKGROUND_SHARE
 from intern.llm.prices import FREE, Price
 from intern.llm.usage import Usage
-
-_BACKGROUND_SHARE = 0.8  # of calls a minute and of the budget; the rest is for answers
 
 
 class Window:
@@ -175,9 +174,9 @@ class Limits:
         """
         view = object.__new__(Limits)
         view._in_flight = max(1, self._in_flight // 2)
-        view._per_minute = max(1, int(self._per_minute * _BACKGROUND_SHARE)) if self._per_minute else 0
+        view._per_minute = max(1, int(self._per_minute * BACKGROUND_SHARE)) if self._per_minute else 0
         view._budget = self._budget
-        view._share = _BACKGROUND_SHARE
+        view._share = BACKGROUND_SHARE
         view._gates = (_Gate(view._in_flight, view._per_minute), *self._gates)
         return view
 

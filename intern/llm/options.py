@@ -12,6 +12,8 @@ from intern.llm.prices import FREE, Price, price_of
 
 StructuredOutput = Literal["json_schema", "function_calling", "json_object"]
 """How a reply is held to its type: by the response format, by a forced function call, or by words alone."""
+BACKGROUND_SHARE = 0.8
+"""What capture and indexing may use of calls a minute and of a day's budget; the rest is for answers."""
 
 
 class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

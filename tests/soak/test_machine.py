@@ -73,7 +73,7 @@ def test_a_life_of_which_nobody_read_the_tasks_is_not_well() -> None:
     assert "could not be read" in found
 
 
-def test_what_is_asked_for_by_itself_is_long_enough_to_be_judged_and_a_minute_less_than_needed_is_not() -> None:
+def test_what_is_asked_for_by_itself_is_long_enough_to_be_judged_and_four_minutes_less_than_needed_are_not() -> None:
     asked = plan_of({"SOAK_KILLS": "0"})
     assert asked.kill_every == 0
     assert can_be_judged(grown_in(life(asked.seconds / 60)))
