@@ -44,7 +44,7 @@ test-model: .venv/installed-model ## the model client against a real server; INT
 	$(BIN)/python -m tests.model.weights
 	$(BIN)/pytest -m model tests/model
 
-soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_KILLS=0: does it leak (50 minutes)?
+soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_KILLS=0: does it leak (100 minutes)?
 	nice $(BIN)/python -m tests.soak
 
 soak-simulation: .venv/installed-dev ## simulated communities for SOAK_MINUTES (10)

@@ -1,7 +1,7 @@
 """`python -m tests.soak`: soak for SOAK_MINUTES (10), print the figures, and fail where anything is amiss.
 
 SOAK_SEED plays the same people and faults again; SOAK_RATE is in messages a second; SOAK_KILLS=0 leaves the process
-alive, so that it can be judged whether memory, files, threads and tasks grow: for that, SOAK_MINUTES is 50 by itself,
+alive, so that it can be judged whether memory, files, threads and tasks grow: for that, SOAK_MINUTES is 100 by itself,
 and all rest for some seconds in each of them.
 SOAK_FOLDER keeps everything there.
 """
@@ -38,7 +38,7 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
     """What somebody asked for."""
     kills = environ.get("SOAK_KILLS") != "0"
     return Plan(
-        seconds=float(environ.get("SOAK_MINUTES") or ("10" if kills else "50")) * 60,
+        seconds=float(environ.get("SOAK_MINUTES") or ("10" if kills else "100")) * 60,
         seed=environ.get("SOAK_SEED") or secrets.token_hex(4),
         rate=float(environ.get("SOAK_RATE", "20")),
         kill_every=40.0 if kills else 0.0,

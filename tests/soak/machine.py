@@ -15,7 +15,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 TEACHING = 1 / 6  # of a life that is judged: what is known takes memory, and shall
 WARM_UP = 0.3  # of a life: what was taught last is still being filed for some minutes, and caches fill
 MOST_MEGABYTES_AN_HOUR = 1.0
-JUDGED_FROM = 30.0  # minutes after warm-up: over less, a page that the allocator keeps looks like a leak
+MOST_ERROR = MOST_MEGABYTES_AN_HOUR / 2  # a standard error: with more, chance alone makes a leak now and then
+JUDGED_FROM = 60.0  # minutes after warm-up: over half of that, the error was 1.4 MB an hour
 MOST_MORE = 5  # files, threads or tasks: pools breathe
 _FEWEST = 9  # samples, each third of which has a median
 
@@ -109,8 +110,8 @@ def _more_tasks(first: Sequence[Sample], last: Sequence[Sample]) -> float | None
 
 
 def can_be_judged(grown: Growth | None) -> bool:
-    """Whether it was looked at for long enough to tell a leak from breathing."""
-    return grown is not None and grown.minutes >= JUDGED_FROM
+    """Whether it was looked at for long enough, and breathed little enough, to tell a leak from breathing."""
+    return grown is not None and grown.minutes >= JUDGED_FROM and grown.error <= MOST_ERROR
 
 
 def minutes_to_judge() -> float:

@@ -30,7 +30,7 @@ from intern.domain import MessageId, snowflake_time
 from intern.errors import InternError
 from intern.observe.memory import EVERY_SECONDS
 from intern.settings import Settings, load_settings
-from tests.double.discord import DiscordDouble
+from tests.double.discord import DiscordDouble, Request
 from tests.double.gateway import Session
 from tests.double.world import Message, User
 from tests.endpoint_double import EndpointDouble, endpoint_double
@@ -481,7 +481,7 @@ class Soak:
     def _forget(self) -> None:
         """Drop what the doubles remember for tests that are over in seconds."""
         done = [request for request in self.discord.requests if request.done]
-        self.statuses.update("broken off" if each.status is None else str(each.status) for each in done)
+        self.statuses.update(map(_became_of, done))
         self.discord.requests[:] = [request for request in self.discord.requests if not request.done]
         del self.endpoint.requests[:]
         sessions = self.discord.gateway.sessions
@@ -603,13 +603,20 @@ class Soak:
         if grown is not None and can_be_judged(grown):
             self.amiss += leaks(grown)
         elif self.plan.seconds / 60 >= minutes_to_judge():
-            self.amiss.append(f"nobody can say whether it grows, for it rested only {len(self.at_rest)} times")
+            self.amiss.append(f"nobody can say whether it grows, of {len(self.at_rest)} rests: {grown}")
         else:
             self.not_judged = (
                 "whether memory, files, threads or tasks grow; that takes"
                 f" {minutes_to_judge():.0f} minutes in one life (SOAK_MINUTES)"
             )
         return figures
+
+
+def _became_of(request: Request) -> str:
+    """Its status, with Discord's own code where it refused what was asked: 160004 is a thread that is there already."""
+    if request.status == 400:
+        return f"400 ({request.reply['code']})"
+    return str(request.status or "broken off")
 
 
 def _client() -> httpx.AsyncClient:
