@@ -52,7 +52,7 @@ from intern.domain import (
 from intern.errors import InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.llm.prompt import Model
 from intern.observe.log import get_logger
-from intern.text.masking import mask_secrets
+from intern.text.masking import masked_start
 
 _log = get_logger(__name__)
 
@@ -172,15 +172,19 @@ class Told:
         self._texts: dict[str, dict[str, Any]] = {}
 
     def add(self, step: str, **texts: str | Sequence[str]) -> None:
-        """A text, or the first few of several, each as far as `debug` bears."""
+        """A text, or the first few of several, each as far as `debug` bears and without secrets."""
         self._texts.setdefault(step, {}).update(
-            (name, said[:_MOST_CHARS] if isinstance(said, str) else tuple(text[:_MOST_CHARS] for text in said[:5]))
+            (name, _start(said) if isinstance(said, str) else tuple(map(_start, said[:5])))
             for name, said in texts.items()
         )
 
     def beside(self, steps: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """The steps' fields, with what was said at each."""
         return {step: {**fields, **self._texts.get(step, {})} for step, fields in steps.items()}
+
+
+def _start(text: str) -> str:
+    return masked_start(text, _MOST_CHARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,10 +204,8 @@ async def gate(work: Work) -> GateDecision:
     with work.trace.step("gate") as fields:
         given = GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
         decision = await work.model.ask(GATE, given, images=work.asked.images)
-        reason = mask_secrets(decision.reason).text  # before it is cut: half a key looks like none
-        fields.update(
-            is_question=decision.is_question, is_answerable=decision.is_answerable, reason=reason[:_MOST_CHARS]
-        )
+        reason = _start(decision.reason)
+        fields.update(is_question=decision.is_question, is_answerable=decision.is_answerable, reason=reason)
         return decision
 
 

@@ -17,7 +17,7 @@ from intern.domain import ChannelId, MessageId
 from intern.errors import KnowledgeError
 from intern.knowledge.database import Database, Row, Transaction
 from intern.observe.clock import Clock
-from intern.text.masking import mask_secrets
+from intern.text.masking import masked_start
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
 MAX_DEBUG_CHARS = 4_000
@@ -217,8 +217,7 @@ def _bounded(value: object, depth: int) -> object:
 
 
 def _short(text: str) -> str:
-    masked = mask_secrets(text[: 4 * _MAX_TEXT].encode("utf-8", "replace").decode()).text
-    return masked if len(masked) <= _MAX_TEXT else masked[: _MAX_TEXT - 1] + "…"
+    return masked_start(text[: 4 * _MAX_TEXT + 1].encode("utf-8", "replace").decode(), _MAX_TEXT)
 
 
 def _json(value: object) -> str:

@@ -40,6 +40,18 @@ def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Ma
     return Masked(text, dict(kinds))
 
 
+def masked_start(text: str, most: int) -> str:
+    """What a text begins with, without its secrets: at most `most` characters, the last a `…` where more follow.
+
+    It is masked before it is cut, for half a key looks like none; and no more of it is looked at than that takes.
+    """
+    seen = text[: 4 * most]
+    masked = mask_secrets(seen).text
+    # At the end of what was seen, half a secret may stand, and what was masked before may have drawn it near.
+    room = most if len(seen) == len(text) else min(most, len(masked) - most)
+    return masked if len(masked) <= room else masked[: max(0, room - 1)] + "…"
+
+
 def _always(_: str) -> bool:
     return True
 

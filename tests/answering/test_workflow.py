@@ -510,10 +510,20 @@ async def test_no_line_of_the_log_holds_a_key_that_a_model_repeats() -> None:
     assert line["gate.reason"].startswith("Somebody wrote [masked api_key].")
     fields = {"generation.strange_count": 1, "verification.issues_count": 1, "verification.has_fix": True}
     assert {name: line[name] for name in fields} == fields
-    # Whoever asks why may read it; where it is kept, it is masked.
+    # Whoever asks why may read what the models said, and no key.
     assert result.debug is not None
-    assert result.debug["verification"]["issues"] == (quoting,)
-    assert result.debug["verification"]["suggested_fix"] == f"Leave out {key}."
+    assert result.debug["generation"]["strange"] == ("relay --key [masked api_key]",)
+    assert result.debug["verification"]["issues"] == ("Somebody wrote [masked api_key].",)
+    assert result.debug["verification"]["suggested_fix"] == "Leave out [masked api_key]."
+
+
+async def test_what_is_kept_of_a_models_words_holds_no_key_that_was_cut_in_two() -> None:
+    key = "sk-live-4f9a8b7c6d5e4f3a2b1c0d9e"
+    for before in range(260, 300):
+        verdict = Verification(is_good_enough=False, issues=("x" * before + " " + key,), suggested_fix="")
+        result = await answered(scripted(verify=verdict))
+        assert result.debug is not None
+        assert key[:8] not in result.debug["verification"]["issues"][0]
 
 
 async def test_no_line_of_the_log_holds_the_addresses_and_commands_that_a_model_made_up() -> None:

@@ -5,7 +5,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.text.masking import mask_secrets
+from intern.text.masking import mask_secrets, masked_start
 
 # Put together here, so that no scanner takes the tests for a leak.
 _DISCORD = "MTE5" + "x8" * 11 + ".Gab1_c." + "Zz9-" * 8
@@ -147,3 +147,25 @@ def test_looking_for_addresses_takes_no_more_than_a_moment_whatever_the_text(hos
     began = time.process_time()
     mask_secrets(hostile, secrets=False, emails=True)
     assert time.process_time() - began < 2
+
+
+@given(
+    before=st.integers(0, 500),
+    drawn_near=st.integers(0, 120),
+    kind=st.sampled_from(["github_token", "aws_key", "slack_token", "api_key", "jwt", "card_number"]),
+    most=st.integers(1, 100),
+)
+def test_the_start_of_a_text_holds_no_part_of_a_secret_wherever_it_is_cut(
+    before: int, drawn_near: int, kind: str, most: int
+) -> None:
+    secret = _SECRETS[kind]
+    long = "eyJ" + "hb" * drawn_near + ".eyJ" + "zd" * drawn_near + "." + "sI" * drawn_near
+    start = masked_start(f"{long} {'word ' * (before // 5)}{secret} and so on", most)
+    assert len(start) <= most
+    assert secret[:8] not in start
+
+
+def test_the_start_of_a_text_says_that_more_follows_and_a_short_text_is_whole() -> None:
+    assert masked_start("a word", 6) == "a word"
+    assert masked_start("a word", 5) == "a wo…"
+    assert masked_start(f"{_SECRETS['api_key']} leaked", 24) == "[masked api_key] leaked"
