@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -21,7 +22,7 @@ from intern.actors.pauses import Pauses, growing_pauses
 from intern.actors.settling import Settles
 from intern.actors.witness import Witness
 from intern.conversations.outgoing import Outgoing
-from intern.conversations.posting import NO_LONGER, PostOutcome
+from intern.conversations.posting import NO_LONGER, Ended, LedgerPost, PostOutcome
 from intern.domain import ChannelId, MessageId, Reply
 from intern.errors import DiscordError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
 from intern.observe.log import get_logger, traced
@@ -49,8 +50,8 @@ class Posts(Protocol):
         """
         ...
 
-    async def resume(self) -> int:
-        """Finish what an earlier run left half posted, and say how many that were."""
+    async def resume(self, ended: Ended, /) -> int:
+        """Finish what an earlier run left half posted, tell what became of each, and say how many that were."""
         ...
 
 
@@ -81,7 +82,8 @@ async def poster(inbox: MemoryObjectReceiveStream[Reply], *, work_with: Collabor
     desk = _Desk(work_with)
     async with inbox, create_task_group() as tg:
         with surviving("poster"), work_with.outgoing.resuming():
-            resumed = await _persistently(work_with.posts.resume, work_with.pauses, RESUME_TRIES)
+            resume = partial(work_with.posts.resume, desk.resumed)
+            resumed = await _persistently(resume, work_with.pauses, RESUME_TRIES)
             if resumed:
                 _log.info("posts_resumed", count=resumed)
         async for reply in inbox:
@@ -125,14 +127,17 @@ class _Desk:
             raise
         if outcome.status != "recalled":
             self._settle(reply)
-        # What a recall's reason tells is of the question, which is asked anew or gone.
-        recalled = outcome.status == "recalled"
-        self._with.witness.posted(reply, outcome.status if recalled else outcome.reason or outcome.status)
-        await self._keep(reply.notice or outcome.notice, reply, outcome.status, outcome.reason)
+        self._with.witness.posted(reply, _came_to(outcome))
+        await self._keep(reply.notice or outcome.notice, reply.question.id, outcome.status, outcome.reason)
+
+    async def resumed(self, entry: LedgerPost, outcome: PostOutcome) -> None:
+        """A reply of an earlier run came to its end; all that was kept until then is that it failed, or was begun."""
+        self._with.witness.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
+        await self._keep(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
 
     async def _failed(self, reply: Reply) -> None:
         self._with.witness.posted(reply, "failed")
-        await self._keep(reply.notice, reply, "failed")
+        await self._keep(reply.notice, reply.question.id, "failed")
 
     async def _bring(self, reply: Reply) -> PostOutcome:
         waited_for: MessageId | None = None
@@ -170,12 +175,15 @@ class _Desk:
     def _settle(self, reply: Reply) -> None:
         self._with.settles.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
 
-    async def _keep(self, notice: bool, reply: Reply, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
+    async def _keep(self, notice: bool, question_id: MessageId, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
         kind = "notice" if notice else "answer"
-        with surviving("poster", message_id=reply.question.id):
-            await self._with.traces.ended(
-                reply.question.id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason
-            )
+        with surviving("poster", message_id=question_id):
+            await self._with.traces.ended(question_id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason)
+
+
+def _came_to(outcome: PostOutcome) -> str:
+    # What a recall's reason tells is of the question, which is asked anew or gone.
+    return outcome.status if outcome.status == "recalled" else outcome.reason or outcome.status
 
 
 def _thread_of(reply: Reply) -> ChannelId:

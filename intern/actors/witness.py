@@ -10,11 +10,13 @@ from intern.domain import (
     AnswerRequest,
     Batch,
     CapturedPair,
+    ChannelId,
     ConversationId,
     Decision,
     Declined,
     DeclineReason,
     Filing,
+    MessageId,
     Reply,
 )
 from intern.indexing.refresh import Refreshed
@@ -95,9 +97,13 @@ class Witness:
 
     def posted(self, reply: Reply, outcome: str) -> None:
         """A reply stands on Discord, or was withheld, with the reason; or it failed, until the next start."""
+        self.resumed(reply.question.id, reply.question.channel_id, outcome)
+
+    def resumed(self, question_id: MessageId, channel_id: ChannelId, outcome: str) -> None:
+        """The same, of a reply that an earlier run left half posted."""
         if self.tally:
             self.tally.posted(outcome)
-        _log.info("reply_posted", message_id=reply.question.id, channel_id=reply.question.channel_id, outcome=outcome)
+        _log.info("reply_posted", message_id=question_id, channel_id=channel_id, outcome=outcome)
 
     def captured(self, pair: CapturedPair) -> None:
         """A team answer is safe in the archive."""

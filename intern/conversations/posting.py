@@ -244,6 +244,10 @@ class PostOutcome(Struct, frozen=True, kw_only=True):
     """Where it is held: the asker's newest message."""
 
 
+Ended = Callable[[LedgerPost, PostOutcome], Awaitable[None]]
+"""Told what became of a reply."""
+
+
 async def everywhere(_: ChannelId) -> bool:
     """Admits every channel."""
     return True
@@ -304,8 +308,8 @@ class Posting:
             return await delivery.recall(question.id)  # the reply that took its place is on its way by itself
         return await delivery.run(reply, waited_for)
 
-    async def resume(self) -> int:
-        """Finish all replies that the ledger holds half posted, and say how many there were.
+    async def resume(self, ended: Ended) -> int:
+        """Finish all replies that the ledger holds half posted, tell what became of each, and say how many there were.
 
         One that fails holds up no other. Raises as `post` does, when all were tried.
         """
@@ -314,9 +318,11 @@ class Posting:
         for entry in begun:
             delivery = self._delivery(entry, fresh=False)
             try:
-                await delivery.run(None, NO_LONGER)
+                outcome = await delivery.run(None, NO_LONGER)
             except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:
                 failure = error
+            else:
+                await ended(entry, outcome)
         if failure:
             raise failure
         return len(begun)

@@ -18,9 +18,10 @@ from intern.actors.pauses import growing_pauses
 from intern.actors.poster import AT_ONCE, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
 from intern.actors.witness import Witness
 from intern.conversations.outgoing import Outgoing
-from intern.conversations.posting import NO_LONGER, PostOutcome
+from intern.conversations.posting import NO_LONGER, Ended, LedgerPost, PostOutcome
 from intern.domain import ChannelId, MessageId, Reply, ReplyTarget
 from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
+from intern.knowledge.posts import Post
 from intern.observe.metrics import Metrics
 from tests.samples import answer_request, message
 
@@ -39,6 +40,7 @@ class Posts:
         self.gate = Event()
         self.resume_fails: list[Exception] = []
         self.resumes_slowly = False
+        self.half_posted: list[tuple[LedgerPost, PostOutcome]] = []
         self._trouble = {text: list(laid_out) for text, laid_out in trouble.items()}
 
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
@@ -54,14 +56,16 @@ class Posts:
         self.posted.append(reply.text)
         return PostOutcome(status="posted")
 
-    async def resume(self) -> int:
+    async def resume(self, ended: Ended, /) -> int:
         self.tried.append("(resume)")
         if self.resumes_slowly:
             await self.gate.wait()
         if self.resume_fails:
             raise self.resume_fails.pop(0)
         self.posted.append("(resumed)")
-        return 1
+        for entry, outcome in self.half_posted:
+            await ended(entry, outcome)
+        return len(self.half_posted)
 
 
 class Desk:
@@ -112,6 +116,18 @@ def reply(text: str, n: int = 0, target: ReplyTarget = "new_thread", *, notice: 
     return Reply(question=question, target=target, text=text, settles=(MessageId("1"), question.id), notice=notice)
 
 
+def left(question_id: str, *, notice: bool = False) -> LedgerPost:
+    """What an earlier run left half posted."""
+    return Post(
+        question_id=MessageId(question_id),
+        channel_id=ChannelId("9"),
+        target="new_thread",
+        parts=(),
+        changed_at=message().at,
+        notice=notice,
+    )
+
+
 async def run(posts: Posts, *texts: str) -> Desk:
     desk = Desk(posts)
     desk.post(*(reply(text, n) for n, text in enumerate(texts)))
@@ -132,6 +148,23 @@ class TestPoster:
         posts.resume_fails = [DOWN]
         await run(posts, "a")
         assert posts.posted == ["(resumed)", "a"]
+
+    async def test_what_became_of_what_was_left_half_posted_is_kept_and_counted(self) -> None:
+        posts = Posts()
+        posts.half_posted = [
+            (left("1"), PostOutcome(status="posted")),
+            (left("2"), PostOutcome(status="posted", reason="too_old", notice=True)),
+            (left("3", notice=True), PostOutcome(status="dropped", reason="question_deleted")),
+            (left("4"), PostOutcome(status="recalled", reason="superseded")),
+        ]
+        desk = await run(posts)
+        assert desk.ends == {
+            "1": ("answer posted", ""),
+            "2": ("notice posted", "too_old"),
+            "3": ("notice dropped", "question_deleted"),
+            "4": ("answer recalled", "superseded"),
+        }
+        assert desk.counted() == {"posted": 1, "too_old": 1, "question_deleted": 1, "recalled": 1}
 
     async def test_others_can_wait_until_what_was_left_half_posted_is_posted(self) -> None:
         desk = Desk(Posts())

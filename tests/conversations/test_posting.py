@@ -20,6 +20,7 @@ from intern.conversations.outgoing import Outgoing
 from intern.conversations.posting import (
     NO_LONGER,
     Ledger,
+    LedgerPost,
     Outlet,
     Posting,
     PostOutcome,
@@ -97,11 +98,20 @@ class World:
             return await self.posting.post(reply, waited_for=waited_for)
 
     async def resume(self) -> int:
+        """Finish what is half posted; `ended` holds what became of each."""
+        self.ended: dict[MessageId, str] = {}
         with fail_after(5):
-            return await self.posting.resume()
+            return await self.posting.resume(self._keep)
+
+    async def _keep(self, entry: LedgerPost, outcome: PostOutcome) -> None:
+        self.ended[entry.question_id] = outcome.reason or outcome.status
 
     def said(self) -> list[str]:
         return [message.text for message in self.discord.posts()]
+
+
+async def _tell_nobody(_entry: LedgerPost, _outcome: PostOutcome) -> None:
+    """For who looks at the ledger."""
 
 
 class TurnsPrivate:
@@ -397,7 +407,7 @@ class TestPosting:
                         await posting.post(long, waited_for=NO_LONGER)
                 with fail_after(5):
                     if restart:
-                        assert await posting.resume() == 1
+                        assert await posting.resume(_tell_nobody) == 1
                     else:
                         outcome = await posting.post(long, waited_for=NO_LONGER)
                         assert outcome == PostOutcome(status="dropped", reason="not_public")
@@ -417,7 +427,9 @@ class TestPosting:
                     await w.post(reply(question), waited_for=NO_LONGER)
             w.clock.turn(minutes=60)
             assert await w.resume() == 2
+            assert w.ended == {first.id: "posted", second.id: "posted"}
             assert await w.resume() == 0
+            assert w.ended == {}
             assert w.said() == [ANSWER, ANSWER]
             assert {thread.name for thread in w.discord.threads()} == {"First?", "Second?"}
 
@@ -670,7 +682,9 @@ class TestPosting:
             with pytest.raises(DiscordUnavailableError):
                 await w.resume()
             assert [thread.name for thread in w.discord.threads()] == ["Second?"]
+            assert w.ended == {second.id: "posted"}
             assert await w.resume() == 1
+            assert w.ended == {first.id: "posted"}
 
     async def test_what_was_begun_too_long_ago_is_dropped_unless_half_of_it_stands(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -691,6 +705,7 @@ class TestPosting:
             with pytest.raises(DiscordUnavailableError):
                 await w.post(reply(third))
             assert await w.resume() == 3
+            assert w.ended == {first.id: "too_old", second.id: "posted", third.id: "posted"}
             entry = await w.ledger.get(first.id)
             assert entry is not None
             assert entry.reason == "too_old"
