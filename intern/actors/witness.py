@@ -89,11 +89,15 @@ class Witness:
     def declined(self, declined: Declined) -> None:
         """Nobody works on a question: too many wait already, its asker asked too much, or it is too old."""
         batch = declined.request.batch
-        self.count(_DECLINED[declined.reason])
-        if self.tally:
-            self.tally.declined(declined.reason)
+        self.turned_away(declined.reason)
         self.unanswered(declined.request, declined.reason)
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
+
+    def turned_away(self, reason: DeclineReason) -> None:
+        """As `declined`, where only the asker has seen the question, as with `/ask`."""
+        self.count(_DECLINED[reason])
+        if self.tally:
+            self.tally.declined(reason)
 
     def posted(self, reply: Reply, outcome: str) -> None:
         """A reply stands on Discord, or was withheld, with the reason; or it failed, until the next start."""

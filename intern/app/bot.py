@@ -232,6 +232,7 @@ async def _around(room: _Room) -> Parts:
         wording=wording,
         allows=allows,
         count=witness.asked,
+        over_limit=partial(witness.turned_away, "asked too much"),
     )
     return Parts(
         gateway=discord.gateway,

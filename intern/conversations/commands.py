@@ -240,9 +240,13 @@ class Commands:
         wording: Wording,
         allows: Callable[[UserId], bool] = lambda _: True,
         count: Callable[[AIResult], object] = lambda _: None,
+        over_limit: Callable[[], object] = lambda: None,
         answers_kept: int = ANSWERS_KEPT,
     ) -> None:
-        """`allows` counts a question of a member's and says whether it is within their limit; `count` hears results."""
+        """`allows` counts a question of a member's and says whether it is within their limit; `count` hears results.
+
+        `over_limit` is called for each question that is not.
+        """
         self._answers = answers
         self._history = history
         self._audience = audience
@@ -253,6 +257,7 @@ class Commands:
         self._guild_ids = frozenset(guild_ids)
         self._allows = allows
         self._count = count
+        self._over_limit = over_limit
         self._wording = wording
         self._answers_kept = answers_kept
         self._shareable: OrderedDict[str, _Shareable] = OrderedDict()
@@ -288,6 +293,7 @@ class Commands:
         if not (question.text.strip() or question.attachments):
             return said(NO_TEXT)
         if command.user.type != "team_member" and not self._allows(command.user.id):
+            self._over_limit()
             return said(self._wording.limit)
         request = await self._request(question, channel, with_context=command.on is not None)
         result = await self._answers.answer(request.conversation, request.context, addressed=True)

@@ -149,8 +149,11 @@ async def test_who_calls_the_bot_beyond_the_limit_is_told_so_once_and_why_says_i
         told = await double.why(discord, discord.tess, second.id)
         await discord.until(lambda: double.shown(told))
         assert "**notice posted**" in double.shown(told)[0]
+        alone = await double.ask(discord, discord.alice, KNOWN)
+        await discord.until(lambda: double.shown(alone))
+        assert double.shown(alone) == [WORDING.limit]
     assert stage.said_to(third) == []
-    assert stage.status().counts_today["questions_over_limit"] == 2
+    assert stage.status().counts_today["questions_over_limit"] == 3
 
 
 async def test_who_calls_the_bot_when_it_has_no_room_is_told_so_and_status_counts_it(stage: Stage) -> None:

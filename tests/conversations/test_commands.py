@@ -127,6 +127,7 @@ class World:
         self.answers, self.feedback, self.traces = Answers(), Feedback(), Traces()
         self.allowed: list[UserId] = []
         self.counted: list[AIResult] = []
+        self.over_limit = 0
         self._limit = limit
         self.desk = Commands(
             answers=self.answers,
@@ -140,9 +141,13 @@ class World:
             wording=WORDING,
             allows=self._allows,
             count=self.counted.append,
+            over_limit=self._turn_away,
             answers_kept=answers_kept,
         )
         self._serial = 0
+
+    def _turn_away(self) -> None:
+        self.over_limit += 1
 
     def _allows(self, user_id: UserId) -> bool:
         self.allowed.append(user_id)
@@ -273,6 +278,7 @@ async def test_who_asks_a_lot_is_told_so() -> None:
     world = World(limit=2)
     assert [(await world.ask()).parts[0] for _ in range(3)] == ["Like this.", "Like this.", WORDING.limit]
     assert len(world.answers.asked) == 2
+    assert world.over_limit == 1
 
 
 async def test_what_became_of_it_is_kept_under_an_id_of_its_own() -> None:
@@ -304,6 +310,7 @@ async def test_what_was_thought_over_is_counted_be_its_account_kept_or_not_and_w
     await world.ask("  ")
     await world.ask()
     assert world.counted == [answer, silence]
+    assert world.over_limit == 1
 
 
 # Where
