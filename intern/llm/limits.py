@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import anyio
 
-from intern.errors import ModelBudgetError
+from intern.errors import ModelBudgetError, ModelPromptTooLongError
 from intern.llm.options import BACKGROUND_SHARE
 from intern.llm.prices import FREE, Price
 from intern.llm.usage import Usage
@@ -70,7 +70,8 @@ class Budget:
     ) -> AsyncGenerator[StillFits]:
         """Hold back what a call may take until it is counted.
 
-        Raises `ModelBudgetError` where that does not fit into `share`.
+        Raises `ModelBudgetError` where that does not fit into what is left of `share`, and `ModelPromptTooLongError`
+        where it would fit into no day's.
         """
         taking = _Taking(
             prompt_tokens + reply_tokens, self._price.of(prompt_tokens, reply_tokens), share=share, what=what
@@ -113,12 +114,13 @@ class Budget:
                 )
 
 
-def _too_much(takes: str, left: str, never: str) -> ModelBudgetError:
-    if never:
-        then = f"it would not fit into a whole day's: raise {never}, or lower llm.max_tokens"
-    else:
-        then = "it starts anew at 00:00 UTC"
-    return ModelBudgetError(f"{takes}, and today's budget {left} for such calls; {then}")
+def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelPromptTooLongError:
+    says = f"{takes}, and today's budget {left} for such calls"
+    if never:  # to wait for tomorrow would be to wait for ever, and whatever stands behind it would wait, too
+        return ModelPromptTooLongError(
+            f"{says}; it would not fit into a whole day's: raise {never}, or lower llm.max_tokens"
+        )
+    return ModelBudgetError(f"{says}; it starts anew at 00:00 UTC")
 
 
 class _Gate:
@@ -181,7 +183,7 @@ class Limits:
         return view
 
     def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AbstractAsyncContextManager[StillFits]:
-        """Around a call and its retries: room in today's budgets, or `ModelBudgetError` which names `what`.
+        """Around a call and its retries: room in today's budgets, or an error of `Budget.reserved` which names `what`.
 
         `tokens` are those of the prompt, where `reply_tokens` are told apart. An attempt that failed may have been
         counted, so before each retry what this gives is to be asked.

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from intern.app.bot import open_sandbox
 from intern.discord.sandbox import Sandbox
-from intern.domain import AIResult, CapturedPair, Filed, Reply
+from intern.domain import AIResult, CapturedPair, Filed, Parked, Reply
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.database import Database
 from intern.knowledge.usage import UsageLog
@@ -49,10 +49,10 @@ class Bot:
         self.sandbox.say(f"bob{number}", f"@intern {text}")
         return await self.seen.one_of(Reply, after=number)
 
-    async def teach(self) -> CapturedPair:
+    async def teach(self, *, after: int = 0) -> CapturedPair:
         asked = self.sandbox.say("ann", "How do I reset the spool?")
         self.sandbox.say("mira", "Hold the blue key.", reply_to=asked.id)
-        return await self.seen.one_of(CapturedPair)
+        return await self.seen.one_of(CapturedPair, after=after)
 
 
 def settings_with(folder: Path, base_url: str, **llm: Any) -> Settings:
@@ -156,6 +156,25 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
             filed = await bot.seen.one_of(Filed)  # by itself
             assert filed.qa_id == taught.qa_id
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
+
+
+async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no_other(tmp_path: Path) -> None:
+    bot = Bot(HandClock())
+    llm = {"model": "m", "max_tokens": 100, "daily_token_budget": 2_800}  # classify wants 2,300 for it, of 2,240
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, **llm}, default_mode="capture_only")
+        settings = replace(settings, extraction=replace(settings.extraction, auto=False))
+        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+            await bot.seen.one_of(Refreshed)
+            asked = bot.sandbox.say("dan", "How do I move it all?")
+            for n in range(14):
+                asked = bot.sandbox.say("dan", f"{n}. " + "and this, too, has to be moved " * 60)
+            bot.sandbox.say("mira", "Hold the red key.", reply_to=asked.id)
+            long = await bot.seen.one_of(CapturedPair)
+            short = await bot.teach(after=1)
+            parked, filed = await bot.seen.one_of(Parked), await bot.seen.one_of(Filed)
+            assert (parked.qa_id, filed.qa_id) == (long.qa_id, short.qa_id)
+            assert "budget" in parked.reason
 
 
 async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(

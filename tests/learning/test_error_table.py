@@ -61,7 +61,7 @@ def is_archived_and_in_no_topic(team: Team, pair: CapturedPair) -> bool:
         ),
         (
             ModelPromptTooLongError("lower kb.x"),
-            "the prompt of classify does not fit into what the model takes; the log says what to lower",
+            "the prompt of classify is too long for the model, or for a day's budget; the log says what to lower",
         ),
         (
             ModelSchemaError("HTTP 400"),
