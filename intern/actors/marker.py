@@ -7,10 +7,12 @@ from typing import Protocol
 from anyio import move_on_after, sleep
 
 from intern.actors.guard import surviving
+from intern.actors.pauses import growing_pauses
 from intern.conversations.attendance import Attendance
 from intern.knowledge.marks import Marks
 
 _PAUSE = 1.0  # seconds; a crash costs reading again what was settled since
+_LONGEST_PAUSE = 60.0  # while the disk takes nothing
 _LAST_SECONDS = 5.0  # for the marks at the end
 
 
@@ -23,20 +25,24 @@ class MarkKeeper(Protocol):
 
 
 async def marker(keeper: MarkKeeper, *, attendance: Attendance) -> None:
-    """Keep the marks that moved, once a second until cancelled, and then once more."""
+    """Keep the marks that moved, once a second until cancelled, and then once more; less often while that fails."""
     moved = Marks()
 
-    async def keep() -> None:
+    async def keep() -> bool:
         nonlocal moved
         moved = moved.then(attendance.moved())
+        kept = False
         with surviving("marker"):
             await keeper.keep(moved)
-            moved = Marks()
+            moved, kept = Marks(), True
+        return kept
 
     try:
         while True:
-            await sleep(_PAUSE)
-            await keep()
+            for pause in growing_pauses(_PAUSE, _LONGEST_PAUSE):
+                await sleep(pause)
+                if await keep():
+                    break
     finally:
         with move_on_after(_LAST_SECONDS, shield=True):
             await keep()

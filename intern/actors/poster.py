@@ -121,8 +121,9 @@ class _Desk:
             await self._failed(reply)
             raise
         except KnowledgeError:
-            # As after a crash: where the ledger holds it, the next start finishes that, and the question that comes
-            # again has its reply; where it does not, nothing was posted, and the question is asked again.
+            # The disk took nothing for as long as anybody waits. As after a crash: where the ledger holds it, the next
+            # start finishes that, and the question that comes again has its reply; where it does not, nothing was
+            # posted, and the question is asked again.
             await self._failed(reply)
             raise
         if outcome.status != "recalled":
@@ -192,11 +193,11 @@ def _thread_of(reply: Reply) -> ChannelId:
 
 
 async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses, tries: int, **ids: str) -> T:
-    """Try until it works; the last failure passes through."""
+    """Try until it works, for Discord comes back and a full disk gets room; the last failure passes through."""
     for pause in islice(pauses(), tries - 1):
         try:
             return await act()
-        except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:
+        except (DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError) as error:
             _log.warning("post_delayed", reason=str(error), again_in_seconds=pause, **ids)
             await sleep(pause)
     return await act()

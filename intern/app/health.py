@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from anyio import CapacityLimiter, Lock, create_task_group, current_time, move_o
 from anyio.to_thread import run_sync
 
 from intern.domain import Image
-from intern.errors import InternError, ModelBudgetError, ModelUnavailableError
+from intern.errors import InternError, ModelBudgetError, ModelRefusedError, ModelReplyError, ModelUnavailableError
 from intern.knowledge.database import Database
 from intern.knowledge.lock import FolderLock
 from intern.llm.breaker import Breaker, Held
@@ -22,6 +23,7 @@ from intern.page.views import Check, Health
 _CHECKED_EVERY = 5.0  # seconds; whoever asks more often gets the last word on the disk
 _LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
 _EMBEDDINGS = "embeddings"
+USELESS_FROM: Final = 5  # replies in a row: fewer may be about one document, which no model can read
 _MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
 _NONE: Final[Mapping[str, Breaker]] = MappingProxyType({})
 
@@ -29,8 +31,9 @@ _NONE: Final[Mapping[str, Breaker]] = MappingProxyType({})
 class ModelWatch:
     """Remembers what became of calls: whether a model was there when it was asked last, and what could not be paid.
 
-    Any reply, even a bad one, says that a model is there; a call that the day's budget has no room for says nothing
-    of it, and is no reason not to be ready. The circuits know by themselves when they let a call through again.
+    Any reply, even a bad one, says that a model is there, but a row of bad ones is no model that works; a call that the
+    day's budget has no room for says nothing of it, and is no reason not to be ready. The circuits know by themselves
+    when they let a call through again.
     """
 
     def __init__(self, clock: Clock, breakers: Mapping[str, Breaker] = _NONE) -> None:
@@ -39,15 +42,17 @@ class ModelWatch:
         self._breakers = breakers
         self._away: dict[str, tuple[str, datetime]] = {}
         self._unpaid: dict[str, tuple[str, date]] = {}
+        self._useless: Counter[str] = Counter()  # replies since the last good one
 
     def over(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
         """The model, watched while it does its work; `section` is the table of the settings that it goes by."""
         return _Watched(model, self, work, section)
 
-    def there(self, work: str, section: str) -> None:
+    def there(self, work: str, section: str, *, useful: bool) -> None:
         """It answered."""
         self._away.pop(section, None)
         self._unpaid.pop(work, None)
+        self._useless[section] = 0 if useful else self._useless[section] + 1
 
     def away(self, section: str, error: ModelUnavailableError) -> None:
         """It did not."""
@@ -75,11 +80,13 @@ class ModelWatch:
         away = [f"{why} (since {since:{_MINUTE}})" for name, (why, since) in self._away.items() if name not in held]
         unpaid = {work: why for work, (why, day) in self._unpaid.items() if day == self._today()}
         broke = f"the daily budget leaves no room for {' and '.join(sorted(unpaid))}; a new day begins at 00:00 UTC"
-        notes = [note for note, _ in held.values()] + ([broke] if unpaid else [])
-        details = [*(detail for _, detail in held.values()), *away]
+        row = {name: number for name, number in self._useless.items() if number >= USELESS_FROM}
+        useless = [f"none of the last {number} replies to {name} could be used" for name, number in row.items()]
+        notes = [note for note, _ in held.values()] + useless + ([broke] if unpaid else [])
+        details = [*(detail for _, detail in held.values()), *away, *(f"{each}; the log says why" for each in useless)]
         if unpaid:
             details.append(f"{broke}. The last that was refused: {'; '.join(dict.fromkeys(unpaid.values()))}")
-        return Check(name="model", ok=not held and not away, note="; ".join(notes), detail="; ".join(details))
+        return Check(name="model", ok=not (held or away or useless), note="; ".join(notes), detail="; ".join(details))
 
     def _today(self) -> date:
         return self._clock.now().astimezone(UTC).date()
@@ -114,10 +121,12 @@ class _Watched:
         except ModelUnavailableError as error:
             self._watch.away(self._section, error)
             raise
-        except InternError:
-            self._watch.there(self._work, self._section)
+        except InternError as error:
+            self._watch.there(
+                self._work, self._section, useful=not isinstance(error, ModelReplyError | ModelRefusedError)
+            )
             raise
-        self._watch.there(self._work, self._section)
+        self._watch.there(self._work, self._section, useful=True)
         return reply
 
 

@@ -22,11 +22,11 @@ class Keeper:
 
     def __init__(self, failures: int = 0) -> None:
         self.kept: list[Marks] = []
-        self._failures = failures
+        self.failures = failures
 
     async def keep(self, moved: Marks, /) -> None:
-        if self._failures:
-            self._failures -= 1
+        if self.failures:
+            self.failures -= 1
             raise KnowledgeError("no space is left")
         self.kept.append(moved)
 
@@ -65,12 +65,31 @@ def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_nex
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(marker, keeper, attendance=attendance))
             settled(attendance, 1)
-            await trio.sleep(1.5)
+            await trio.sleep(2.5)
             assert keeper.kept == []
             await trio.sleep(1)
             assert keeper.kept == [marks(1)]
             await trio.sleep(1)
             assert keeper.kept == [marks(1), Marks()]
+            nursery.cancel_scope.cancel()
+
+    trio.run(story, clock=autojump_clock)
+
+
+def test_a_disk_that_takes_nothing_is_asked_less_and_less_often_and_each_second_again_once_it_does(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    keeper, attendance = Keeper(failures=10), Attendance(Marks(), baseline=MessageId("0"))
+
+    async def story() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(marker, keeper, attendance=attendance))
+            await trio.sleep(300)
+            assert keeper.failures == 1
+            await trio.sleep(62.5)
+            assert keeper.kept == []
+            await trio.sleep(4)
+            assert len(keeper.kept) == 4
             nursery.cancel_scope.cancel()
 
     trio.run(story, clock=autojump_clock)

@@ -191,6 +191,13 @@ class TestPoster:
         await run(posts, "a", "b")
         assert sorted(posts.posted) == ["(resumed)", "a", "b"]
 
+    async def test_a_full_disk_is_waited_out(self) -> None:
+        posts = Posts(a=[KnowledgeError("full")] * 3)
+        posts.resume_fails = [KnowledgeError("full")]
+        desk = await run(posts, "a", "b")
+        assert sorted(posts.posted) == ["(resumed)", "a", "b"]
+        assert sorted(desk.settled) == sorted(ids(0, 1))
+
     async def test_a_refusal_costs_its_own_reply_only_and_is_not_retried(self) -> None:
         posts = Posts(a=[DiscordRefusedError("missing permission")])
         await run(posts, "a", "b")
@@ -238,7 +245,7 @@ class TestPoster:
         assert list(desk.ends.values()) == [("answer recalled", "superseded")]
 
     async def test_what_no_disk_holds_stays_unsettled_and_is_told_to_have_failed(self) -> None:
-        desk = await run(Posts(a=[KnowledgeError("full")]), "a", "b")
+        desk = await run(Posts(a=[KnowledgeError("full")] * TRIES), "a", "b")
         assert desk.settled == ids(1)
         assert desk.posts.posted == ["(resumed)", "b"]
         assert desk.ends == {message().id: ("answer failed", ""), message(n=1).id: ("answer posted", "")}
@@ -249,13 +256,13 @@ class TestPoster:
             newer=[PostOutcome(status="recalled", reason="superseded")],
             deleted=[PostOutcome(status="recalled", reason="withdrawn")],
             refused=[DiscordRefusedError("missing permission")],
-            full=[KnowledgeError("full")],
+            full=[KnowledgeError("full")] * TRIES,
         )
         desk = await run(posts, "a", "gone", "newer", "deleted", "refused", "full")
         assert desk.counted() == {"posted": 1, "question_deleted": 1, "recalled": 2, "failed": 2}
 
     async def test_when_it_is_done_with_a_reply_nobody_can_take_it_back(self) -> None:
-        desk = await run(Posts(b=[KnowledgeError("full")]), "a", "b")
+        desk = await run(Posts(b=[KnowledgeError("full")] * TRIES), "a", "b")
         assert desk.outgoing.take_back("withdrawn", lambda _: True) == ()
 
     async def test_replies_that_wait_for_discord_are_few_and_the_rest_is_felt_upstream(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from anyio import current_time
 
-from intern.app.health import ModelWatch
-from intern.errors import ModelBudgetError, ModelError, ModelReplyError, ModelUnavailableError
+from intern.app.health import USELESS_FROM, ModelWatch
+from intern.errors import ModelBudgetError, ModelError, ModelRefusedError, ModelReplyError, ModelUnavailableError
 from intern.indexing.prompts import SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from intern.llm.breaker import FAILURES, FIRST_PAUSE, Breaker, Permit
 from intern.llm.prompt import Model
@@ -42,6 +42,21 @@ async def test_a_model_is_away_from_its_first_failure_until_it_says_anything_at_
         assert watch.checks() == (away,)
         clock.turn(minutes=5)
     await fails(model, watched, ModelReplyError("it wrote a poem"))
+    assert watch.checks() == (WELL,)
+
+
+async def test_a_model_of_whose_replies_none_can_be_used_is_not_well_until_one_can() -> None:
+    model = ScriptedModel()
+    watch = ModelWatch(HandClock())
+    answers, learns = watch.over(model), watch.over(model, work="learning")
+    for n in range(USELESS_FROM):
+        assert watch.checks() == (WELL,)
+        await fails(model, learns if n % 2 else answers, (ModelReplyError, ModelRefusedError)[n % 2]("<html>secret"))
+    (check,) = watch.checks()
+    assert not check.ok
+    assert check.note == "none of the last 5 replies to llm could be used"
+    assert "secret" not in check.detail
+    await works(model, learns)
     assert watch.checks() == (WELL,)
 
 
