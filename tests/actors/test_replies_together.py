@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +50,10 @@ TEAM = RoleId("42")
 
 
 class FullDisk(PostLedger):
-    """A ledger that takes nothing more at one of its steps."""
+    """A ledger that takes nothing more at one of its steps, until there is room again after so many tries."""
 
     full_at = ""
+    tries = math.inf
 
     async def begin(self, *reply: Any, **more: Any) -> Post:
         self._needs_room("begin")
@@ -69,7 +72,8 @@ class FullDisk(PostLedger):
         await super().finished(question_id)
 
     def _needs_room(self, step: str) -> None:
-        if step == self.full_at:
+        if step == self.full_at and self.tries:
+            self.tries -= 1
             raise KnowledgeError("database or disk is full")
 
 
@@ -104,6 +108,7 @@ class Bot:
             settles=self,
             witness=witness,
             patience_seconds=60,
+            pauses=partial(repeat, 0.0),
         )
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
@@ -187,6 +192,21 @@ async def test_a_question_that_is_deleted_while_it_is_thought_over_gets_no_reply
         await bot.until_settled(question)
         bot.gate.set()
     assert bot.discord.posts() == ()
+
+
+@pytest.mark.parametrize("step", ["begin", "thread_made", "part_sent", "finished"])
+async def test_a_reply_that_the_ledger_had_no_room_for_is_posted_once_when_there_is_room(
+    tmp_path: Path, step: str
+) -> None:
+    async with at_work(tmp_path) as bot:
+        bot.gate.set()
+        bot.ledger.full_at, bot.ledger.tries = step, 3
+        question = bot.discord.say("alice", "How do I start?")
+        await bot.ask(question)
+        await bot.until_settled(question)
+        assert not bot.ledger.tries
+        [reply] = bot.discord.posts()
+        assert (reply.channel_id, reply.text) == (ChannelId(question.id), "How do I start?")
 
 
 @pytest.mark.parametrize("step", ["begin", "thread_made", "part_sent", "finished"])
