@@ -8,6 +8,7 @@ from anyio import sleep
 
 from intern.actors.guard import surviving
 from intern.actors.witness import Witness
+from intern.indexing.patience import unasked
 from intern.indexing.refresh import Refreshed
 
 
@@ -25,7 +26,7 @@ async def fetcher(pages: PageIndex, *, interval_seconds: float, witness: Witness
     An actor of its own, or a changed file would wait for all the pages of a slow site.
     """
     while True:
-        with surviving("fetcher"):
+        with surviving("fetcher"), unasked():
             refreshed = await pages.refresh_pages()
             if refreshed.changed or refreshed.removed or refreshed.pending:
                 witness.indexed(refreshed)

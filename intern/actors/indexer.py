@@ -12,6 +12,7 @@ from intern.actors.guard import surviving
 from intern.actors.pauses import Pauses, growing_pauses
 from intern.actors.witness import Witness
 from intern.domain import SourceChanged
+from intern.indexing.patience import unasked
 from intern.indexing.refresh import Refreshed
 
 # Seconds: under a steady stream of changes the index is never older than this. Each round costs a call for every topic
@@ -38,7 +39,10 @@ async def indexer(
     witness: Witness,
     pauses: Pauses = _retry_pauses,
 ) -> None:
-    """Refresh once each burst of changes has settled; what is left pending is tried again, with growing pauses."""
+    """Refresh once each burst of changes has settled; what is left pending is tried again, with growing pauses.
+
+    Changes come with each capture, so what the model could not describe for a reason of its own is left alone then.
+    """
     retries = pauses()
     retry_in: float | None = None
     async with inbox:
@@ -50,7 +54,7 @@ async def indexer(
             except EndOfStream:
                 return
             retry_in = next(retries)
-            with surviving("indexer"):
+            with surviving("indexer"), unasked():
                 refreshed = await indices.refresh()
                 witness.indexed(refreshed)
                 if not refreshed.pending:

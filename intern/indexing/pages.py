@@ -26,6 +26,7 @@ from intern.indexing.catalogue import Catalogue, is_recovered
 from intern.indexing.material import source_material
 from intern.indexing.options import IndexingOptions
 from intern.indexing.page_states import MOST_MISSING
+from intern.indexing.patience import rests
 from intern.indexing.provisional import describe_source
 from intern.indexing.refresh import Due, Owed, Refreshed, summarise
 from intern.knowledge.indices import (
@@ -152,10 +153,15 @@ def _told(look: _Look, found: Sequence[_Found], owed: Sequence[Owed]) -> Refresh
     place = {SourceId(f"kb:{url}"): n for n, url in enumerate(look.urls)}
     pages = sorted(found, key=lambda page: place[page.source_id])
     failed = {source_id for source_id, _ in owed}
+    resting = [
+        Owed(page.source_id, page.entry.last_error or "")
+        for page in pages
+        if page.entry.summary_pending and not page.material and not page.failure
+    ]
     result = Refreshed(
         changed=tuple(page.source_id for page in pages if page.material and page.source_id not in failed),
         removed=tuple(sorted({*look.gone, *_withdrawn(found, look.known)})),
-        pending=tuple(owed),
+        pending=(*owed, *look.resting, *resting),
         skipped=(*look.broken, *(SkippedFile(page.entry.url, page.failure) for page in pages if page.failure)),
     )
     if look.due or look.gone:
@@ -188,6 +194,8 @@ class _Look(NamedTuple):
     urls: Sequence[str]
     due: Sequence[_Listed]
     owed: Sequence[_Found]
+    resting: Sequence[Owed]
+    """Their summary is owed, and not tried now."""
     gone: frozenset[SourceId]
     broken: Sequence[SkippedFile]
 
@@ -209,6 +217,7 @@ def _look(links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy,
                 broken.append(SkippedFile(f"{links.name}:{line}", f"{text[:100]!a}: no index can hold this address"))
     due: list[_Listed] = []
     owed: list[_Found] = []
+    resting: list[Owed] = []
     for url in urls:
         source_id = SourceId(f"kb:{url}")
         source = known.get(source_id)
@@ -216,10 +225,13 @@ def _look(links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy,
         copy = copies.get(url) if cached and cached.summary_text else None
         if cached is None or _is_due(cached, copy, now):
             due.append(_Listed(source_id, url, cached))
+        elif rests(cached, now):
+            resting.append(Owed(source_id, cached.last_error or ""))
         elif cached.summary_pending and copy:
             owed.append(_Found(source_id, cached, copy.text))
     pages = {source_id for source_id, source in known.items() if isinstance(source, CachedPage)}
-    return _Look(known, list(urls), due, owed, frozenset(pages - {SourceId(f"kb:{url}") for url in urls}), broken)
+    gone = frozenset(pages - {SourceId(f"kb:{url}") for url in urls})
+    return _Look(known, list(urls), due, owed, resting, gone, broken)
 
 
 def _is_due(cached: CachedPage, copy: PageCopy | None, now: datetime) -> bool:
@@ -334,11 +346,16 @@ class _Round:
         is_described = cached is not None and bool(cached.summary_text) and not cached.summary_pending
         if is_described and cached is not None:
             is_described = cached.summary_text != provisional if is_recovered(cached) else cached.content_hash == digest
+        tried = cached if cached and cached.summary_pending and cached.content_hash == digest else None
         entry = CachedPage(
             content_hash=digest,
             summary_text=(cached.summary_text if cached else "") or provisional,
             last_indexed_at=cached.last_indexed_at if cached else now,
             summary_pending=not is_described,
+            provisional=not is_described and (cached is None or not cached.summary_text or cached.provisional),
+            # Of a page that could not be had, it tells why that was.
+            last_error=tried.last_error if tried and not tried.failures else None,
+            tries=tried.tries if tried else None,
             url=page.url,
             last_fetched_at=now,
             etag=served.etag if served else None,
@@ -346,13 +363,16 @@ class _Round:
             fetch_status=copy.status,
             next_check_at=now + self._interval,
         )
-        material = "" if is_described else source_material(text, self._options.max_source_chars)
+        is_due = not is_described and not rests(entry, now)
+        material = source_material(text, self._options.max_source_chars) if is_due else ""
         return _Found(page.source_id, entry, material)
 
     def _failed(self, page: _Listed, error: WebError) -> _Found:
         """A page that was not had: what is known of it stays, until its site has said often enough that it is gone."""
         now = self._clock.now()
-        cached = page.cached or CachedPage(content_hash="", summary_text="", last_indexed_at=now, url=page.url)
+        cached = page.cached or CachedPage(
+            content_hash="", summary_text="", last_indexed_at=now, provisional=True, url=page.url
+        )
         reason = " ".join(str(error).split())[:_LONGEST_STATUS]
         failures = cached.failures + 1
         missing = cached.missing + 1 if isinstance(error, PageGoneError) else 0
@@ -372,6 +392,7 @@ class _Round:
                 content_hash="",
                 summary_text="",
                 last_indexed_at=cached.last_indexed_at,
+                provisional=cached.provisional,
                 url=page.url,
                 last_fetched_at=cached.last_fetched_at,
                 last_error=reason,

@@ -91,6 +91,7 @@ def _entry(topics: TopicLibrary, topics_dir: Path, name: TopicName, clock: Clock
         summary_text=describe_topic(topics.read(name)),
         last_indexed_at=clock.now(),
         summary_pending=True,
+        provisional=True,
         rel_path=rel_path,
         size_bytes=stat.st_size,
         mtime_ns=stat.st_mtime_ns,

@@ -1,7 +1,7 @@
 """Keeping an index true to its sources: one model call for each that changed, none for all others.
 
 Size and mtime are the fast path, the hash decides. A new source is listed at once by its own beginning; one whose
-summary fails keeps the description it had, and is asked for again at the next refresh.
+summary fails keeps the description it had, and is asked for again by a later refresh (see `patience`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from intern.errors import KnowledgeError, ModelError, ModelReplyError, SourceErr
 from intern.indexing.catalogue import Catalogue, is_recovered
 from intern.indexing.material import shortened, source_material, topic_material
 from intern.indexing.options import IndexingOptions
+from intern.indexing.patience import described, not_described, rests
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from intern.indexing.provisional import describe_source, describe_topic
 from intern.knowledge.indices import CachedFile, CachedSource, content_hash
@@ -56,7 +57,7 @@ class Refreshed(Struct, frozen=True, kw_only=True):
     """New or changed, and summarised."""
     removed: tuple[SourceId, ...] = ()
     pending: tuple[Owed, ...] = ()
-    """Listed, but their summary failed; the next refresh asks again."""
+    """Listed, but their summary failed, now or before; a later refresh asks again."""
     skipped: tuple[SkippedFile, ...] = ()
     """Files that were passed over or could not be read."""
 
@@ -187,6 +188,8 @@ class _Examined(NamedTuple):
     touched: dict[SourceId, CachedSource]
     """Their text is what it was."""
     due: list[Due]
+    resting: list[Owed]
+    """Their summary is owed, and not tried now."""
     skipped: list[SkippedFile]
     unfit: set[SourceId]
     """What is known of them no longer holds: they turned out to be no sources."""
@@ -235,7 +238,7 @@ class _Refresh:
         result = Refreshed(
             changed=tuple(source.source_id for source in due if source.source_id not in failed),
             removed=tuple(sorted(gone)),
-            pending=tuple(owed),
+            pending=(*owed, *examined.resting),
             skipped=(*seen.skipped, *examined.skipped),
         )
         if due or gone:
@@ -245,12 +248,17 @@ class _Refresh:
         return result
 
     def _examine(self, seen: _Look, read: Callable[[str], _Read]) -> _Examined:
-        examined = _Examined({}, [], [], set())
+        examined = _Examined({}, [], [], [], set())
+        now = self._clock.now()
         for item in seen.items:
             known = seen.known.get(item.source_id)
             cached = known if isinstance(known, CachedFile) else None
             settled = cached is not None and not cached.summary_pending
-            if cached and settled and (cached.size_bytes, cached.mtime_ns) == (item.size_bytes, item.mtime_ns):
+            resting = cached is not None and rests(cached, now)
+            is_same = cached and (cached.size_bytes, cached.mtime_ns) == (item.size_bytes, item.mtime_ns)
+            if cached and is_same and (settled or resting):
+                if resting:
+                    examined.resting.append(Owed(item.source_id, cached.last_error or ""))
                 continue
             try:
                 found = read(item.rel_path)
@@ -264,18 +272,26 @@ class _Refresh:
                 continue
             entry = self._entry(item, cached, found)
             if cached and settled and _describes(cached, entry, found):
-                examined.touched[item.source_id] = replace(entry, summary_pending=False)
+                examined.touched[item.source_id] = replace(entry, summary_pending=False, provisional=False)
+            elif cached and resting and cached.content_hash == entry.content_hash:
+                examined.touched[item.source_id] = entry
+                examined.resting.append(Owed(item.source_id, cached.last_error or ""))
             else:
                 examined.due.append(Due(item.source_id, found.material(), entry, cached is None))
         return examined
 
     def _entry(self, item: _Item, cached: CachedFile | None, found: _Read) -> CachedFile:
         """What the index holds until there is a summary: the old description, or else a provisional one."""
+        digest = content_hash(found.text)
+        tried = cached if cached and cached.content_hash == digest else None
         return CachedFile(
-            content_hash=content_hash(found.text),
+            content_hash=digest,
             summary_text=cached.summary_text if cached else found.provisional(),
             last_indexed_at=cached.last_indexed_at if cached else self._clock.now(),
             summary_pending=True,
+            provisional=cached is None or cached.provisional or _is_provisional(cached, found),
+            last_error=tried.last_error if tried else None,
+            tries=tried.tries if tried else None,
             rel_path=item.rel_path,
             size_bytes=item.size_bytes,
             mtime_ns=item.mtime_ns,
@@ -329,12 +345,14 @@ class _Refresh:
                 raise ModelReplyError(f"{self._prompt.name} gave no description of {source.source_id}")
         except ModelError as error:
             _log.warning("summary_failed", source_id=source.source_id, reason=str(error))
-            reason = str(error) or type(error).__name__
-            return _Settled(replace(source.entry, last_error=reason), reason)
-        entry = replace(
-            source.entry, summary_text=description, last_indexed_at=self._clock.now(), summary_pending=False
-        )
-        return _Settled(entry, "")
+            entry = not_described(source.entry, error, self._clock.now())
+            return _Settled(entry, entry.last_error or "")
+        return _Settled(described(source.entry, description, self._clock.now()), "")
+
+
+def _is_provisional(cached: CachedFile, found: _Read) -> bool:
+    """Whether an entry that does not say so, of a lost cache or an older version, is not by a model."""
+    return (cached.summary_pending or is_recovered(cached)) and cached.summary_text == found.provisional()
 
 
 def _describes(cached: CachedFile, entry: CachedFile, found: _Read) -> bool:

@@ -107,14 +107,34 @@ def content_hash(text: str) -> str:
     return hashlib.sha256(bare.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+class Tries(Struct, frozen=True, kw_only=True):
+    """Tries in a row that brought no description of a text."""
+
+    failed: int = 0
+    """For a reason of its own: what the model said of it was of no use."""
+    unheard: int = 0
+    """Since then: no model was there."""
+    next_at: datetime | None = None
+    """When it is tried again though nobody asks for that."""
+
+
 class _Cached(Struct, frozen=True, kw_only=True, tag_field="source_type"):
     content_hash: str
     summary_text: str
     last_indexed_at: datetime
     summary_pending: bool = False
     """The text is a provisional description, or of an earlier version: a summary is still owed."""
+    provisional: bool = False
+    """No model has described it yet: the text is its own beginning, or there is none."""
     last_error: str | None = None
     """Why the last try to read or to describe it failed."""
+    tries: Tries | None = None
+    """What was tried in vain to describe this very text."""
+
+    @property
+    def described_at(self) -> datetime | None:
+        """When a model described it last; None where none has."""
+        return None if self.provisional else self.last_indexed_at
 
 
 class CachedFile(_Cached, frozen=True, kw_only=True, tag="file"):

@@ -11,8 +11,11 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from intern.actors.fetcher import fetcher
 from intern.actors.witness import Witness
 from intern.domain import SourceId
-from intern.errors import KnowledgeError
+from intern.errors import KnowledgeError, ModelReplyError
+from intern.indexing.patience import not_described, rests
 from intern.indexing.refresh import Refreshed
+from intern.knowledge.indices import CachedPage
+from tests.fakes import HandClock
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +39,21 @@ class Pages:
         return end
 
 
+class Patient(Pages):
+    """Notes whether what rests is left alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = HandClock()
+        self.rested: list[bool] = []
+
+    async def refresh_pages(self) -> Refreshed:
+        now = self.clock.now()
+        failed = CachedPage(content_hash="h", summary_text="", last_indexed_at=now, summary_pending=True, url="u")
+        self.rested.append(rests(not_described(failed, ModelReplyError("junk"), now), now))
+        return await super().refresh_pages()
+
+
 class Told(Witness):
     def __init__(self) -> None:
         super().__init__()
@@ -43,6 +61,16 @@ class Told(Witness):
 
     def indexed(self, refreshed: Refreshed) -> None:
         self.told.append(refreshed)
+
+
+async def test_it_leaves_alone_what_the_model_could_not_describe() -> None:
+    pages = Patient()
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(fetcher, pages, interval_seconds=600, witness=Witness()))
+            await wait_all_tasks_blocked()
+            tg.cancel_scope.cancel()
+    assert pages.rested == [True]
 
 
 async def test_it_looks_at_once_and_after_every_interval_whatever_fails() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import repeat
+from pathlib import Path
 
 import pytest
 import trio
@@ -14,8 +15,10 @@ from intern.actors.nudges import nudge
 from intern.actors.scout import scout
 from intern.actors.witness import Witness
 from intern.domain import SourceChanged, SourceId
-from intern.errors import KnowledgeError
+from intern.errors import KnowledgeError, ModelReplyError
+from intern.indexing.prompts import SUMMARIZE_SOURCE
 from intern.indexing.refresh import Owed, Refreshed
+from tests.indexing.folders import Shelf, praised
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +65,47 @@ async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
                 await checkpoint()
             assert indices.refreshed == 4
             tg.cancel_scope.cancel()
+
+
+class Listing:
+    """The index of a shelf, one of whose documents changes before each refresh."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.refreshed = 0
+
+    async def refresh(self) -> Refreshed:
+        self.refreshed += 1
+        self.shelf.source("busy.md", f"version {self.refreshed}")
+        return await self.shelf.refresh_sources()
+
+
+async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_many_captures_come(
+    tmp_path: Path,
+) -> None:
+    shelf = Shelf(tmp_path)
+    shelf.source("bad.md", "Bad.")
+    shelf.model.always(
+        SUMMARIZE_SOURCE, lambda given: ModelReplyError("junk") if given.source_id == "kb:bad.md" else praised(given)
+    )
+    changes, inbox = create_memory_object_stream[SourceChanged](0)
+    indices = Listing(shelf)
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(indexer, inbox, indices=indices, settle_seconds=0, witness=Witness()))
+            with changes:
+                for _ in range(15):
+                    await changes.send(SourceChanged())
+    asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
+    assert indices.refreshed >= 10
+    assert asked.count(SourceId("kb:bad.md")) == 1
+    assert asked.count(SourceId("kb:busy.md")) == indices.refreshed
+
+    # Whoever asks for it has it tried.
+    with fail_after(5):
+        await indices.refresh()
+    asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
+    assert asked.count(SourceId("kb:bad.md")) == 2
 
 
 def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() -> None:

@@ -14,13 +14,15 @@ from anyio import create_task_group, fail_after
 from anyio.lowlevel import checkpoint
 
 from intern.domain import SourceId
-from intern.errors import ModelUnavailableError, SourceError
+from intern.errors import ModelReplyError, ModelUnavailableError, SourceError
 from intern.indexing import pages
 from intern.indexing.page_states import MOST_MISSING, PageState, page_states
 from intern.indexing.pages import refresh_pages
+from intern.indexing.patience import PAUSES, unasked
 from intern.indexing.prompts import SUMMARIZE_SOURCE
-from intern.indexing.refresh import Refreshed
+from intern.indexing.refresh import Owed, Refreshed
 from intern.knowledge.archive import Archive
+from intern.knowledge.indices import Tries
 from intern.knowledge.library import Library
 from intern.knowledge.pages import PageCopies
 from tests.indexing.folders import Shelf, praised
@@ -239,6 +241,69 @@ async def test_a_summary_that_failed_is_asked_for_again_without_a_download(desk:
     assert await desk.refresh() == Refreshed(changed=(desk.id("/a"),))
     assert desk.site.requests == []
     assert desk.state("/a").state == "fresh"
+
+
+async def test_a_page_that_the_model_cannot_describe_is_tried_again_after_growing_pauses_or_when_it_changes(
+    desk: Desk,
+) -> None:
+    desk.site.pages["/a"] = page("A.")
+    desk.list("/a")
+    desk.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    pending = Refreshed(pending=(Owed(desk.id("/a"), "junk"),))
+    with unasked():
+        await desk.refresh()
+        assert desk.cached(desk.id("/a")).described_at is None
+        for pause in PAUSES[:3]:
+            desk.forget_traces()
+            assert await desk.refresh() == pending
+            assert desk.model.asked == []
+            assert desk.disk.renamed == []
+            desk.clock.turn(seconds=pause.total_seconds())
+            assert await desk.refresh() == pending
+            assert len(desk.model.asked) == 1
+        desk.forget_traces()
+        desk.clock.turn(hours=17)
+        assert await desk.refresh() == pending
+        assert [asked.path for asked in desk.site.requests] == [
+            "/robots.txt",
+            "/a",
+        ]  # its own time has come; it is still the same
+        assert desk.model.asked == []
+        desk.site.pages["/a"] = page("A, and more.")
+        desk.clock.turn(hours=24)
+        desk.model.next(SUMMARIZE_SOURCE, ModelReplyError("junk of another kind"))
+        await desk.refresh()
+        assert len(desk.model.asked) == 1
+        assert desk.cached(desk.id("/a")).tries == Tries(failed=1, next_at=desk.clock.now() + PAUSES[0])
+        assert await desk.refresh() == Refreshed(pending=(Owed(desk.id("/a"), "junk of another kind"),))
+        assert len(desk.model.asked) == 1
+    desk.model.always(SUMMARIZE_SOURCE, praised)
+    assert await desk.refresh() == Refreshed(changed=(desk.id("/a"),))
+    known = desk.cached(desk.id("/a"))
+    assert (known.last_error, known.tries, known.described_at) == (None, None, desk.clock.now())
+
+
+async def test_a_page_that_cannot_be_had_any_more_says_so_also_once_it_is_described(desk: Desk) -> None:
+    desk.site.pages["/a"] = page("A.")
+    desk.list("/a")
+    desk.model.always(SUMMARIZE_SOURCE, ModelUnavailableError("down"))
+    await desk.refresh()
+    desk.site.pages["/a"] = Served(status=503)
+    desk.clock.turn(hours=25)
+    await desk.refresh()
+    desk.model.always(SUMMARIZE_SOURCE, praised)
+    assert (await desk.refresh()).changed == (desk.id("/a"),)
+    assert "503" in (desk.cached(desk.id("/a")).last_error or "")
+
+
+async def test_a_page_that_was_never_had_is_not_described(desk: Desk) -> None:
+    desk.list("/gone")
+    await desk.refresh()
+    assert desk.cached(desk.id("/gone")).described_at is None
+    desk.site.pages["/gone"] = page("Here.")
+    desk.clock.turn(hours=1)
+    await desk.refresh()
+    assert desk.cached(desk.id("/gone")).described_at == desk.clock.now()
 
 
 async def test_a_lost_copy_is_fetched_again_and_costs_no_call(desk: Desk) -> None:

@@ -11,10 +11,12 @@ from anyio import fail_after
 from anyio.lowlevel import checkpoint
 
 from intern.domain import SourceId, TopicName
-from intern.errors import ModelReplyError, ModelUnavailableError, SourceError
+from intern.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
+from intern.indexing.patience import OUTAGE_PAUSES, PAUSES, unasked
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from intern.indexing.provisional import add_topic_provisionally
 from intern.indexing.refresh import Refreshed, refresh_sources
+from intern.knowledge.indices import Tries
 from intern.knowledge.sources import Scan, SkippedFile, SourceFolder
 from tests.indexing.folders import Shelf, block, praised
 
@@ -35,6 +37,10 @@ def refreshed(changed: tuple[str, ...] = (), removed: tuple[str, ...] = ()) -> R
 
 def traces(*paths: Path) -> list[tuple[int, int]]:
     return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in paths]
+
+
+def asked_for(shelf: Shelf, source_id: str) -> int:
+    return [str(given.source_id) for given in shelf.model.calls(SUMMARIZE_SOURCE)].count(source_id)
 
 
 async def test_each_source_is_summarised_once_and_listed(shelf: Shelf) -> None:
@@ -480,3 +486,167 @@ async def test_a_topic_that_is_added_during_a_refresh_is_not_lost(shelf: Shelf) 
     with fail_after(5):
         await shelf.refresh_topics()
     assert shelf.index()["team:two.txt"] == "Why?"
+
+
+@pytest.mark.parametrize("failure", [ModelReplyError("junk"), ModelSchemaError("no"), SummarizeOut(description=" ")])
+async def test_what_the_model_cannot_describe_is_not_asked_for_with_every_change_of_something_else(
+    shelf: Shelf, failure: Exception | SummarizeOut
+) -> None:
+    shelf.source("bad.md", "# Bad")
+    shelf.model.always(SUMMARIZE_SOURCE, lambda given: failure if given.source_id == "kb:bad.md" else praised(given))
+    with fail_after(5), unasked():
+        for n in range(5):
+            shelf.source("other.md", f"version {n}")
+            result = await shelf.refresh_sources()
+            assert [owed.source_id for owed in result.pending] == ["kb:bad.md"]
+            assert result.pending[0].reason
+        before = traces(shelf.index_path, shelf.cache_path)
+        written = len(shelf.disk.renamed)
+        assert [owed.source_id for owed in (await shelf.refresh_sources()).pending] == ["kb:bad.md"]
+    assert asked_for(shelf, "kb:bad.md") == 1
+    assert asked_for(shelf, "kb:other.md") == 5
+    assert traces(shelf.index_path, shelf.cache_path) == before
+    assert len(shelf.disk.renamed) == written
+
+
+async def test_what_the_model_cannot_describe_is_tried_again_after_growing_pauses(shelf: Shelf) -> None:
+    shelf.source("bad.md", "# Bad")
+    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5), unasked():
+        await shelf.refresh_sources()
+        for tries, pause in enumerate((*PAUSES, PAUSES[-1]), start=2):
+            shelf.clock.turn(seconds=pause.total_seconds() - 1)
+            await shelf.refresh_sources()
+            assert asked_for(shelf, "kb:bad.md") == tries - 1
+            shelf.clock.turn(seconds=1)
+            await shelf.refresh_sources()
+            assert asked_for(shelf, "kb:bad.md") == tries
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        shelf.clock.turn(days=1)
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:bad.md",))
+        # Its next text starts afresh.
+        shelf.source("bad.md", "# Bad, and other")
+        shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+        await shelf.refresh_sources()
+    assert shelf.cached("kb:bad.md").tries == Tries(failed=1, next_at=shelf.clock.now() + PAUSES[0])
+
+
+async def test_what_the_model_cannot_describe_is_tried_at_once_when_its_text_changes_or_somebody_asks(
+    shelf: Shelf,
+) -> None:
+    shelf.source("bad.md", "# Bad")
+    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5):
+        with unasked():
+            await shelf.refresh_sources()
+            os.utime(shelf.sources_dir / "bad.md", ns=(5, 5))
+            result = await shelf.refresh_sources()
+            assert [owed.source_id for owed in result.pending] == ["kb:bad.md"]
+            assert asked_for(shelf, "kb:bad.md") == 1  # touched, but the same
+            shelf.source("bad.md", "# Bad, and longer")
+            await shelf.refresh_sources()
+            assert asked_for(shelf, "kb:bad.md") == 2
+            await shelf.refresh_sources()
+            assert asked_for(shelf, "kb:bad.md") == 2
+        await shelf.refresh_sources()
+        assert asked_for(shelf, "kb:bad.md") == 3
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:bad.md",))
+    known = shelf.cached("kb:bad.md")
+    assert (known.last_error, known.tries) == (None, None)
+
+
+async def test_a_topic_that_the_model_cannot_describe_costs_no_call_while_others_grow(shelf: Shelf) -> None:
+    shelf.topic("bad", block("How?", "So."))
+    shelf.model.always(
+        SUMMARIZE_TOPIC,
+        lambda given: ModelReplyError("junk") if given.source_id == "team:bad.txt" else praised(given),
+    )
+    with fail_after(5), unasked():
+        for n in range(1, 4):
+            shelf.topic("good", block(f"Why {n}?", "Thus.", n=n))
+            await shelf.refresh_topics()
+    assert [given.source_id for given in shelf.model.calls(SUMMARIZE_TOPIC)].count(SourceId("team:bad.txt")) == 1
+
+
+async def test_an_outage_says_nothing_of_a_source_and_one_that_lasts_costs_no_call_with_every_change(
+    shelf: Shelf,
+) -> None:
+    shelf.source("a.md", "# A")
+    shelf.model.next(SUMMARIZE_SOURCE, ModelUnavailableError("down"))
+    with fail_after(5), unasked():
+        assert [owed.source_id for owed in (await shelf.refresh_sources()).pending] == ["kb:a.md"]
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:a.md",))
+
+        # An endpoint that fails at this one alone; other calls keep its circuit closed.
+        shelf.source("a.md", "# A is new")
+        shelf.model.asked.clear()
+        shelf.model.always(SUMMARIZE_SOURCE, ModelUnavailableError("down"))
+        for pause in (*OUTAGE_PAUSES, OUTAGE_PAUSES[-1]):
+            before = len(shelf.model.asked)
+            for _ in range(2 if pause else 1):
+                await shelf.refresh_sources()
+            assert len(shelf.model.asked) == before + 1
+            shelf.clock.turn(seconds=pause.total_seconds())
+        # What the model says of it then is its first word.
+        shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+        await shelf.refresh_sources()
+    assert shelf.cached("kb:a.md").tries == Tries(failed=1, next_at=shelf.clock.now() + PAUSES[0])
+
+
+async def test_a_clock_that_was_far_ahead_makes_no_source_wait_for_years(shelf: Shelf) -> None:
+    shelf.source("a.md", "# A")
+    shelf.model.next(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5), unasked():
+        await shelf.refresh_sources()
+        shelf.clock.turn(days=-3000)
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:a.md",))
+
+
+async def test_a_source_that_no_model_has_described_says_so(shelf: Shelf) -> None:
+    shelf.source("a.md", "# A")
+    shelf.topic("t", block("How?", "So."))
+    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5):
+        await shelf.refresh_sources()
+        assert shelf.cached("kb:a.md").described_at is None
+        shelf.source("a.md", "# A is longer")
+        await shelf.refresh_sources()
+        assert shelf.cached("kb:a.md").described_at is None
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        await shelf.refresh_sources()
+        then = shelf.clock.now()
+        assert shelf.cached("kb:a.md").described_at == then
+
+        # An older description is one all the same.
+        shelf.clock.turn(hours=1)
+        shelf.source("a.md", "# A is new")
+        shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+        await shelf.refresh_sources()
+        assert shelf.cached("kb:a.md").described_at == then
+
+
+@pytest.mark.parametrize("lost", ["the flag", "the cache"])
+async def test_an_entry_that_lost_the_word_on_who_described_it_is_known_by_its_text(shelf: Shelf, lost: str) -> None:
+    shelf.source("a.md", "# A")
+    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5):
+        await shelf.refresh_sources()
+        if lost == "the flag":
+            shelf.cache_path.write_text(shelf.cache_path.read_text().replace('"provisional": true', '"older": true'))
+            assert shelf.cached("kb:a.md").described_at is not None
+        else:
+            shelf.cache_path.unlink()
+        await shelf.refresh_sources()
+    assert shelf.cached("kb:a.md").described_at is None
+
+
+async def test_a_topic_that_was_just_opened_is_not_described_yet(shelf: Shelf) -> None:
+    shelf.topic("nodes", block("How do I start a node?", "So."))
+    with fail_after(5):
+        await add_topic_provisionally(
+            shelf.topics, shelf.topics_dir, TopicName("nodes"), catalogue=shelf.catalogue, clock=shelf.clock
+        )
+        assert shelf.cached("team:nodes.txt").described_at is None
+        await shelf.refresh_topics()
+    assert shelf.cached("team:nodes.txt").described_at == shelf.clock.now()

@@ -164,13 +164,16 @@ def test_the_cache_has_the_specified_fields(tmp_path: Path) -> None:
         "summary_text": "What it covers.",
         "last_indexed_at": "2026-02-01T03:10:56.228000Z",
         "summary_pending": False,
+        "provisional": False,
         "last_error": None,
+        "tries": None,
         "rel_path": "a.md",
         "size_bytes": 4,
         "mtime_ns": 1_700_000_000_000_000_001,
     }
     assert set(stored["sources"]["kb:https://a/"]) == {
         *("source_type", "content_hash", "summary_text", "last_indexed_at", "summary_pending", "last_error"),
+        *("provisional", "tries"),
         *("url", "last_fetched_at", "etag", "last_modified", "fetch_status", "next_check_at", "failures", "missing"),
     }
 
