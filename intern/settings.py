@@ -12,12 +12,14 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli
 from dotenv import dotenv_values
+from dotenv.parser import Binding, parse_stream
 from msgspec import Meta, Struct
 
 from intern.answering.options import AnsweringOptions
@@ -156,6 +158,21 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.llm_kb or self.llm
 
     @property
+    def without_price(self) -> tuple[str, ...]:
+        """The tables whose model no price names, though prices are set: most likely one of the names is misspelt."""
+        found: dict[str, str] = {}
+        for key, options in _models(self).items():
+            if options.prices and options.unknown_price:
+                found.setdefault(options.model, key)
+        return tuple(found.values())
+
+    @property
+    def priced(self) -> bool:
+        """Whether the settings tell what the models that write take."""
+        prices = self.llm.prices or self.kb_model.prices
+        return bool(prices) and not (self.llm.unknown_price or self.kb_model.unknown_price)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Whatever no log may show: tokens and keys, and what stands behind the `?` of an endpoint's address."""
         known = [self.discord.token, self.llm.api_key, self.kb_model.api_key, self.page.token, self.embeddings.api_key]
@@ -244,13 +261,39 @@ class _Environment(NamedTuple):
 def _environment(environ: Mapping[str, str] | None) -> _Environment:
     if environ is not None:
         return _Environment(environ, ())
+    text = _dotenv_text()
+    for binding in parse_stream(StringIO(text)):
+        _refuse_broken(binding)
+    in_file = {name: value for name, value in dotenv_values(stream=StringIO(text)).items() if value is not None}
+    return _Environment({**in_file, **os.environ}, in_file.keys() - os.environ.keys())
+
+
+def _dotenv_text() -> str:
+    """What stands in `.env`: a file or a pipe; nothing where it is anything else, or not there."""
+    path = Path(_DOTENV)
     try:
-        in_file = {name: value for name, value in dotenv_values(_DOTENV).items() if value is not None}
+        return path.read_text(encoding="utf-8") if path.is_file() or path.is_fifo() else ""
     except OSError as error:
         raise ConfigError(f"{_DOTENV}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{_DOTENV}: is not UTF-8 text; save it as UTF-8") from None
-    return _Environment({**in_file, **os.environ}, in_file.keys() - os.environ.keys())
+
+
+def _refuse_broken(binding: Binding) -> None:
+    """Raise ConfigError for what sets nothing and was meant to.
+
+    It names the line, never its text: that may be a secret.
+    """
+    text = binding.original.string
+    # The blank lines before it belong to it, too.
+    line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+    if binding.error:
+        raise ConfigError(
+            f"{_DOTENV}: line {line}: expected NAME=value, a comment (#) or nothing; close each quote that is opened"
+        )
+    # A bare name stands for what the environment has, as Docker's env files know it.
+    if binding.key and binding.key.startswith(_PREFIX) and binding.value is None and binding.key not in os.environ:
+        raise ConfigError(f"{_DOTENV}: line {line}: has no `=` after the name; write NAME=value")
 
 
 def _config_path(config: Path | None, environment: Mapping[str, str]) -> Path | None:
@@ -417,7 +460,7 @@ def _merge(raw: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 def _decode(raw: dict[str, Any], origin: Mapping[str, str], place: str) -> Settings:
     def wrong(key: str, what: str) -> ConfigError:
-        return ConfigError(f"{origin.get(key, place)}: {key or 'the file'}: {what}")
+        return ConfigError(f"{_origin_of(key, origin) or place}: {key or 'the file'}: {what}")
 
     for key, value in _values(raw):
         if problem := _problem(value):
@@ -445,20 +488,42 @@ def _decode(raw: dict[str, Any], origin: Mapping[str, str], place: str) -> Setti
     return msgspec.structs.replace(settings, llm_kb=None) if settings.llm_kb == settings.llm else settings
 
 
+def _origin_of(key: str, origin: Mapping[str, str]) -> str | None:
+    """Where a key was set, or the list in whose tables it stands; None where nobody set it."""
+    while key and key not in origin:
+        key = key.rpartition(".")[0]
+    return origin.get(key)
+
+
+def _models(settings: Settings) -> dict[str, LlmOptions]:
+    """Every model that is asked, by its table."""
+    models = {"llm": settings.llm, "llm.kb": settings.kb_model}
+    if settings.embeddings.provider == "endpoint":
+        models["embeddings"] = settings.embeddings.over(settings.llm)
+    return models
+
+
 def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
     """What does not go together, by its key."""
     if problem := settings.page.problem:
         yield "page.token", problem
-    models = {"llm": settings.llm, "llm.kb": settings.kb_model}
-    if settings.embeddings.provider == "endpoint":
-        models["embeddings"] = settings.embeddings.over(settings.llm)
+    models = _models(settings)
     for key, options in models.items():
         if options.unpriced:
-            what = f"counts only what has a price: set [[llm.prices]] for the model of [{key}], with input and output"
+            amounts = "input" if key == "embeddings" else "input and output"
+            what = f"counts only what has a price: set [[llm.prices]] for the model of [{key}], with {amounts}"
             yield f"{key}.daily_cost_budget", what
     for key in ("llm", "llm.kb"):
         if models[key].kind == "endpoint":
+            yield from _half_priced(key, models[key], inherited=models[key].prices == settings.llm.prices)
             yield from _too_small(key, models[key])
+
+
+def _half_priced(key: str, options: LlmOptions, *, inherited: bool) -> Iterator[tuple[str, str]]:
+    """A model that writes, where its price does not tell what that takes: costs would look small, budgets roomy."""
+    if options.price.output is None:
+        prices = "llm.prices" if inherited else f"{key}.prices"
+        yield prices, f"has no output for the model of [{key}]: set it, to 0 where replies are free"
 
 
 def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,45 @@ def test_a_mistake_in_a_dotenv_file_is_told_as_one() -> None:
     assert CANARY not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"{CANARY} is my token\n", 1),
+        (f"# mine\n\n \nINTERN__LLM__MODEL=m\n\n\nINTERN__DISCORD__TOKEN: {CANARY}\n", 7),
+        (f"A=1\nINTERN__DISCORD__TOKEN='{CANARY}\nINTERN__LLM__MODEL=m\n", 2),
+        (f'A="1\n2"\nINTERN__DISCORD__TOKEN="{CANARY}\n', 3),
+        (f'INTERN__DISCORD__TOKEN="{CANARY}" {CANARY}\n', 1),
+    ],
+)
+def test_a_line_of_a_dotenv_file_that_sets_nothing_is_told_by_its_number(text: str, line: int) -> None:
+    Path(".env").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_settings()
+    assert str(error.value) == (
+        f".env: line {line}: expected NAME=value, a comment (#) or nothing; close each quote that is opened"
+    )
+
+
+def test_a_name_without_a_value_in_a_dotenv_file_is_refused_unless_the_environment_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path(".env").write_text(f"\nINTERN__DISCORD__TOKEN:{CANARY}\n")
+    with pytest.raises(ConfigError) as error:
+        load_settings()
+    assert str(error.value) == ".env: line 2: has no `=` after the name; write NAME=value"
+    Path(".env").write_text("INTERN__LLM__MODEL\n")
+    monkeypatch.setenv("INTERN__LLM__MODEL", "real")
+    assert load_settings().llm.model == "real"
+
+
+def test_a_dotenv_file_may_be_a_pipe_and_name_its_own_variables() -> None:
+    os.mkfifo(".env")
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(Path(".env").write_text, "HOST=relay\nINTERN__LLM__BASE_URL=http://${HOST}/v1\n")
+        assert load_settings().llm.base_url == "http://relay/v1"
+        written.result(5)
+
+
 def test_a_dotenv_file_that_is_no_text_is_refused() -> None:
     Path(".env").write_bytes(b"INTERN__LLM__MODEL=\xff\n")
     with pytest.raises(ConfigError, match=r"^\.env: is not UTF-8"):
@@ -228,6 +268,7 @@ def test_prices_are_a_list_and_hold_for_the_model_that_they_name() -> None:
         [[llm.prices]]
         model = "small"
         input = 0.1
+        output = 0
         [llm.kb]
         model = "small"
         """
@@ -247,11 +288,69 @@ def test_a_budget_of_money_needs_the_price_of_each_model_that_spends_it(section:
             base_url = "http://localhost/v1"
             model = "large"
             daily_cost_budget = 2.5
-            prices = [{{ model = "{named}", input = 3 }}]
+            prices = [{{ model = "{named}", input = 3, output = 0 }}]
             [llm.kb]
             model = "small"
             """
         )
+
+
+def test_a_model_that_writes_needs_the_price_of_what_it_writes_and_one_that_embeds_does_not() -> None:
+    text = """
+        [llm]
+        base_url = "http://localhost/v1"
+        model = "large"
+        prices = [{ model = "large", input = 3, output = 0 }, { model = "vectors", input = 1 }]
+        daily_cost_budget = 2.5
+        [embeddings]
+        provider = "endpoint"
+        model = "vectors"
+        """
+    assert loaded(text).llm.price.of(1_000_000, 1_000_000) == 3, "0, and said so"
+    told = "llm.prices: has no output for the model of [llm]: set it, to 0 where replies are free"
+    for half in (text.replace(", output = 0", ""), text.replace(", output = 0", "").replace("daily_cost_budget", "#")):
+        assert refused(half) == f"given.toml: {told}"
+    prices = "[{ model = 'large', input = 3 }]"
+    assert (
+        refused(text.partition("prices")[0], INTERN__LLM__PRICES=prices)
+        == f"the environment variable INTERN__LLM__PRICES: {told}"
+    )
+    assert refused(f"{text}\n[llm.kb]\nmodel = 'vectors'").startswith(
+        "given.toml: llm.prices: has no output for the model of [llm.kb]"
+    )
+    assert refused(f"{text}\n[llm.kb]\nprices = {prices}").startswith(
+        "given.toml: llm.kb.prices: has no output for the model of [llm.kb]"
+    )
+    assert "embeddings.daily_cost_budget: counts only what has a price: set [[llm.prices]] for the model of [emb" in (
+        refused(text.replace('"vectors", input', '"vektors", input'))
+    )
+
+
+def test_a_mistake_in_a_list_of_tables_is_told_by_the_variable_that_holds_the_list() -> None:
+    said = refused("", INTERN__LLM__PRICES=f"[{{ model = 'm', input = '{CANARY}' }}]")
+    assert said == "the environment variable INTERN__LLM__PRICES: llm.prices.input: expected a number, got a string"
+
+
+def test_a_model_that_is_asked_and_that_no_price_names_is_known() -> None:
+    text = """
+        [llm]
+        base_url = "http://localhost/v1"
+        model = "large"
+        prices = [{ model = "PRICED", input = 3, output = 8 }, { model = "of last month", input = 1, output = 2 }]
+        """
+    named = loaded(text.replace("PRICED", "large"))
+    assert (named.without_price, named.priced) == ((), True), "prices of others are for the day they are needed"
+    misspelt = loaded(text.replace("PRICED", "Large"))
+    assert (misspelt.without_price, misspelt.priced) == (("llm",), False)
+    learning = loaded(text.replace("PRICED", "large") + "[llm.kb]\nmodel = 'small'")
+    assert (learning.without_price, learning.priced) == (("llm.kb",), False)
+    embedding = loaded(
+        text.replace("PRICED", "large") + "[embeddings]\nprovider = 'endpoint'\nmodel = 'text-embedding-3-small'"
+    )
+    assert (embedding.without_price, embedding.priced) == (("embeddings",), True)
+    free = loaded(text.partition("prices")[0])
+    assert (free.without_price, free.priced) == ((), False), "whoever sets no prices does not ask for costs"
+    assert loaded("[llm]\nprovider = 'offline'\nprices = [{ model = 'm', input = 1 }]").without_price == ()
 
 
 async def has_room_for_learning(llm: LlmOptions) -> bool:
@@ -291,7 +390,7 @@ def test_a_budget_of_money_that_no_reply_fits_into_is_refused() -> None:
         base_url = "http://localhost/v1"
         model = "large"
         max_tokens = 1000
-        prices = [{ model = "large", output = 8 }]
+        prices = [{ model = "large", input = 0, output = 8 }]
         daily_cost_budget = """
     said = refused(f"{text}0.0099")
     assert "llm.daily_cost_budget: expected 0 (no limit), or more than 0.01:" in said
@@ -429,6 +528,17 @@ def test_an_unknown_variable_is_named(variable: str, said: str) -> None:
             "[[discord.channels]]\nid = 1\nmode = 'off'\n[[discord.channels]]\nid = '1'\nmode = 'answer'",
             "discord.channels: must name each channel once",
         ),
+        (
+            "[llm]\nprices = [{ model = 'm', input = 1 }, { model = 'm', input = 2 }]",
+            "llm.prices: must name each model once",
+        ),
+        (
+            "[llm.kb]\nprices = [{ model = 'm', input = 1 }, { model = 'm', input = 2 }]",
+            "llm.kb.prices: must name each model once",
+        ),
+        ("[llm]\nprices = [{ model = '', input = 1 }]", "llm.prices: must name a model each; `model` is empty in one"),
+        ("[[llm.prices]]\ninput = 1", "llm.prices: object missing required field `model`"),
+        ("[[llm.prices]]\nmodel = 'm'\noutput = 1", "llm.prices: object missing required field `input`"),
         ("[discord]\nchannels = [1]", "discord.channels: expected a table, got a whole number"),
         ("[discord]\nchannels = 1", 'discord.channels: expected a list like ["1", "2"], got a whole number'),
         (f'[discord]\nhandoff_role_id = "{CANARY}"', "discord.handoff_role_id: must hold Discord's ids"),

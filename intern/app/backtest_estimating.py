@@ -71,7 +71,7 @@ def estimate_backtest(settings: Settings, timeline: Timeline) -> Estimate:
             least=round(sum(each.least_cost for each in sums), 4), most=round(sum(each.most_cost for each in sums), 4)
         ),
         currency=settings.llm.currency,
-        priced=bool(settings.llm.prices or settings.kb_model.prices),
+        priced=settings.priced,
     )
 
 

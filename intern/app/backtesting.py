@@ -318,7 +318,7 @@ class Replay:
             learning_model=_name_of(settings.kb_model.kind, settings.kb_model.model),
             embeddings=embedding_model(settings),
             currency=settings.llm.currency,
-            priced=bool(settings.llm.prices or settings.kb_model.prices),
+            priced=settings.priced,
             files=tuple(path.name for path in prepared.wanted.files),
             channels=len(prepared.exports.channels),
             messages=prepared.exports.messages,

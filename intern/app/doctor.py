@@ -397,7 +397,12 @@ class _Looked:
         if schema < newest:
             what = f"the database has schema {schema}; the next start makes it {newest}; `intern backup` comes first"
             return [*found, Finding(level="note", what=what)]
-        return [*found, self._embeddings()]
+        return [*found, *self._prices(), self._embeddings()]
+
+    def _prices(self) -> Iterator[Finding]:
+        for table in self._settings.without_price:
+            what = f"[[llm.prices]] does not name the model of [{table}]: its calls are counted as free"
+            yield Finding(level="note", what=what)
 
 
 def _newer(path: Path, schema: int, newest: int) -> Finding:

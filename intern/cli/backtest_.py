@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import anyio
 import click
 
 from intern.cli.ending import INTERRUPTED
-from intern.cli.options import say, settings_of, show
+from intern.cli.options import discord_ids, say, settings_of, show
 from intern.errors import ConfigError, KnowledgeError
 
 if TYPE_CHECKING:
@@ -29,8 +30,22 @@ _DATES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 @click.command("backtest")
 @click.argument("exports", nargs=-1, required=True, metavar="EXPORT…", type=click.Path(path_type=Path))
-@click.option("--team-id", "team_ids", multiple=True, metavar="ID", help="A team member, beside those of the settings.")
-@click.option("--team-role-id", "team_role_ids", multiple=True, metavar="ID", help="A role of the team's, likewise.")
+@click.option(
+    "--team-id",
+    "team_ids",
+    multiple=True,
+    metavar="ID",
+    callback=discord_ids,
+    help="A team member, beside those of the settings.",
+)
+@click.option(
+    "--team-role-id",
+    "team_role_ids",
+    multiple=True,
+    metavar="ID",
+    callback=discord_ids,
+    help="A role of the team's, likewise.",
+)
 @click.option("--since", type=_DATES, help="Ask no older questions (UTC); what was taught before counts.")
 @click.option("--until", type=_DATES, help="Ask no newer questions (UTC).")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask so many at most, spread evenly.")
@@ -97,6 +112,7 @@ def command(
             _check_writable(named or usual, option)
             if not named and usual.exists():
                 raise ConfigError(f"{usual} is there already: move it away, or name a place with {option}")
+        _check_apart(json_file or _JSON, html_file or _HTML, wanted.files)
     sys.exit(anyio.run(_work, settings, wanted, json_file or _JSON, html_file or _HTML, dry_run))
 
 
@@ -180,6 +196,21 @@ def _check_writable(file: Path, option: str) -> None:
             pass
     except OSError as error:
         raise ConfigError(f"{file} cannot be written ({error.strerror}); name another place with {option}") from error
+
+
+def _check_apart(json_file: Path, html_file: Path, exports: tuple[Path, ...]) -> None:
+    """That no report takes the place of the other, or of what is read. Raises ConfigError."""
+    read = {os.path.realpath(export) for export in exports}
+    places = {
+        option: os.path.realpath(file)
+        for option, file in (("--json", json_file), ("--html", html_file))
+        if file.is_file() or not file.exists()  # a pipe, or /dev/stdout, may well take both
+    }
+    for option, file in (("--json", json_file), ("--html", html_file)):
+        if places.get(option) in read:
+            raise ConfigError(f"{file} is one of the exports that are read; name another place with {option}")
+    if len(places) > len(set(places.values())):
+        raise ConfigError(f"{html_file}: both reports would be written there; name another place with --json or --html")
 
 
 def _unlooked(done: Backtest) -> Iterator[str]:

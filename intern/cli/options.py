@@ -11,6 +11,9 @@ from typing import Any
 import click
 import msgspec
 
+from intern.discord.options import DiscordOptions
+from intern.domain import UserId
+from intern.errors import ConfigError
 from intern.settings import Settings, load_settings
 
 # What a terminal could take for a command of its own, and what UTF-8 cannot carry. Line breaks and tabs may stay.
@@ -45,11 +48,24 @@ def settings_of(
     """
     chosen: str | None = ctx.find_root().obj
     settings = load_settings(Path(chosen) if chosen else None, overrides=overrides)
-    from intern.observe.log import configure
+    from intern.observe.log import configure, get_logger
 
     level = "error" if tells_itself and settings.log.level != "debug" else settings.log.level
     configure(log_format=settings.log.format, level=level, secrets=settings.secrets)
+    for table in settings.without_price:
+        hint = f"[[llm.prices]] does not name the model of [{table}]: its calls are counted as free"
+        get_logger(__name__).warning("model_without_price", table=table, hint=hint)
     return settings
+
+
+def discord_ids(_ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """A callback for an option that takes ids, as the settings do. Raises ConfigError."""
+    try:
+        DiscordOptions(team_member_ids=tuple(map(UserId, values)))
+    except ValueError as error:
+        said = str(error).removeprefix("team_member_ids ")
+        raise ConfigError(f"{option.opts[0]} {said}; Discord's Developer Mode copies them by a right click") from None
+    return values
 
 
 def say(text: str) -> None:

@@ -48,6 +48,12 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prices: tuple[Price, ...] = ()
     """What models take for a million tokens; calls of a model without one are counted as free."""
 
+    def __post_init__(self) -> None:
+        if not all(price.model for price in self.prices):
+            raise ValueError("prices must name a model each; `model` is empty in one of them")
+        if len({price.model for price in self.prices}) < len(self.prices):
+            raise ValueError("prices must name each model once")
+
     @property
     def kind(self) -> Literal["endpoint", "offline"]:
         """The provider, once the empty one is settled."""
@@ -61,7 +67,12 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def unpriced(self) -> bool:
         """Whether there is a budget of money, and nobody could tell what the model takes of it."""
-        return self.kind == "endpoint" and self.daily_cost_budget > 0 and price_of(self.model, self.prices) is None
+        return self.unknown_price and self.daily_cost_budget > 0
+
+    @property
+    def unknown_price(self) -> bool:
+        """Whether the model is an endpoint's, and no price names it."""
+        return self.kind == "endpoint" and price_of(self.model, self.prices) is None
 
 
 class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -418,3 +418,12 @@ async def test_an_estimate_asks_nobody_and_holds_its_own_bounds(tmp_path: Path) 
     assert 0 < priced.tokens.least < priced.tokens.most
     assert 0 < priced.cost.least < priced.cost.most
     assert priced.priced
+
+
+@pytest.mark.parametrize("named", ["m", "M"])
+async def test_a_report_tells_costs_only_where_a_price_names_the_model(tmp_path: Path, named: str) -> None:
+    town = Town()
+    answered(town)
+    prices = [{"model": named, "input": 1.0, "output": 2.0}]
+    settings = settings_in(tmp_path, llm={"base_url": "http://127.0.0.1:9/v1", "model": "m", "prices": prices})
+    assert Replay(settings, await prepared(tmp_path, town)).report().priced is (named == "m")

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from tests.app.chatting import ALICE, BOB, MAYA, Town
-from tests.cli.conftest import Intern, command, environment
+from tests.cli.conftest import Intern, command, environment, process
 
 QUESTION = "Which port does the relay listen on?"
 
@@ -103,6 +103,47 @@ def test_mistakes_are_told_in_a_line(intern: Intern, folder: Path) -> None:
         assert (code, out) == (2, "")
         assert said in err
         assert "Traceback" not in err
+
+
+def test_no_report_takes_the_place_of_the_other_or_of_what_is_read(intern: Intern, folder: Path) -> None:
+    path = exported(folder)
+    history = path.read_text()
+    (folder / "link.json").symlink_to(path)
+    for arguments, said in (
+        (["--json", "same", "--html", "exports/../same"], "exports/../same: both reports would be written there"),
+        (["--html", "backtest.json"], "backtest.json: both reports would be written there"),
+        (["--json", str(path)], f"{path} is one of the exports that are read; name another place with --json"),
+        (["--html", str(path)], f"{path} is one of the exports that are read; name another place with --html"),
+        (["--json", "link.json"], "link.json is one of the exports that are read; name another place with --json"),
+        (["--json", str(path.parent / ".." / "exports" / path.name)], "is one of the exports that are read"),
+    ):
+        for export in (path, path.parent, "link.json"):
+            code, out, err = intern("backtest", str(export), "--team-id", MAYA, *arguments)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert said in err
+    assert path.read_text() == history
+    assert sorted(each.name for each in folder.iterdir()) == ["exports", "link.json"]
+
+
+def test_both_reports_may_go_into_one_pipe(folder: Path) -> None:
+    code, out, err = process(
+        *("backtest", str(exported(folder)), "--team-id", MAYA, "--no-documents"),
+        *("--json", "/dev/stdout", "--html", "/dev/stdout"),
+        env={"INTERN__LLM__PROVIDER": "offline"},
+    )
+    assert code == 0, err
+    assert '"finished":true' in out
+    assert "</html>" in out
+
+
+def test_what_is_no_id_of_discords_is_refused_and_not_repeated(intern: Intern, folder: Path) -> None:
+    path = exported(folder)
+    for option in ("--team-id", "--team-role-id"):
+        for wrong in ("tess", "@tess", "<@21>", "", "1" * 21, "-5"):
+            code, out, err = intern("backtest", str(path), "--team-id", MAYA, option, wrong, "--dry-run")
+            assert (code, out) == (2, "")
+            assert err.startswith(f"intern: {option} must hold Discord's ids, each of 17 to 20 digits; ")
+            assert "tess" not in err
 
 
 def test_an_interrupt_leaves_a_report_that_says_so(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -102,6 +103,26 @@ def test_a_run_asks_for_what_it_cannot_guess(settings: dict[str, str], key: str)
     assert err.startswith(f"intern: {key} is not set: ")
     assert err.count("\n") == 1
     assert "x.y.z" not in err
+
+
+def test_a_model_that_no_price_names_is_warned_of_where_the_log_is_shown(folder: Path) -> None:
+    (folder / "intern.toml").write_text(
+        "[log]\nformat = 'json'\n[llm]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
+        "prices = [{ model = 'M', input = 1, output = 2 }]"
+    )
+    warned, asked = process("run").err.splitlines()
+    assert json.loads(warned)["event"] == "model_without_price"
+    assert "[[llm.prices]] does not name the model of [llm]" in warned
+    assert asked.startswith("intern: discord.token is not set")
+    assert process("status").err == ""
+
+
+def test_a_broken_line_of_a_dotenv_file_ends_with_2_and_one_line(intern: Intern, folder: Path) -> None:
+    (folder / ".env").write_text("\nINTERN__DISCORD__TOKEN='cAnArY\n")
+    code, out, err = intern("run")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("intern: .env: line 2: expected NAME=value")
+    assert "cAnArY" not in err
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(sources: Path) -> None:

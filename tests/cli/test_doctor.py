@@ -35,7 +35,8 @@ from intern.errors import ConfigError, DiscordUnavailableError
 from intern.knowledge.database import Database
 from intern.knowledge.search_store import SqliteSearchStore
 from intern.llm.embedding_local import LOCAL_MODEL
-from intern.llm.options import EmbeddingOptions
+from intern.llm.options import EmbeddingOptions, LlmOptions
+from intern.llm.prices import Price
 from intern.settings import Settings, load_settings
 from tests.cli.conftest import Ended, Intern, command, environment
 from tests.double.discord import DiscordDouble
@@ -392,3 +393,6 @@ async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_ma
     ]
     status = status_of(local, clock=HandClock())
     assert (status.embeddings, status.documents, status.unembedded) == (LOCAL_MODEL, 3, 2)
+    misspelt = LlmOptions(base_url="http://x/v1", model="m", prices=(Price(model="M", input=1, output=2),))
+    notes = [each.what for each in (await examine(structs.replace(settings, llm=misspelt))).findings]
+    assert "[[llm.prices]] does not name the model of [llm]: its calls are counted as free" in notes

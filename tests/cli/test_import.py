@@ -63,6 +63,12 @@ def test_mistakes_are_one_line_and_code_2(intern: Intern, folder: Path) -> None:
     code, out, err = intern("import", str(path))
     assert (code, out) == (2, "")
     assert err.startswith("intern: nobody is of the team")
+    for option in ("--team-id", "--team-role-id"):
+        code, out, err = intern("import", str(path), "--team-id", "21", option, "@tess")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith(f"intern: {option} must hold Discord's ids, each of 17 to 20 digits; ")
+        assert "tess" not in err
+        assert not (folder / "data").exists()
     path.write_text(path.read_text()[:-9])
     code, out, err = intern("import", str(path), "--team-id", "21")
     assert (code, out, err.count("\n")) == (2, "", 1)

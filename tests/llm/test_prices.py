@@ -14,12 +14,13 @@ TOKENS = st.integers(0, 10**9)
 def test_a_call_costs_what_its_tokens_do() -> None:
     assert SMALL.of(1_000_000, 500_000) == pytest.approx(0.4 + 0.8)
     assert SMALL.of(1_000_000, 0, 500_000) == pytest.approx(0.2 + 0.05)
-    assert Price(input=2.0).of(1_000_000, 1_000_000, 1_000_000) == 2.0, "a cache that is not cheaper"
+    no_cache = Price(model="embedder", input=2.0)
+    assert no_cache.of(1_000_000, 1_000_000, 1_000_000) == 2.0, "a cache that is not cheaper, and nothing for output"
     assert FREE.of(10**9, 10**9) == 0
 
 
 def test_a_model_has_the_price_that_names_it_or_none() -> None:
-    assert price_of("small", (Price(model="large"), SMALL)) is SMALL
+    assert price_of("small", (Price(model="large", input=3.0), SMALL)) is SMALL
     assert price_of("other", (SMALL,)) is None
 
 
