@@ -417,6 +417,7 @@ async def _page(
             workshop=room.workshop,
             answers=parts.responding.answers,
             overheard=overheard,
+            attendance=parts.attendance,
             fill=parts.fill,
             clock=room.clock,
             health=checks.health,

@@ -176,10 +176,11 @@ class Standing:
 
     def _sources(self) -> Iterable[Gauge]:
         try:
-            states = [each.state for each in sources_of(self.settings, clock=self.clock)]
+            known = sources_of(self.settings, clock=self.clock)
         except KnowledgeError as error:
             _log.warning("metrics_not_read", what="sources", reason=str(error))
             return
+        states = [each.state for each in known if each.state != "left_out"]
         stale = {state: float(states.count(state)) for state in ("pending", "failed", "gone")}
         yield Gauge("sources", "Sources that are known", {"": len(states)})
         yield Gauge("stale_sources", "Sources whose description is not of their present text", stale, "state")

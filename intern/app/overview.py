@@ -23,6 +23,7 @@ from intern.app.reading import Reading, Stores
 from intern.app.sources_status import SourceStatus, sources_of
 from intern.app.status import SHED
 from intern.app.workshop import Workshop
+from intern.conversations.attendance import Attendance
 from intern.conversations.seeing import Answers
 from intern.domain import (
     COULD_NOT_LOOK,
@@ -65,6 +66,7 @@ from intern.page.views import (
     FactPage,
     Facts,
     Health,
+    LeftOutRow,
     Listed,
     Nuggets,
     Number,
@@ -79,9 +81,11 @@ from intern.page.views import (
     QuestionGroup,
     Series,
     SourceRow,
+    Sources,
     Stream,
     TopicPage,
     TopicRow,
+    Unhandled,
     Waiting,
     WaitingCapture,
 )
@@ -144,6 +148,7 @@ class Looked:
     workshop: Workshop
     answers: Answers
     overheard: Overheard
+    attendance: Attendance
     fill: Fill
     clock: Clock
     health: Callable[[], Awaitable[Health]]
@@ -182,7 +187,7 @@ class OverviewDesk:
             version=__version__,
             health=await self.health(),
             last_message_at=self._at.overheard.last_message_at,
-            read_until=await self._read_until(),
+            unhandled=self._unhandled(),
             numbers=await self._numbers(),
             actors=tuple(
                 Actor(name=name, takes=tuple(_stream(each) for each in filled if each.to == name))
@@ -211,7 +216,9 @@ class OverviewDesk:
         helpful, votes = msgspec.convert(feedback, tuple[int, int])
         today = await self._counts.of(self._at.clock.now().date())
         topics = await run_sync(workshop.topics.names)
-        stale = sum(source.state != "ok" for source in await self._sources())
+        states = [source.state for source in await self._sources()]
+        left_out = states.count("left_out")
+        stale = len(states) - states.count("ok") - left_out
         return (
             Number(label="Captures archived", value=len(workshop.archive)),
             Number(label="Topics", value=len(topics), href="/topics"),
@@ -220,14 +227,18 @@ class OverviewDesk:
             Number(label="Open questions", value=len(await self._open()), href="/unanswered"),
             Number(label="Questions shed today", value=today.get(SHED, 0)),
             Number(label="Stale sources", value=stale, href="/sources"),
+            Number(label="Documents and links left out", value=left_out, href="/sources"),
             Number(label="Votes: helpful", value=helpful),
             Number(label="Votes: not helpful", value=votes - helpful),
         )
 
-    async def _read_until(self) -> datetime | None:
-        row = await self._at.db.read(lambda db: db.row("select min(until) from attended"))
-        until = msgspec.convert(row, tuple[int | None])[0]
-        return None if until is None else snowflake_time(str(until))
+    def _unhandled(self) -> Unhandled:
+        rest = self._at.attendance.unhandled()
+        return Unhandled(
+            messages=rest.messages,
+            oldest_at=None if rest.oldest is None else snowflake_time(rest.oldest),
+            channels=rest.channels,
+        )
 
     async def _budget(self, today: date) -> Budget:
         prompts, options = await self._usage.of(today), self._at.settings.llm
@@ -238,7 +249,7 @@ class OverviewDesk:
             ),
             tokens=sum(each.tokens for each in prompts),
             token_budget=options.daily_token_budget,
-            cost=cost if cost or options.prices else None,
+            cost=cost if cost or self._at.settings.priced else None,
             cost_budget=options.daily_cost_budget,
             currency=options.currency,
         )
@@ -315,21 +326,33 @@ class OverviewDesk:
         """One of them, with all that was decided about its pairs, newest first."""
         return await run_sync(self._topic, name)
 
-    async def sources(self) -> Sequence[SourceRow]:
-        """All sources, those that are stale first."""
+    async def sources(self) -> Sources:
+        """All sources, those that are stale first, and what was left out."""
         now = self._at.clock.now()
+        known = await self._sources()
+        left_out = [each for each in known if each.state == "left_out"]
         rows = [
             SourceRow(
                 source_id=each.source_id if each.type != "page" else each.path,
                 kind=each.type,
                 state=each.state,
-                described_at=now - timedelta(seconds=each.age_seconds),
+                described_at=now - timedelta(seconds=each.age_seconds) if each.is_described else None,
                 last_error=each.last_error or _why(each),
                 next_check=each.next_check,
             )
-            for each in await self._sources()
+            for each in known
+            if each.state != "left_out"
         ]
-        return sorted(rows, key=lambda row: _STALE_FIRST.index(row.state))
+        return Sources(
+            sources=tuple(sorted(rows, key=lambda row: _STALE_FIRST.index(row.state))),
+            left_out=tuple(
+                LeftOutRow(
+                    path=each.path, reason=each.last_error or "", since=now - timedelta(seconds=each.age_seconds)
+                )
+                for each in left_out[:_ROWS]
+            ),
+            left_out_total=len(left_out),
+        )
 
     async def answers(self, offset: int) -> Listed:
         """What became of questions, newest first."""

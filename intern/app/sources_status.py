@@ -18,10 +18,11 @@ from intern.app.status import open_read_only
 from intern.domain import SourceId
 from intern.indexing.page_states import page_state
 from intern.knowledge.indices import CachedFile, CachedPage, CachedSource, IndexCache
+from intern.knowledge.left_out import ALL_LEFT_OUT, left_out_of
 from intern.observe.clock import Clock
 from intern.settings import Settings
 
-State = Literal["ok", "pending", "failed", "gone"]
+State = Literal["ok", "pending", "failed", "gone", "left_out"]
 _OF_PAGES: Mapping[str, State] = {
     "fresh": "ok",
     "pending": "pending",
@@ -40,27 +41,35 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
     type: str
     path: str
     state: State
-    """`pending`: its present text is not described yet; `failed`: and the last try to do so failed."""
+    """`pending`: its present text is not described yet; `failed`: and the last try to do so failed.
+
+    `left_out`: it is no source, and `last_error` says why; answers draw on nothing of it.
+    """
     age_seconds: float
-    """Since it was last described."""
+    """Since it was last described, or first left out for this reason."""
     last_error: str | None
     next_check: datetime | None
     """None: with the next look of the running bot."""
     check_every_seconds: float | None
     """How often that looks; None where the source has a time of its own."""
+    is_described: bool = True
+    """Whether a model has ever described it; `age_seconds` is since it was first listed otherwise."""
     note: str = ""
     """How it was read, where that is worth knowing: a page that needs JavaScript, or that was rendered."""
 
 
 def sources_of(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
-    """Every source, by id. Raises KnowledgeError for what is there and cannot be read. Blocks."""
+    """Every source, by id, and then what was left out when the bot or `intern index` looked last. Blocks.
+
+    Raises KnowledgeError for what is there and cannot be read.
+    """
     paths = settings.paths
     now, every = clock.now(), settings.kb.scan_interval_seconds
     listed: list[SourceStatus] = []
     for cache, folder in ((paths.index_cache, paths.sources), (paths.team_index_cache, paths.topics)):
         sources: Mapping[SourceId, CachedSource] = IndexCache.load(cache).sources
         listed += [_listed(source_id, source, folder, now, every) for source_id, source in sorted(sources.items())]
-    return (*listed, *_discovered(settings, now))
+    return (*listed, *_discovered(settings, now), *_left_out(settings, now))
 
 
 def _listed(source_id: SourceId, source: CachedSource, folder: Path, now: datetime, every: float) -> SourceStatus:
@@ -75,6 +84,7 @@ def _listed(source_id: SourceId, source: CachedSource, folder: Path, now: dateti
         last_error=source.last_error,
         next_check=next_check,
         check_every_seconds=None if next_check else every,
+        is_described=source.described_at is not None,
         note=page_state(source).note if isinstance(source, CachedPage) else "",
     )
 
@@ -104,6 +114,23 @@ def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
             last_error=None if status == "ok" else str(known.get("reason") or status),
             next_check=None,
             check_every_seconds=settings.discovery.interval_seconds if settings.discovery.scan_paths else None,
+        )
+
+
+def _left_out(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
+    with open_read_only(settings.paths.database) as db:
+        rows = db.rows("left_out", ALL_LEFT_OUT)
+    for each in left_out_of(rows):
+        folder = settings.paths.sources if each.kind == "document" else settings.paths.links.parent
+        yield SourceStatus(
+            source_id=SourceId(f"kb:{each.place}" if each.kind == "document" else each.place),
+            type=each.kind,
+            path=str(folder / each.place),
+            state="left_out",
+            age_seconds=(now - each.since).total_seconds(),
+            last_error=each.reason,
+            next_check=None,
+            check_every_seconds=settings.kb.scan_interval_seconds,
         )
 
 

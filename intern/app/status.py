@@ -59,7 +59,10 @@ class Attended(Struct, frozen=True, kw_only=True):
     """Nothing up to here needs to be read again, in any channel."""
     age_seconds: float
     channels_ahead: int
-    """Channels that are further than that."""
+    """Channels that are further than that; in all others, nothing was written lately."""
+    newest: datetime
+    """Up to here, the furthest of them is settled."""
+    newest_age_seconds: float
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -171,7 +174,8 @@ _RETRIES = "select qa_id, tries, next_at from retries"
 _MADE = "select model, count(*) from search_vectors group by model"
 _VOTES = "select vote, count(*) from feedback group by vote"
 _ATTENDED = (
-    "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id)"
+    "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id),"
+    " max(until, coalesce((select max(mark) from marks where marks.guild_id = attended.guild_id), 0))"
     " from attended order by guild_id"
 )
 
@@ -202,10 +206,16 @@ def _masked(counts: Iterable[Sequence[Any]]) -> dict[str, int]:
 
 
 def _attended(row: Sequence[Any], clock: Clock) -> Attended:
-    guild_id, until, ahead = row
-    moment = snowflake_time(str(until))
-    age = (clock.now() - moment).total_seconds()
-    return Attended(guild_id=guild_id, until=moment, age_seconds=age, channels_ahead=ahead)
+    guild_id, until, ahead, furthest = row
+    now, moment, newest = clock.now(), snowflake_time(str(until)), snowflake_time(str(furthest))
+    return Attended(
+        guild_id=guild_id,
+        until=moment,
+        age_seconds=(now - moment).total_seconds(),
+        channels_ahead=ahead,
+        newest=newest,
+        newest_age_seconds=(now - newest).total_seconds(),
+    )
 
 
 def open_read_only(database: Path) -> _Reader:

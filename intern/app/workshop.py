@@ -41,6 +41,7 @@ from intern.indexing.catalogue import Catalogue
 from intern.indexing.embedding import Embedding
 from intern.indexing.offline import describe_by_rules
 from intern.indexing.pages import OpenWeb, refresh_pages
+from intern.indexing.patience import unasked
 from intern.indexing.provisional import add_topic_provisionally, describe_provisionally
 from intern.indexing.refresh import Refreshed, refresh_sources, refresh_topics
 from intern.knowledge.archive import Archive, Erased
@@ -51,6 +52,7 @@ from intern.knowledge.decisions import DecisionLog, recover_state
 from intern.knowledge.files import FileLayer
 from intern.knowledge.indices import read_index
 from intern.knowledge.jobs import Job, Jobs
+from intern.knowledge.left_out import LeftOutStore
 from intern.knowledge.library import Library
 from intern.knowledge.member_roles import RoleStore
 from intern.knowledge.names import NameStore
@@ -140,6 +142,7 @@ class Workshop:
             masked=self._count_masked,
         )
         self._remains = Remains(db)
+        self._left_out = LeftOutStore(db, clock=clock)
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
@@ -317,6 +320,7 @@ class Workshop:
                 self._model, self.sources, self._kb_catalogue, clock=self._clock, options=self._settings.indexing
             )
             await self._keep_searchable()
+            await self._left_out.keep("document", sources.skipped)
         return _joined(topics, sources)
 
     async def refresh_pages(self) -> Refreshed:
@@ -335,6 +339,9 @@ class Workshop:
                 policy=self._policy,
                 renders=bool(settings.kb.render_command),
             )
+            # Pages that could not be had are listed, each with its error; a line that holds no address is not.
+            lines = [each for each in refreshed.skipped if each.rel_path.startswith(f"{paths.links.name}:")]
+            await self._left_out.keep("link", lines)
         if refreshed.changed or refreshed.removed or refreshed.pending:
             async with self._indexing:
                 await self._keep_searchable()
@@ -451,8 +458,11 @@ class Workshop:
         """Do what a command asked for, and encode what it gave. `look` is called once there is something to see."""
         result: object
         match job.kind:
-            case "index" | "refresh":
-                result = await self._index(pages=job.kind == "index")
+            case "index":
+                result = _joined(await self.refresh(), await self.refresh_pages())
+            case "refresh":
+                with unasked():  # by a search that found something outdated
+                    result = await self.refresh()
             case "regenerate":
                 done = await self.regenerate()
                 look()
@@ -497,10 +507,6 @@ class Workshop:
                 return await self.extraction.retire(msgspec.json.decode(job.payload, type=Retirement))
             case unknown:
                 raise KnowledgeError(f"this version of intern knows no job {unknown!r}; update the one that is running")
-
-    async def _index(self, *, pages: bool) -> Refreshed:
-        done = await self.refresh()
-        return _joined(done, await self.refresh_pages()) if pages else done
 
     def _clear_libraries(self, found: Search) -> set[TopicName]:
         """The topics, and the libraries that stand beside them: the one before, and one that is being built."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,14 +12,18 @@ from intern.cli.telling import ago
 
 if TYPE_CHECKING:
     from intern.app.sources_status import SourceStatus
-    from intern.app.status import ParkedPair, Status
+    from intern.app.status import Attended, ParkedPair, Status
 
 _SHOWN = 10  # parked pairs; --json has all
 
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--sources", is_flag=True, help="Each source instead: its state, age, last error and next check.")
+@click.option(
+    "--sources",
+    is_flag=True,
+    help="Each source instead: its state, age, last error and next check; and what is left out, with the reason.",
+)
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
     """Say how the data folder stands, whether or not the bot runs.
@@ -37,7 +41,7 @@ def command(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
         if as_json:
             show_json(each_source)
         else:
-            show("\n".join(map(_source_line, each_source)) if each_source else "no sources: `intern index` lists them")
+            show("\n".join(_source_lines(each_source)))
         return
     status = status_of(settings, clock=SystemClock())
     if as_json:
@@ -74,12 +78,16 @@ def _lines(status: Status) -> list[str]:
         waits = status.pending_images
         number = "1 capture waits" if waits.captures == 1 else f"{waits.captures} captures wait"
         lines.append(f"images: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}")
-    lines += [
-        f"server {mark.guild_id}: all read up to {mark.until:%Y-%m-%d %H:%M:%S} UTC ({ago(mark.age_seconds)}), "
-        f"{mark.channels_ahead} channels further"
-        for mark in status.marks
-    ]
-    return lines
+    return [*lines, *map(_read, status.marks)]
+
+
+def _read(mark: Attended) -> str:
+    """How far a server was read. The marks of quiet channels stand still, and are no backlog."""
+    newest = f"{mark.newest:%Y-%m-%d %H:%M:%S} UTC ({ago(mark.newest_age_seconds)})"
+    if not mark.channels_ahead:
+        return f"server {mark.guild_id}: nothing new was handled since {newest}"
+    again = f"a restart looks at quiet channels from {mark.until:%Y-%m-%d %H:%M:%S} UTC on"
+    return f"server {mark.guild_id}: handled up to {newest} where people write; {again}"
 
 
 def _spent(status: Status) -> str:
@@ -100,6 +108,17 @@ def _searched(status: Status) -> str:
     return f"search: {status.documents} documents, by words and {status.embeddings}{lacking}"
 
 
+def _source_lines(known: Sequence[SourceStatus]) -> Iterator[str]:
+    """The sources, and then what is none."""
+    left_out = [each for each in known if each.state == "left_out"]
+    if len(left_out) == len(known):
+        yield "no sources: `intern index` lists them"
+    yield from (_source_line(each) for each in known if each.state != "left_out")
+    if left_out:
+        yield f"left out, as found when somebody looked last: {len(left_out)}"
+        yield from (f"  {each.path}: {each.last_error} ({ago(each.age_seconds)})" for each in left_out)
+
+
 def _source_line(source: SourceStatus) -> str:
     where = source.path if source.source_id.startswith("file:") else source.source_id
     if source.next_check is not None:
@@ -110,7 +129,8 @@ def _source_line(source: SourceStatus) -> str:
         check = "not looked at any more"
     error = f": {source.last_error}" if source.last_error else ""
     note = f" ({source.note})" if source.note else ""
-    return f"{source.state:<7}  {where}{note}  described {ago(source.age_seconds)}, {check}{error}"
+    described = f"described {ago(source.age_seconds)}" if source.is_described else "not described yet"
+    return f"{source.state:<7}  {where}{note}  {described}, {check}{error}"
 
 
 def _masked(kinds: Mapping[str, int]) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from intern.domain import Channel, ChannelId, ChannelSeen, ChatMessage, GuildId, MessageId, Page, SessionStarted
 from intern.knowledge.marks import Mark, Marks
@@ -94,6 +95,17 @@ class Reading:
         return int(message.id) in self._changed or not self.channel.is_behind
 
 
+class Unhandled(NamedTuple):
+    """What was heard of and is not settled, or may still be unread."""
+
+    messages: int
+    """In work."""
+    oldest: MessageId | None
+    """Of the messages in work."""
+    channels: int
+    """Behind, or with archived threads that are not listed yet."""
+
+
 class Listing:
     """A channel whose archived threads were not listed yet."""
 
@@ -161,6 +173,16 @@ class Attendance:
     def unsettled(self) -> int:
         """How many messages are in work."""
         return sum(len(channel.work) for channel in self._channels.values())
+
+    def unhandled(self) -> Unhandled:
+        """What is left to do. Marks do not tell: those of quiet channels stand still, though nothing waits there."""
+        busy = [channel.work for channel in self._channels.values() if channel.work]
+        unlisted = {listing.channel_id for listing in self.unlisted()}
+        return Unhandled(
+            messages=sum(map(len, busy)),
+            oldest=_id(min(map(min, busy))) if busy else None,
+            channels=len(unlisted.union(self._behind)),
+        )
 
     # Marks.
 

@@ -476,6 +476,15 @@ MIGRATIONS: tuple[Migration, ...] = (
     insert into search_words (search_words) values ('rebuild');
     insert into search_trigrams (search_trigrams) values ('rebuild');
     """,
+    """
+    create table left_out (
+        kind text not null,
+        place text not null,
+        reason text not null,
+        since text not null,
+        primary key (kind, place)
+    ) strict, without rowid;
+    """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 

@@ -258,12 +258,23 @@ class _Found:
         self.unreadable.add(rel_path)
 
 
+def is_set_aside(rel_path: str) -> bool:
+    """Whether its name says that nobody means it as a document: it is hidden, or temporary."""
+    return _set_aside(rel_path.rpartition("/")[2]) is not None
+
+
+def _set_aside(name: str) -> str | None:
+    if name.startswith("."):
+        return "it is hidden"
+    if name.endswith(("~", ".tmp", ".swp")) or name.startswith("~$") or (name[0] == "#" and name[-1] == "#"):
+        return "it is temporary"
+    return None
+
+
 def _check_name(name: str) -> None:
     """Raise _PassedOverError where the name alone tells that it is no source."""
-    if name.startswith("."):
-        raise _PassedOverError("it is hidden")
-    if name.endswith(("~", ".tmp", ".swp")) or name.startswith("~$") or (name[0] == "#" and name[-1] == "#"):
-        raise _PassedOverError("it is temporary")
+    if reason := _set_aside(name):
+        raise _PassedOverError(reason)
     if not name.isprintable() and _printable(name) != name:  # the first is quick, and true of almost every name
         raise _PassedOverError("its name holds control characters or is not UTF-8")
 

@@ -17,7 +17,7 @@ from intern.page.views import (
     OpenQuestions,
     Overview,
     ParkedCaptures,
-    SourceRow,
+    Sources,
     TopicPage,
     TopicRow,
     Waiting,
@@ -74,8 +74,8 @@ class Desk(Protocol):
         """One of them."""
         ...
 
-    async def sources(self) -> Sequence[SourceRow]:
-        """All sources, those that are stale first."""
+    async def sources(self) -> Sources:
+        """All sources, and what is left out."""
         ...
 
     async def answers(self, offset: int, /) -> Listed:

@@ -113,6 +113,17 @@ class Budget(Struct, frozen=True, kw_only=True):
     currency: str = ""
 
 
+class Unhandled(Struct, frozen=True, kw_only=True):
+    """What was seen on Discord, or is to be read there, and is not handled yet."""
+
+    messages: int
+    """Seen, and in work."""
+    oldest_at: datetime | None
+    """When the oldest of them was written."""
+    channels: int
+    """Where something older may still be unread."""
+
+
 class Overview(Struct, frozen=True, kw_only=True):
     """The front page."""
 
@@ -122,8 +133,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     health: Health
     last_message_at: datetime | None
     """When the gateway last told of a message, since the start."""
-    read_until: datetime | None
-    """Up to here, everything on Discord was read."""
+    unhandled: Unhandled
     numbers: tuple[Number, ...]
     actors: tuple[Actor, ...]
     streams: tuple[Stream, ...]
@@ -239,9 +249,25 @@ class SourceRow(Struct, frozen=True, kw_only=True):
     source_id: str
     kind: str
     state: Literal["ok", "pending", "failed", "gone"]
-    described_at: datetime
+    described_at: datetime | None
     last_error: str
     next_check: datetime | None
+
+
+class LeftOutRow(Struct, frozen=True, kw_only=True):
+    """A document or a line of the list of links that is no source."""
+
+    path: str
+    reason: str
+    since: datetime
+
+
+class Sources(Struct, frozen=True, kw_only=True):
+    """The sources, those that are stale first; some of what was left out, and how much there is of that in all."""
+
+    sources: tuple[SourceRow, ...]
+    left_out: tuple[LeftOutRow, ...]
+    left_out_total: int
 
 
 class AnswerRow(Struct, frozen=True, kw_only=True):

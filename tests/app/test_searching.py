@@ -21,6 +21,7 @@ from intern.domain import MessageId, SearchFilter
 from intern.errors import KnowledgeError, ModelReplyError
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SummarizeOut
 from intern.knowledge.database import Database
+from intern.knowledge.jobs import Job
 from intern.knowledge.lock import FolderLock
 from intern.learning.forgetting import Forget
 from intern.llm.offline import OfflineModel
@@ -229,6 +230,18 @@ async def test_each_source_tells_how_it_stands(tmp_path: Path) -> None:
         assert [each.state for each in sources_of(settings, clock=clock)] == ["gone", "gone", "failed"]
 
 
+async def test_what_the_model_cannot_describe_is_tried_by_who_asks_for_that_and_by_no_search(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    model = ScriptedModel()
+    model.always(SUMMARIZE_SOURCE, ModelReplyError("it made no sense"))
+    with fail_after(20):
+        async with await Database.open(settings.paths.database) as db:
+            workshop = await run_sync(Workshop, settings, db, model, HandClock())
+            for kind, calls in (("index", 1), ("refresh", 1), ("index", 2)):
+                await workshop.do(Job(id=1, kind=kind, key="", payload=b""))
+                assert len(model.calls(SUMMARIZE_SOURCE)) == calls
+
+
 async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     model = ScriptedModel()
@@ -239,10 +252,10 @@ async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) ->
             workshop = await run_sync(Workshop, settings, db, model, clock)
             await workshop.refresh()
             [source] = sources_of(settings, clock=clock)
-            assert (source.state, source.last_error) == ("failed", "it made no sense")
+            assert (source.state, source.last_error, source.is_described) == ("failed", "it made no sense", False)
             # It is found all the same, by its beginning and by its text.
             assert await Finder(workshop.search).rank("port", 5) == ["kb:ports.md"]
             model.next(SUMMARIZE_SOURCE, SummarizeOut(description="All about ports."))
             await workshop.refresh()
             [source] = sources_of(settings, clock=clock)
-            assert (source.state, source.last_error) == ("ok", None)
+            assert (source.state, source.last_error, source.is_described) == ("ok", None, True)

@@ -190,6 +190,7 @@ def test_an_endpoint_that_refuses_ends_with_3(sources: Path) -> None:
         assert (code, out, err.count("\n")) == (3, "", 1)
         assert err.startswith("intern: not described yet: 2; mend this and run it again: ")
         assert "sk-canary" not in err
+        assert process("status", "--sources")[1].count("not described yet, looked at every 600 seconds: ") == 2
         code, out, err = process("ask", PORT)
         assert (code, out, err.count("\n")) == (3, "", 1)
         assert err.startswith("intern: could not look: ")

@@ -29,6 +29,7 @@ from intern.domain import (
     TopicName,
     UserId,
     snowflake_at,
+    snowflake_time,
 )
 from intern.knowledge.archive import Archive
 from intern.knowledge.attempts import Attempts
@@ -37,7 +38,7 @@ from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.feedback import FeedbackStore
 from intern.knowledge.jobs import Jobs
 from intern.knowledge.lock import FolderLock
-from intern.knowledge.marks import MarkStore
+from intern.knowledge.marks import Mark, Marks, MarkStore
 from intern.knowledge.pending import PendingCaptures
 from intern.knowledge.posts import PostLedger
 from intern.knowledge.topics import TopicLibrary
@@ -179,7 +180,59 @@ def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) ->
     (mark,) = status["marks"]
     assert (mark["guild_id"], mark["channels_ahead"]) == ("5", 0)
     assert 5 * 3600 <= mark["age_seconds"] < 5 * 3600 + 60
-    assert "(5 hours ago)" in intern("status").out
+    out = intern("status").out
+    assert "server 5: nothing new was handled since " in out
+    assert "(5 hours ago)" in out
+
+
+def test_marks_of_quiet_channels_are_not_told_as_a_backlog(intern: Intern) -> None:
+    now = SystemClock().now()
+    long_ago, lately = (MessageId(snowflake_at(now - timedelta(**each))) for each in ({"hours": 5}, {"minutes": 3}))
+
+    async def work(db: Database) -> None:
+        marks = MarkStore(db)
+        await marks.open([GuildId("5")], long_ago)
+        await marks.keep(Marks(channels={CHANNEL: Mark(guild_id=GuildId("5"), settled_to=lately)}))
+
+    in_database(work)
+    (mark,) = told(intern)["marks"]
+    assert mark["channels_ahead"] == 1
+    assert 180 <= mark["newest_age_seconds"] < 240
+    assert 5 * 3600 <= mark["age_seconds"] < 5 * 3600 + 60
+    assert (mark["until"], mark["newest"]) == tuple(
+        snowflake_time(each).isoformat().replace("+00:00", "Z") for each in (long_ago, lately)
+    )
+    out = intern("status").out
+    newest, until = (f"{snowflake_time(each):%Y-%m-%d %H:%M:%S} UTC" for each in (lately, long_ago))
+    assert f"handled up to {newest} (3 minutes ago) where people write" in out
+    assert f"; a restart looks at quiet channels from {until} on" in out
+
+
+def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
+    folder = DATA / "knowledge-base" / "sources"
+    folder.mkdir(parents=True)
+    (folder / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480.\n")
+    (folder / "latin.md").write_bytes(b"Gr\xfc\xdfe")
+    (folder / ".hidden.md").write_text("x")
+    (folder.parent / "links.txt").write_text("no address\n")
+    assert intern("index").code == 0
+    out = intern("status", "--sources").out.splitlines()
+    assert out[0].startswith("ok ")
+    assert out[1] == "left out, as found when somebody looked last: 2"
+    assert out[2].startswith(f"  {folder}/latin.md: it is not UTF-8 text (")
+    assert out[3].startswith(f"  {folder.parent}/links.txt:1: 'no address': the address holds blanks")
+    assert len(out) == 4
+    ports, latin, line = json.loads(intern("status", "--sources", "--json").out)
+    assert (ports["state"], latin["state"], line["state"]) == ("ok", "left_out", "left_out")
+    assert (latin["source_id"], latin["type"], latin["last_error"]) == (
+        "kb:latin.md",
+        "document",
+        "it is not UTF-8 text",
+    )
+    assert (line["source_id"], line["type"]) == ("links.txt:1", "link")
+    (folder / "ports.md").unlink()
+    assert intern("index").code == 0
+    assert intern("status", "--sources").out.startswith("no sources: `intern index` lists them\nleft out")
 
 
 def test_captures_that_wait_for_their_images_are_told_with_the_first_one_s_reason(intern: Intern) -> None:

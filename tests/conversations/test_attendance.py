@@ -78,6 +78,43 @@ def read(attendance: Attendance, channel_id: ChannelId, *pages: Page) -> list[Ch
     return begun
 
 
+# What is left to do.
+
+
+def test_quiet_channels_leave_nothing_to_do_though_their_marks_stand_still() -> None:
+    attendance = attending(seen(GENERAL, None), seen(HELP, snowflake(-100)))
+    asked = message(3600)
+    assert attendance.begin(asked)
+    assert attendance.unhandled() == (1, asked.id, 0)
+    attendance.settle(GENERAL, [asked.id])
+    assert int(attendance.mark(HELP)) <= int(BASELINE)
+    assert attendance.unhandled() == (0, None, 0)
+
+
+def test_the_oldest_message_in_work_is_told_whatever_its_channel_and_server() -> None:
+    attendance = attending()
+    later, first, private = message(5), message(2, channel=HELP), message(9, guild=None, channel=ChannelId("77"))
+    for each in (later, message(3, channel=HELP), first, private):
+        assert attendance.begin(each)
+    assert attendance.unhandled() == (4, first.id, 0)
+    attendance.settle(HELP, [first.id, snowflake(3)])
+    assert attendance.unhandled() == (2, later.id, 0)
+
+
+def test_a_channel_that_is_behind_or_whose_threads_are_not_listed_may_hold_what_is_unread() -> None:
+    attendance = Attendance(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    assert attendance.unhandled() == (0, None, 0)
+    attendance.session(session(seen(GENERAL, snowflake(1)), seen(HELP, None)))
+    assert attendance.unhandled() == (0, None, 2)
+    for listing in attendance.unlisted():
+        attendance.listed(listing, ())
+    assert attendance.unhandled() == (0, None, 1)
+    (missed,) = read(attendance, GENERAL, page(message(1)))
+    assert attendance.unhandled() == (1, missed.id, 0)
+    attendance.settle(GENERAL, [missed.id])
+    assert attendance.unhandled() == (0, None, 0)
+
+
 # Marks.
 
 

@@ -21,6 +21,7 @@ from intern.app.health import HealthChecks
 from intern.app.models import offline_rules
 from intern.app.overview import Looked, Overheard, OverviewDesk
 from intern.app.workshop import Workshop
+from intern.conversations.attendance import Attendance
 from intern.domain import (
     AIResult,
     AwaitingReview,
@@ -47,7 +48,7 @@ from intern.knowledge.database import Database, Transaction
 from intern.knowledge.facts import FactStore
 from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
-from intern.knowledge.marks import MarkStore
+from intern.knowledge.marks import Marks, MarkStore
 from intern.knowledge.nuggets import replace_nuggets
 from intern.knowledge.traces import Counts, TraceStore
 from intern.knowledge.usage import UsageLog
@@ -87,6 +88,7 @@ class Site:
     db: Database
     clock: HandClock
     overheard: Overheard
+    attendance: Attendance
     outside: Outside
     waiting: list[CapturedPair] = field(default_factory=list[CapturedPair])
     parked: list[CapturedPair] = field(default_factory=list[CapturedPair])
@@ -155,6 +157,7 @@ async def site(
         async with await Database.open(settings.paths.database) as db, create_task_group() as tg:
             workshop = await run_sync(Workshop, settings, db, model, clock)
             overheard = Overheard(Silent(), clock=clock, unanswered=workshop.unanswered)
+            attendance = Attendance(Marks(), baseline=MessageId("0"))
             library = Library(
                 kb_index=settings.paths.index,
                 team_index=settings.paths.team_index,
@@ -178,6 +181,7 @@ async def site(
                     workshop=workshop,
                     answers=Asked(Answerer(model, library, settings.ai), answers),
                     overheard=overheard,
+                    attendance=attendance,
                     fill=fill,
                     clock=clock,
                     health=checks.health,
@@ -191,6 +195,7 @@ async def site(
                 db=db,
                 clock=clock,
                 overheard=overheard,
+                attendance=attendance,
                 outside=outside,
             )
             if not empty:

@@ -20,6 +20,8 @@ from intern.app.bot import parts_on_discord
 from intern.domain import AIResult, Secret
 from intern.errors import ConfigError
 from intern.indexing.refresh import Refreshed
+from intern.knowledge.database import Database
+from intern.knowledge.usage import UsageLog
 from intern.llm.breaker import FAILURES
 from intern.page.options import PageOptions
 from intern.settings import Settings
@@ -98,8 +100,10 @@ async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
 ) -> None:
     with endpoint_double() as endpoint:
         settings = settings_of(
-            tmp_path, discord, base_url=endpoint.base_url, model="m", max_tokens=7, daily_token_budget=10
+            tmp_path, discord, base_url=endpoint.base_url, model="m", max_tokens=7, daily_token_budget=10_000
         )
+        async with await Database.open(settings.paths.database) as db:
+            await UsageLog(db).add(HandClock().now().date(), "answer", 1, 9_990, 0, cost=0.0)
         async with refused(settings, discord) as client:
             ready, front = await client.get("/readyz"), (await client.get("/")).text
         assert endpoint.requests == []
@@ -107,7 +111,7 @@ async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
     assert ready.json()["notes"]["model"] == (
         "the daily budget leaves no room for answers and learning; a new day begins at 00:00 UTC"
     )
-    assert "daily_token_budget = 10" in front
+    assert "daily_token_budget = 10000" in front
 
 
 async def test_while_the_circuit_is_open_it_is_not_ready_and_says_since_when_and_when_it_is_tried(

@@ -216,6 +216,7 @@ async def test_stale_sources_come_first_with_their_reasons(page: Site) -> None:
     text = (await get(page, "/sources")).text
     reason = text.index("the endpoint is &lt;i&gt;away&lt;/i&gt;")
     assert text.index("kb:broken.md") < reason < text.index("kb:ports.md")
+    assert re.search(r'kb:broken\.md</th>.*<td data-label="Described">not yet</td>', text)
     assert text.index("stale: failed") < text.index(">well<")
 
 
@@ -228,6 +229,54 @@ async def test_a_source_that_is_gone_or_not_described_yet_is_told_with_why(own: 
     text = (await get(own, "/sources")).text
     assert re.search(r"kb:ports\.md</th>.*stale: gone.*it is not there any more", text)
     assert re.search(r"kb:broken\.md</th>.*stale: pending.*its present text is not described yet", text)
+
+
+async def test_what_is_left_out_is_told_with_its_reason_under_a_heading_of_its_own(own: Site) -> None:
+    assert "Left out" not in (await get(own, "/sources")).text
+    sources, links = own.settings.paths.sources, own.settings.paths.links
+    (sources / "latin<b>.md").write_bytes(b"Gr\xfc\xdfe")
+    (sources / "dangling.md").symlink_to("/nowhere/at/all")
+    (sources / "forged\nteam.md").write_text("x")
+    links.write_text("# ours\n<i>no</i> address\n")
+    await own.workshop.refresh()
+    await own.workshop.refresh_pages()
+    text = (await get(own, "/sources")).text
+    head, _, left_out = text.partition("<h2>Left out</h2>")
+    assert "kb:ports.md" in head
+    assert "latin" not in head
+    assert re.search(r"sources/latin&lt;b&gt;\.md</span></th>.*it is not UTF-8 text", left_out)
+    assert re.search(r"sources/dangling\.md</span></th>.*it is gone, or a link to nothing", left_out)
+    assert re.search(r"links\.txt:2</span></th>.*&lt;i&gt;no&lt;/i&gt; address.*: the address holds blanks", left_out)
+    assert re.search(r"sources/forged\\nteam\.md</span></th>.*its name holds control characters", left_out)
+    assert "<i>no" not in left_out
+    numbers = (await get(own, "/")).text
+    assert re.search(r"Stale sources</a></dt><dd>1</dd>", numbers)
+    assert re.search(r"Documents and links left out</a></dt><dd>4</dd>", numbers)
+    (sources / "dangling.md").unlink()
+    await own.workshop.refresh()
+    assert "dangling" not in (await get(own, "/sources")).text
+
+
+async def test_of_many_that_are_left_out_a_hundred_are_shown_and_the_rest_is_counted(own: Site) -> None:
+    for n in range(103):
+        (own.settings.paths.sources / f"{n}.png").write_bytes(b"\x89PNG")
+    await own.workshop.refresh()
+    text = (await get(own, "/sources")).text
+    assert text.count(".png</span></th>") == 100
+    assert "And 3 more" in text
+
+
+async def test_nothing_is_told_to_wait_where_all_that_was_seen_is_handled(own: Site) -> None:
+    assert "Everything that was seen is handled." in (await get(own, "/")).text
+    asked = [samples.message(n=n) for n in (1, 2)]
+    for each in asked:
+        assert own.attendance.begin(each)
+    text = (await get(own, "/")).text
+    assert "is handled." not in text
+    assert f'In work: 2 messages, the oldest from <time datetime="{asked[0].at.isoformat()}' in text
+    own.attendance.settle(asked[0].channel_id, [each.id for each in asked])
+    own.attendance.fall_behind(samples.message(n=3))
+    assert "Still to be looked through for what was missed: 1 channel." in (await get(own, "/")).text
 
 
 async def test_the_trace_of_an_answer_and_of_a_silence_is_shown_step_by_step(page: Site) -> None:
