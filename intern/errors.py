@@ -7,7 +7,8 @@
     │   │   ├── ModelBudgetError         today's own budget is used up
     │   │   └── ModelAccessError         it lets us in only after somebody saw to it
     │   ├── ModelRefusedError        the endpoint will not answer this request
-    │   │   ├── ModelPromptTooLongError  the prompt fits neither the model nor a whole day's budget
+    │   │   ├── ModelPromptTooLongError  the prompt does not fit into what the model takes
+    │   │   ├── ModelBudgetTooSmallError the call fits into no day's budget
     │   │   └── ModelSchemaError         it cannot hold a reply to the form that was asked for
     │   └── ModelReplyError          it answered, but not what was asked for
     │       └── ModelReplyCutError       its reply was cut off by length
@@ -71,7 +72,11 @@ class ModelRefusedError(ModelError):
 
 
 class ModelPromptTooLongError(ModelRefusedError):
-    """The prompt fits neither now nor later: not the model, or no day's budget. The message says what to lower."""
+    """The prompt does not fit into what the model takes. The message says what to lower."""
+
+
+class ModelBudgetTooSmallError(ModelRefusedError):
+    """The call fits into no day's budget, so nobody was asked. The message says what to raise."""
 
 
 class ModelSchemaError(ModelRefusedError):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from intern.answering.options import AnsweringOptions
 from intern.domain import Secret
-from intern.errors import ConfigError, ModelPromptTooLongError
+from intern.errors import ConfigError, ModelBudgetTooSmallError
 from intern.llm.limits import Limits
 from intern.llm.options import LlmOptions
 from intern.llm.usage import Usage
@@ -367,7 +367,7 @@ async def has_room_for_learning(llm: LlmOptions) -> bool:
     try:
         async with limits.background().budgeted(1, reply_tokens=llm.max_tokens, what="classify"):
             return True
-    except ModelPromptTooLongError:
+    except ModelBudgetTooSmallError:
         return False
 
 

@@ -32,6 +32,7 @@ T = TypeVar("T")
 AT_ONCE = 4  # replies on their way; one that waits for a rate limit does not hold up the others
 ROOM = 64  # replies that wait for an outage to end, for their asker, or for their turn in a thread: a few KB each
 TRIES = 300  # with growing pauses, a day: `Posts` says earlier when nobody waits any more
+DISK_TRIES = 12  # where the ledger takes nothing, twenty minutes: nobody knows then how long somebody has waited
 RESUME_TRIES = 6  # half a minute, and new replies wait meanwhile
 HOLDS = 2  # who goes on and on gets an answer to the beginning
 
@@ -121,9 +122,8 @@ class _Desk:
             await self._failed(reply)
             raise
         except KnowledgeError:
-            # The disk took nothing for as long as anybody waits. As after a crash: where the ledger holds it, the next
-            # start finishes that, and the question that comes again has its reply; where it does not, nothing was
-            # posted, and the question is asked again.
+            # As after a crash: where the ledger holds it, the next start finishes that, and the question that comes
+            # again has its reply; where it does not, nothing was posted, and the question is asked again.
             await self._failed(reply)
             raise
         if outcome.status != "recalled":
@@ -194,10 +194,14 @@ def _thread_of(reply: Reply) -> ChannelId:
 
 async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses, tries: int, **ids: str) -> T:
     """Try until it works, for Discord comes back and a full disk gets room; the last failure passes through."""
+    refused = 0
     for pause in islice(pauses(), tries - 1):
         try:
             return await act()
         except (DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError) as error:
+            refused += isinstance(error, KnowledgeError)
+            if refused == DISK_TRIES:
+                raise
             _log.warning("post_delayed", reason=str(error), again_in_seconds=pause, **ids)
             await sleep(pause)
     return await act()

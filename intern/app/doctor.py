@@ -95,7 +95,7 @@ async def examine(settings: Settings) -> Report:
     """
     if not settings.discord.token:
         looked = _Looked(settings)
-        findings = [looked.model(), *await run_sync(looked.folder)]
+        findings = [looked.model(), *looked.prices(), *await run_sync(looked.folder)]
         # Last: what is damaged is worse than what is not set up yet.
         findings.append(
             Finding(
@@ -192,6 +192,7 @@ class _Doctor:
             _intent(application),
             *self._guilds(servers, invite),
             looked.model(),
+            *looked.prices(),
             *await run_sync(looked.folder),
             *(await self._team(joined) if complete else ()),
             *(found for server in joined for found in self._permissions(server, invite)),
@@ -397,9 +398,10 @@ class _Looked:
         if schema < newest:
             what = f"the database has schema {schema}; the next start makes it {newest}; `intern backup` comes first"
             return [*found, Finding(level="note", what=what)]
-        return [*found, *self._prices(), self._embeddings()]
+        return [*found, self._embeddings()]
 
-    def _prices(self) -> Iterator[Finding]:
+    def prices(self) -> Iterator[Finding]:
+        """Whether each model that is asked has one, where any has."""
         for table in self._settings.without_price:
             what = f"[[llm.prices]] does not name the model of [{table}]: its calls are counted as free"
             yield Finding(level="note", what=what)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
 from anyio import CapacityLimiter, Lock, create_task_group, current_time, move_on_after
 from anyio.to_thread import run_sync
 
 from intern.domain import Image
-from intern.errors import InternError, ModelBudgetError, ModelRefusedError, ModelReplyError, ModelUnavailableError
+from intern.errors import (
+    InternError,
+    ModelBudgetError,
+    ModelBudgetTooSmallError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelUnavailableError,
+)
 from intern.knowledge.database import Database
 from intern.knowledge.lock import FolderLock
 from intern.llm.breaker import Breaker, Held
@@ -23,7 +30,7 @@ from intern.page.views import Check, Health
 _CHECKED_EVERY = 5.0  # seconds; whoever asks more often gets the last word on the disk
 _LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
 _EMBEDDINGS = "embeddings"
-USELESS_FROM: Final = 5  # replies in a row: fewer may be about one document, which no model can read
+USELESS_FROM: Final = 5  # different calls in a row: fewer may be about one capture, of which no model makes sense
 _MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
 _NONE: Final[Mapping[str, Breaker]] = MappingProxyType({})
 
@@ -42,17 +49,24 @@ class ModelWatch:
         self._breakers = breakers
         self._away: dict[str, tuple[str, datetime]] = {}
         self._unpaid: dict[str, tuple[str, date]] = {}
-        self._useless: Counter[str] = Counter()  # replies since the last good one
+        self._useless: dict[str, set[int]] = {}  # what was asked since the last good reply
 
     def over(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
         """The model, watched while it does its work; `section` is the table of the settings that it goes by."""
         return _Watched(model, self, work, section)
 
-    def there(self, work: str, section: str, *, useful: bool) -> None:
+    def there(self, work: str, section: str) -> None:
         """It answered."""
         self._away.pop(section, None)
         self._unpaid.pop(work, None)
-        self._useless[section] = 0 if useful else self._useless[section] + 1
+
+    def useful(self, section: str) -> None:
+        """And what it said could be used."""
+        self._useless.pop(section, None)
+
+    def useless(self, section: str, asked: str) -> None:
+        """And it could not; one thing that is asked again and again counts once."""
+        self._useless.setdefault(section, set()).add(hash(asked))
 
     def away(self, section: str, error: ModelUnavailableError) -> None:
         """It did not."""
@@ -80,8 +94,8 @@ class ModelWatch:
         away = [f"{why} (since {since:{_MINUTE}})" for name, (why, since) in self._away.items() if name not in held]
         unpaid = {work: why for work, (why, day) in self._unpaid.items() if day == self._today()}
         broke = f"the daily budget leaves no room for {' and '.join(sorted(unpaid))}; a new day begins at 00:00 UTC"
-        row = {name: number for name, number in self._useless.items() if number >= USELESS_FROM}
-        useless = [f"none of the last {number} replies to {name} could be used" for name, number in row.items()]
+        row = {name: len(asked) for name, asked in self._useless.items() if len(asked) >= USELESS_FROM}
+        useless = [f"none of the last {number} things that {name} said could be used" for name, number in row.items()]
         notes = [note for note, _ in held.values()] + useless + ([broke] if unpaid else [])
         details = [*(detail for _, detail in held.values()), *away, *(f"{each}; the log says why" for each in useless)]
         if unpaid:
@@ -121,12 +135,16 @@ class _Watched:
         except ModelUnavailableError as error:
             self._watch.away(self._section, error)
             raise
-        except InternError as error:
-            self._watch.there(
-                self._work, self._section, useful=not isinstance(error, ModelReplyError | ModelRefusedError)
-            )
+        except ModelBudgetTooSmallError:  # nobody was asked
             raise
-        self._watch.there(self._work, self._section, useful=True)
+        except InternError as error:
+            self._watch.there(self._work, self._section)
+            # What a picture cannot be read for, the words beside it may well be.
+            if isinstance(error, ModelReplyError | ModelRefusedError) and not images:
+                self._watch.useless(self._section, f"{prompt.name} {msgspec.json.encode(given)!r}")
+            raise
+        self._watch.there(self._work, self._section)
+        self._watch.useful(self._section)
         return reply
 
 

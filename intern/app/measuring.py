@@ -27,6 +27,7 @@ from intern.errors import (
     InternError,
     KnowledgeError,
     ModelBudgetError,
+    ModelBudgetTooSmallError,
     ModelRefusedError,
     ModelReplyError,
     ModelUnavailableError,
@@ -44,6 +45,7 @@ _log = get_logger(__name__)
 
 _CALLS: Final[Mapping[type[InternError], CallOutcome]] = {  # a family after those of its own that are told apart
     ModelBudgetError: "over_budget",
+    ModelBudgetTooSmallError: "over_budget",
     ModelUnavailableError: "unavailable",
     ModelRefusedError: "refused",
     ModelReplyError: "bad_reply",

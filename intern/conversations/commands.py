@@ -87,7 +87,7 @@ _SILENCES: Final[Mapping[SilenceReason, str]] = {
     "timeout": "It took longer than allowed.",
     "over_budget": "What may be spent in a day was spent; it starts anew at 00:00 UTC.",
     "model_unavailable": "The model could not be reached.",
-    "model_failed": "The model gave no usable reply.",
+    "model_failed": "The model gave no usable reply, or could not be asked at all.",
     "knowledge_failed": "My knowledge could not be read.",
     "images_unavailable": "Its images could not be looked at.",
 }

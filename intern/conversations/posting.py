@@ -34,6 +34,7 @@ from intern.errors import (
     DiscordRefusedError,
     DiscordUnavailableError,
     DiscordUnknownOutcomeError,
+    KnowledgeError,
 )
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
@@ -314,12 +315,12 @@ class Posting:
         One that fails holds up no other. Raises as `post` does, when all were tried.
         """
         begun = await self._ledger.unfinished()
-        failure: DiscordError | None = None
+        failure: DiscordError | KnowledgeError | None = None
         for entry in begun:
             delivery = self._delivery(entry, fresh=False)
             try:
                 outcome = await delivery.run(None, NO_LONGER)
-            except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:
+            except (DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError) as error:
                 failure = error
             else:
                 await ended(entry, outcome)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -45,6 +46,7 @@ from intern.llm.prompt import Model
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 from intern.text.html import PageText, decoded, read_html
+from intern.text.masking import masked_start
 from intern.web.addresses import Policy
 from intern.web.fetching import FetchedPage
 
@@ -105,7 +107,8 @@ async def refresh_pages(
     the reason.
     """
     bounds = options or IndexingOptions()
-    look = await run_sync(_look, links, copies, catalogue, policy or Policy(), clock.now())
+    at_them = partial(_look, now=clock.now(), longest=bounds.max_source_chars)
+    look = await run_sync(at_them, links, copies, catalogue, policy or Policy())
 
     async def put(found: Sequence[_Found], drop: AbstractSet[SourceId]) -> list[Owed]:
         entries = {page.source_id: page.entry for page in found}
@@ -200,21 +203,24 @@ class _Look(NamedTuple):
     broken: Sequence[SkippedFile]
 
 
-def _look(links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy, now: datetime) -> _Look:
+def _look(
+    links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy, *, now: datetime, longest: int
+) -> _Look:
     """What is listed, and what of it is to be done now."""
     known = catalogue.sources()
     urls: dict[str, None] = {}
     broken: list[SkippedFile] = []
     for line, text in read_links(links):
+        shown = ascii(masked_start(text, 100))
         try:
             policy.url(text)
         except PageRefusedError as error:
-            broken.append(SkippedFile(f"{links.name}:{line}", f"{text[:100]!a}: {error}"))
+            broken.append(SkippedFile(f"{links.name}:{line}", f"{shown}: {error}"))
         else:
             if is_source_id(f"kb:{text}"):
                 urls[text] = None
             else:
-                broken.append(SkippedFile(f"{links.name}:{line}", f"{text[:100]!a}: no index can hold this address"))
+                broken.append(SkippedFile(f"{links.name}:{line}", f"{shown}: no index can hold this address"))
     due: list[_Listed] = []
     owed: list[_Found] = []
     resting: list[Owed] = []
@@ -228,7 +234,7 @@ def _look(links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy,
         elif rests(cached, now):
             resting.append(Owed(source_id, cached.last_error or ""))
         elif cached.summary_pending and copy:
-            owed.append(_Found(source_id, cached, copy.text))
+            owed.append(_Found(source_id, cached, source_material(_titled(copy), longest)))
     pages = {source_id for source_id, source in known.items() if isinstance(source, CachedPage)}
     gone = frozenset(pages - {SourceId(f"kb:{url}") for url in urls})
     return _Look(known, list(urls), due, owed, resting, gone, broken)

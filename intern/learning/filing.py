@@ -54,6 +54,7 @@ from intern.domain import (
 from intern.errors import (
     InternError,
     KnowledgeError,
+    ModelBudgetTooSmallError,
     ModelError,
     ModelPromptTooLongError,
     ModelRefusedError,
@@ -84,10 +85,8 @@ OF_ONE_PAIR: tuple[type[ModelError], ...] = (ModelReplyError, ModelRefusedError)
 
 # The first kind that fits an error; the kinds within kinds come first.
 _FAILURES: tuple[tuple[type[ModelError], str], ...] = (
-    (
-        ModelPromptTooLongError,
-        "the prompt of {} is too long for the model, or for a day's budget; the log says what to lower",
-    ),
+    (ModelPromptTooLongError, "the prompt of {} does not fit into what the model takes; the log says what to lower"),
+    (ModelBudgetTooSmallError, "a call of {} fits into no day's budget; the log says what to raise"),
     (ModelSchemaError, "the model cannot hold its reply to the form of {}; the log says what to set"),
     (ModelRefusedError, "the model refused {}; the log holds its words"),
     (ModelReplyCutError, "the model's reply to {} was cut off by length; the log says which setting bounds it"),

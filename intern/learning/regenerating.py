@@ -6,7 +6,7 @@ library stands. What comes out is the same at any concurrency (see `intern.learn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,7 @@ from intern.domain import (
     CapturedPair,
     ConversationId,
     Filed,
+    Image,
     MessageId,
     Moved,
     PairDecision,
@@ -30,7 +31,13 @@ from intern.domain import (
     Replaced,
     Skipped,
 )
-from intern.errors import KnowledgeError, ModelAccessError, ModelBudgetError, ModelUnavailableError
+from intern.errors import (
+    KnowledgeError,
+    ModelAccessError,
+    ModelBudgetError,
+    ModelBudgetTooSmallError,
+    ModelUnavailableError,
+)
 from intern.knowledge.blocks import qa_id_of, time_of
 from intern.knowledge.decisions import write_state
 from intern.knowledge.files import FileLayer
@@ -41,7 +48,7 @@ from intern.learning.options import LearningOptions
 from intern.learning.rounds import EPOCH, Round, in_order, is_held_back, planned
 from intern.learning.swapping import finish_swap, swap_in, upcoming
 from intern.learning.unfinished import Draft, Finished, Journal, discard, opened
-from intern.llm.prompt import Model
+from intern.llm.prompt import InT, Model, OutT, Prompt
 from intern.llm.usage import Meter, metered
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
@@ -119,9 +126,10 @@ async def regenerate(
     written down yet. A pair whose replies make no sense, or that the model refuses, is parked.
     Afterwards libraries that were open are stale, and the team index is to be refreshed.
 
-    Raises ModelUnavailableError when the model is down, and KnowledgeError, also where hardly anything would be left
-    of a library that holds something; the old library then still stands. (Only where the log takes no more decisions,
-    the new one does; the next `finish_swap` writes them down. So open libraries are stale after a KnowledgeError, too.)
+    Raises ModelUnavailableError when the model is down or the budget has no room, and KnowledgeError, also where hardly
+    anything would be left of a library that holds something; the old library then still stands. (Only where the log
+    takes no more decisions, the new one does; the next `finish_swap` writes them down. So open libraries are stale
+    after a KnowledgeError, too.)
     """
     layer = files or FileLayer()
     # Who may be filed is settled before, by the plan.
@@ -130,6 +138,7 @@ async def regenerate(
     journal = await run_sync(lambda: opened(topics_dir, archive, basis=fingerprint(basis, bounds), files=layer))
     library = await run_sync(TopicLibrary, upcoming(topics_dir), layer)
     draft = await run_sync(Draft, upcoming(topics_dir), decisions, layer)
+    model = _Payable(model)
     filer = Filer(model=model, topics=library, decisions=draft, state_path=None, clock=clock, options=bounds)
     await run_sync(filer.mend)
     parts = Parts(model, archive, library, journal, draft, filer, describe, bounds, concurrency)
@@ -147,6 +156,22 @@ async def regenerate(
         result = run.result(drafted)
     _log.info("regeneration_completed", pairs=result.pairs, topics=result.topics, calls=result.calls)
     return result
+
+
+class _Payable:
+    """The model; a call that fits into no day's budget ends the regeneration.
+
+    If it parked its pair, a library without most of its biggest topics would take the place of the one that stands.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        try:
+            return await self._model.ask(prompt, given, images=images)
+        except ModelBudgetTooSmallError as error:
+            raise ModelBudgetError(str(error)) from error
 
 
 class _Run:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import anyio
 
-from intern.errors import ModelBudgetError, ModelPromptTooLongError
+from intern.errors import ModelBudgetError, ModelBudgetTooSmallError
 from intern.llm.options import BACKGROUND_SHARE
 from intern.llm.prices import FREE, Price
 from intern.llm.usage import Usage
@@ -70,7 +70,7 @@ class Budget:
     ) -> AsyncGenerator[StillFits]:
         """Hold back what a call may take until it is counted.
 
-        Raises `ModelBudgetError` where that does not fit into what is left of `share`, and `ModelPromptTooLongError`
+        Raises `ModelBudgetError` where that does not fit into what is left of `share`, and `ModelBudgetTooSmallError`
         where it would fit into no day's.
         """
         taking = _Taking(
@@ -114,10 +114,10 @@ class Budget:
                 )
 
 
-def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelPromptTooLongError:
+def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudgetTooSmallError:
     says = f"{takes}, and today's budget {left} for such calls"
     if never:  # to wait for tomorrow would be to wait for ever, and whatever stands behind it would wait, too
-        return ModelPromptTooLongError(
+        return ModelBudgetTooSmallError(
             f"{says}; it would not fit into a whole day's: raise {never}, or lower llm.max_tokens"
         )
     return ModelBudgetError(f"{says}; it starts anew at 00:00 UTC")

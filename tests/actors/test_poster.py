@@ -15,7 +15,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from prometheus_client.parser import text_string_to_metric_families
 
 from intern.actors.pauses import growing_pauses
-from intern.actors.poster import AT_ONCE, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
+from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
 from intern.actors.witness import Witness
 from intern.conversations.outgoing import Outgoing
 from intern.conversations.posting import NO_LONGER, Ended, LedgerPost, PostOutcome
@@ -246,6 +246,7 @@ class TestPoster:
 
     async def test_what_no_disk_holds_stays_unsettled_and_is_told_to_have_failed(self) -> None:
         desk = await run(Posts(a=[KnowledgeError("full")] * TRIES), "a", "b")
+        assert desk.posts.tried.count("a") == DISK_TRIES
         assert desk.settled == ids(1)
         assert desk.posts.posted == ["(resumed)", "b"]
         assert desk.ends == {message().id: ("answer failed", ""), message(n=1).id: ("answer posted", "")}

@@ -6,7 +6,14 @@ import pytest
 from anyio import current_time
 
 from intern.app.health import USELESS_FROM, ModelWatch
-from intern.errors import ModelBudgetError, ModelError, ModelRefusedError, ModelReplyError, ModelUnavailableError
+from intern.errors import (
+    ModelBudgetError,
+    ModelBudgetTooSmallError,
+    ModelError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelUnavailableError,
+)
 from intern.indexing.prompts import SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from intern.llm.breaker import FAILURES, FIRST_PAUSE, Breaker, Permit
 from intern.llm.prompt import Model
@@ -20,10 +27,10 @@ SAID = SummarizeOut(description="It keeps metrics.")
 WELL = Check(name="model", ok=True)
 
 
-async def fails(model: ScriptedModel, watched: Model, error: ModelError) -> None:
+async def fails(model: ScriptedModel, watched: Model, error: ModelError, given: SummarizeIn = GIVEN) -> None:
     model.next(SUMMARIZE_TOPIC, error)
     with pytest.raises(type(error)):
-        await watched.ask(SUMMARIZE_TOPIC, GIVEN)
+        await watched.ask(SUMMARIZE_TOPIC, given)
 
 
 async def works(model: ScriptedModel, watched: Model) -> None:
@@ -51,10 +58,14 @@ async def test_a_model_of_whose_replies_none_can_be_used_is_not_well_until_one_c
     answers, learns = watch.over(model), watch.over(model, work="learning")
     for n in range(USELESS_FROM):
         assert watch.checks() == (WELL,)
-        await fails(model, learns if n % 2 else answers, (ModelReplyError, ModelRefusedError)[n % 2]("<html>secret"))
+        given = SummarizeIn(source_id=f"team:{n}.txt", text="The spool keeps metrics.")
+        for _ in range(2):  # what is asked again counts once
+            await fails(
+                model, learns if n % 2 else answers, (ModelReplyError, ModelRefusedError)[n % 2]("<html>secret"), given
+            )
     (check,) = watch.checks()
     assert not check.ok
-    assert check.note == "none of the last 5 replies to llm could be used"
+    assert check.note == "none of the last 5 things that llm said could be used"
     assert "secret" not in check.detail
     await works(model, learns)
     assert watch.checks() == (WELL,)
@@ -91,6 +102,19 @@ async def test_a_budget_that_is_spent_is_told_until_midnight_and_is_no_reason_no
     assert watch.checks() != (WELL,), "it is the same day still"
     clock.turn(minutes=1)
     assert watch.checks() == (WELL,), "though nobody asked since"
+
+
+async def test_what_no_days_budget_can_pay_says_nothing_of_the_model() -> None:
+    model = ScriptedModel()
+    watch = ModelWatch(HandClock())
+    watched = watch.over(model)
+    for n in range(USELESS_FROM):
+        given = SummarizeIn(source_id=f"team:{n}.txt", text="The spool keeps metrics.")
+        await fails(model, watched, ModelBudgetTooSmallError("raise llm.daily_token_budget"), given)
+    assert watch.checks() == (WELL,)
+    await fails(model, watched, ModelUnavailableError("the endpoint is down"))
+    await fails(model, watched, ModelBudgetTooSmallError("raise llm.daily_token_budget"))
+    assert not watch.checks()[0].ok
 
 
 async def test_who_cannot_pay_learns_nothing_of_whether_the_model_is_there() -> None:

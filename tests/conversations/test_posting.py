@@ -49,6 +49,7 @@ from intern.errors import (
     DiscordRefusedError,
     DiscordUnavailableError,
     DiscordUnknownOutcomeError,
+    KnowledgeError,
 )
 from intern.knowledge.database import Database
 from intern.knowledge.posts import PostLedger
@@ -61,11 +62,22 @@ NO_THREAD = DiscordRefusedError("Cannot execute action on this channel type (cod
 FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 
 
+class PickyLedger(PostLedger):
+    """A ledger that takes no note of one question's thread."""
+
+    refuses = ""
+
+    async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
+        if question_id == self.refuses:
+            raise KnowledgeError("database or disk is full")
+        await super().thread_made(question_id, thread_id)
+
+
 @dataclass
 class World:
     clock: HandClock
     discord: Sandbox
-    ledger: PostLedger
+    ledger: PickyLedger
     outgoing: Outgoing
     max_age: timedelta | None = timedelta(hours=1)
 
@@ -145,7 +157,7 @@ class TurnsPrivate:
 async def world(folder: Path) -> AsyncGenerator[World]:
     clock = HandClock()
     async with await Database.open(folder / "intern.db") as db:
-        yield World(clock, Sandbox(clock, team=["maya"]), PostLedger(db, clock=clock), Outgoing())
+        yield World(clock, Sandbox(clock, team=["maya"]), PickyLedger(db, clock=clock), Outgoing())
 
 
 def reply(question: ChatMessage, text: str = "Run it.", *, thread: bool = False) -> Reply:
@@ -685,6 +697,21 @@ class TestPosting:
             assert w.ended == {second.id: "posted"}
             assert await w.resume() == 1
             assert w.ended == {first.id: "posted"}
+
+    async def test_nor_does_one_that_the_ledger_takes_no_note_of(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, second = w.ask("First?"), w.ask("Second?")
+            for question in (first, second):
+                w.discord.fail("start_thread", DOWN)
+                with pytest.raises(DiscordUnavailableError):
+                    await w.post(reply(question), waited_for=NO_LONGER)
+            w.ledger.refuses = first.id
+            with pytest.raises(KnowledgeError):
+                await w.resume()
+            assert w.ended == {second.id: "posted"}
+            w.ledger.refuses = ""
+            assert await w.resume() == 1
+            assert w.said() == [ANSWER, ANSWER]
 
     async def test_what_was_begun_too_long_ago_is_dropped_unless_half_of_it_stands(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:

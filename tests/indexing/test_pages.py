@@ -231,8 +231,16 @@ async def test_a_page_that_is_no_more_listed_leaves_index_cache_and_web_cache(de
     assert list(desk.cache_dir.iterdir()) == []
 
 
+async def test_no_half_of_a_key_that_stands_in_a_broken_line_is_told(desk: Desk) -> None:
+    key = "sk-proj-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY"
+    for before in range(40, 110):
+        desk.links.write_text(f"ftp://x.example/{'a' * before}?k={key}\n", encoding="utf-8")
+        [broken] = (await desk.refresh()).skipped
+        assert key[:10] not in broken.reason
+
+
 async def test_a_summary_that_failed_is_asked_for_again_without_a_download(desk: Desk) -> None:
-    desk.site.pages["/a"] = page("A.")
+    desk.site.pages["/a"] = page("A word or two. " * 5_000)
     desk.list("/a")
     desk.model.next(SUMMARIZE_SOURCE, ModelUnavailableError("down"))
     assert [owed.source_id for owed in (await desk.refresh()).pending] == [desk.id("/a")]
@@ -241,6 +249,8 @@ async def test_a_summary_that_failed_is_asked_for_again_without_a_download(desk:
     assert await desk.refresh() == Refreshed(changed=(desk.id("/a"),))
     assert desk.site.requests == []
     assert desk.state("/a").state == "fresh"
+    first, again = desk.model.calls(SUMMARIZE_SOURCE)
+    assert again == first
 
 
 async def test_a_page_that_the_model_cannot_describe_is_tried_again_after_growing_pauses_or_when_it_changes(

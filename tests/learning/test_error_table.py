@@ -13,6 +13,7 @@ from structlog.typing import EventDict
 from intern.domain import CapturedPair, PairDecision, Parked, Skip, Skipped, Topic
 from intern.errors import (
     KnowledgeError,
+    ModelBudgetTooSmallError,
     ModelError,
     ModelPromptTooLongError,
     ModelRefusedError,
@@ -61,7 +62,11 @@ def is_archived_and_in_no_topic(team: Team, pair: CapturedPair) -> bool:
         ),
         (
             ModelPromptTooLongError("lower kb.x"),
-            "the prompt of classify is too long for the model, or for a day's budget; the log says what to lower",
+            "the prompt of classify does not fit into what the model takes; the log says what to lower",
+        ),
+        (
+            ModelBudgetTooSmallError("raise llm.daily_token_budget"),
+            "a call of classify fits into no day's budget; the log says what to raise",
         ),
         (
             ModelSchemaError("HTTP 400"),

@@ -14,6 +14,7 @@ from intern.errors import (
     KnowledgeError,
     ModelAccessError,
     ModelBudgetError,
+    ModelBudgetTooSmallError,
     ModelError,
     ModelRefusedError,
     ModelReplyError,
@@ -160,14 +161,21 @@ async def test_an_empty_archive_does_not_empty_a_library_that_stands(team: Team,
 
 
 @pytest.mark.parametrize("prompt", [CLASSIFY, INTEGRATE])
-@pytest.mark.parametrize("error", [ModelAccessError("401: check llm.api_key"), ModelBudgetError("spent")])
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (ModelAccessError("401: check llm.api_key"), ModelAccessError),
+        (ModelBudgetError("spent"), ModelBudgetError),
+        (ModelBudgetTooSmallError("raise it"), ModelBudgetError),
+    ],
+)
 async def test_a_model_that_lets_nobody_in_ends_it_and_the_old_library_stands(
-    team: Team, prompt: Prompt[Any, Any], error: ModelError
+    team: Team, prompt: Prompt[Any, Any], error: ModelError, ends: type[ModelError]
 ) -> None:
     team.placed("old", team.archived("gpu one", "1"))
     team.placed("old", team.archived("gpu two", "2", after=1))
     team.model.always(prompt, error)
-    with fail_after(5), pytest.raises(type(error), match=f"{error}; . of 2 conversations are done and kept"):
+    with fail_after(5), pytest.raises(ends, match=f"{error}; . of 2 conversations are done and kept"):
         await again(team)
 
     assert len(team.model.calls(prompt)) == 1

@@ -17,6 +17,7 @@ from intern.errors import (
     KnowledgeError,
     ModelAccessError,
     ModelBudgetError,
+    ModelBudgetTooSmallError,
     ModelPromptTooLongError,
     ModelRefusedError,
     ModelReplyError,
@@ -208,7 +209,7 @@ async def test_a_refusal_says_what_it_is_and_never_the_key(
 
 async def test_todays_budget_holds_for_embeddings_too(make: Make, server: Server) -> None:
     options = LlmOptions(base_url=OPTIONS.base_url, model="embed-1", daily_token_budget=10, api_key=OPTIONS.api_key)
-    with fail_after(5), pytest.raises(ModelPromptTooLongError, match=r"raise llm\.daily_token_budget"):
+    with fail_after(5), pytest.raises(ModelBudgetTooSmallError, match=r"raise llm\.daily_token_budget"):
         await make(options).embed(["many words " * 50])
     assert server.sent == []
     embedder = make(options)

@@ -9,7 +9,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
-from intern.errors import ModelBudgetError, ModelPromptTooLongError
+from intern.errors import ModelBudgetError, ModelBudgetTooSmallError
 from intern.llm.limits import Limits, Window
 from intern.llm.prices import Price
 from intern.llm.usage import Usage
@@ -108,7 +108,7 @@ async def test_a_call_starts_only_if_all_that_it_may_cost_fits_into_what_is_left
 
 async def test_background_work_leaves_a_fifth_of_the_money_for_answers() -> None:
     shared = paid(Usage(clock=HandClock()), 10.0)
-    with pytest.raises(ModelPromptTooLongError, match=r"whole day's: raise llm\.daily_cost_budget"):
+    with pytest.raises(ModelBudgetTooSmallError, match=r"whole day's: raise llm\.daily_cost_budget"):
         async with shared.background().budgeted(9, what="extract"):
             raise AssertionError("it was let in")
     async with shared.background().budgeted(8, what="extract"), shared.budgeted(2, what="answer"):
