@@ -31,6 +31,7 @@ _CHECKED_EVERY = 5.0  # seconds; whoever asks more often gets the last word on t
 _LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
 _EMBEDDINGS = "embeddings"
 USELESS_FROM: Final = 5  # different calls in a row: fewer may be about one capture, of which no model makes sense
+_MOST_USELESS = 1_000  # that are counted
 _MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
 _NONE: Final[Mapping[str, Breaker]] = MappingProxyType({})
 
@@ -66,7 +67,9 @@ class ModelWatch:
 
     def useless(self, section: str, asked: str) -> None:
         """And it could not; one thing that is asked again and again counts once."""
-        self._useless.setdefault(section, set()).add(hash(asked))
+        seen = self._useless.setdefault(section, set())
+        if len(seen) < _MOST_USELESS:
+            seen.add(hash(asked))
 
     def away(self, section: str, error: ModelUnavailableError) -> None:
         """It did not."""
