@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
 from anyio import CapacityLimiter, Lock, create_task_group, current_time, move_on_after
 from anyio.to_thread import run_sync
 
@@ -144,7 +143,7 @@ class _Watched:
             self._watch.there(self._work, self._section)
             # What a picture cannot be read for, the words beside it may well be.
             if isinstance(error, ModelReplyError | ModelRefusedError) and not images:
-                self._watch.useless(self._section, f"{prompt.name} {msgspec.json.encode(given)!r}")
+                self._watch.useless(self._section, f"{prompt.name} {given!r}")
             raise
         self._watch.there(self._work, self._section)
         self._watch.useful(self._section)

@@ -58,7 +58,7 @@ async def test_a_model_of_whose_replies_none_can_be_used_is_not_well_until_one_c
     answers, learns = watch.over(model), watch.over(model, work="learning")
     for n in range(USELESS_FROM):
         assert watch.checks() == (WELL,)
-        given = SummarizeIn(source_id=f"team:{n}.txt", text="The spool keeps metrics.")
+        given = SummarizeIn(source_id=f"team:{n}.txt", text="The spool keeps \ud83d metrics.")  # half an emoji
         for _ in range(2):  # what is asked again counts once
             await fails(
                 model, learns if n % 2 else answers, (ModelReplyError, ModelRefusedError)[n % 2]("<html>secret"), given
