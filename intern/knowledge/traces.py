@@ -61,11 +61,11 @@ class TraceStore:
         """Keep what became of a question (its messages, at least one, oldest first).
 
         It takes the place of what was kept of the question, or of a part of it, before; `beside`: of the question
-        alone. `debug` is cut to what may be kept.
+        alone. Messages that it was thought over with before stay told of with it: a restart may ask its end alone.
+        `debug` is cut to what may be kept.
         """
-        values = (
-            message_ids[-1],
-            msgspec.json.encode(message_ids[-_MAX_ITEMS:]).decode(),
+        question_id = message_ids[-1]
+        rest = (
             channel_id,
             self._clock.now().isoformat(),
             outcome[:_MAX_TEXT],
@@ -74,6 +74,10 @@ class TraceStore:
         )
 
         def work(db: Transaction) -> None:
+            known = db.row("select message_ids from traces where question_id = ?", (question_id,))
+            before = msgspec.json.decode(msgspec.convert(known, tuple[str])[0], type=list[MessageId]) if known else []
+            ids = [*(each for each in before if each not in message_ids), *message_ids][-_MAX_ITEMS:]
+            values = (question_id, msgspec.json.encode(ids).decode(), *rest)
             db.run(
                 "insert into traces (question_id, message_ids, channel_id, at, outcome, reason, debug)"
                 " values (?, ?, ?, ?, ?, ?, ?) on conflict (question_id) do update set"
@@ -84,7 +88,7 @@ class TraceStore:
             if not beside:
                 db.run(
                     "delete from traces where question_id in (select value from json_each(?)) and question_id <> ?",
-                    (values[1], values[0]),
+                    (msgspec.json.encode(message_ids[-_MAX_ITEMS:]).decode(), question_id),
                 )
             db.run("delete from traces where rid <= (select max(rid) from traces) - ?", (KEPT,))
 

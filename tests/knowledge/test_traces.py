@@ -94,6 +94,22 @@ class TestTraces:
             assert found is not None
             assert (found.question_id, found.outcome) == (SECOND, "silent")
 
+    async def test_a_part_stays_accounted_for_where_a_restart_asks_the_end_of_the_question_alone(
+        self, store: TraceStore
+    ) -> None:
+        with anyio.fail_after(5):
+            await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
+            await store.keep([SECOND], CHANNEL, outcome="silent", reason="not_a_question")
+            (whole, part) = (await store.of(SECOND), await store.of(FIRST))
+            assert part == whole
+            assert part is not None
+            assert part.reason == "not_a_question"
+            await store.keep([FIRST], CHANNEL, outcome="answer")
+            await store.keep([SECOND], CHANNEL, outcome="silent", reason="no_sources")
+            alone = await store.of(FIRST)
+            assert alone is not None
+            assert alone.outcome == "answer"
+
     async def test_the_newest_of_a_channel_is_the_one_heard_of_last(self, store: TraceStore, clock: HandClock) -> None:
         with anyio.fail_after(5):
             for message_id, channel_id in ((FIRST, CHANNEL), (SECOND, CHANNEL), (THIRD, OTHER)):
