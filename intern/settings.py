@@ -39,6 +39,8 @@ from intern.web.options import WebOptions
 CONFIG_FILE = "intern.toml"
 _DOTENV = ".env"
 _PREFIX = "INTERN__"
+NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counted as free"
+"""What is said of each table of `Settings.without_price`."""
 
 
 class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,7 +34,7 @@ from intern.errors import (
     KnowledgeError,
 )
 from intern.knowledge.copying import problems, schema_of, unsearchable
-from intern.settings import Settings
+from intern.settings import NO_PRICE, Settings
 
 # Bits of Discord's reference, "Permissions".
 SEND_MESSAGES: Final = 1 << 11
@@ -403,8 +403,7 @@ class _Looked:
     def prices(self) -> Iterator[Finding]:
         """Whether each model that is asked has one, where any has."""
         for table in self._settings.without_price:
-            what = f"[[llm.prices]] does not name the model of [{table}]: its calls are counted as free"
-            yield Finding(level="note", what=what)
+            yield Finding(level="note", what=NO_PRICE.format(table))
 
 
 def _newer(path: Path, schema: int, newest: int) -> Finding:

@@ -15,7 +15,7 @@ import anyio
 import click
 
 from intern.cli.ending import INTERRUPTED
-from intern.cli.options import discord_ids, say, settings_of, show
+from intern.cli.options import say, settings_of, show, team_options
 from intern.errors import ConfigError, KnowledgeError
 
 if TYPE_CHECKING:
@@ -30,22 +30,7 @@ _DATES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 @click.command("backtest")
 @click.argument("exports", nargs=-1, required=True, metavar="EXPORT…", type=click.Path(path_type=Path))
-@click.option(
-    "--team-id",
-    "team_ids",
-    multiple=True,
-    metavar="ID",
-    callback=discord_ids,
-    help="A team member, beside those of the settings.",
-)
-@click.option(
-    "--team-role-id",
-    "team_role_ids",
-    multiple=True,
-    metavar="ID",
-    callback=discord_ids,
-    help="A role of the team's, likewise.",
-)
+@team_options
 @click.option("--since", type=_DATES, help="Ask no older questions (UTC); what was taught before counts.")
 @click.option("--until", type=_DATES, help="Ask no newer questions (UTC).")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask so many at most, spread evenly.")

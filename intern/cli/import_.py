@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from intern.cli.options import discord_ids, say, settings_of, show_json
+from intern.cli.options import say, settings_of, show_json, team_options
 
 if TYPE_CHECKING:
     from intern.app.importing import Imported
@@ -20,22 +20,7 @@ if TYPE_CHECKING:
 @click.argument(
     "files", nargs=-1, required=True, metavar="FILE…", type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
-@click.option(
-    "--team-id",
-    "team_ids",
-    multiple=True,
-    metavar="ID",
-    callback=discord_ids,
-    help="A team member, beside those of the settings.",
-)
-@click.option(
-    "--team-role-id",
-    "team_role_ids",
-    multiple=True,
-    metavar="ID",
-    callback=discord_ids,
-    help="A role of the team's, likewise.",
-)
+@team_options
 @click.option("--since", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]), help="Leave out older answers (UTC).")
 @click.option("--dry-run", is_flag=True, help="Say what would be captured and what it would cost; change nothing.")
 @click.option("--data", type=click.Path(file_okay=False), help="The data folder, instead of that of the settings.")

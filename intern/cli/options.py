@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 from intern.discord.options import DiscordOptions
 from intern.domain import UserId
 from intern.errors import ConfigError
-from intern.settings import Settings, load_settings
+from intern.settings import NO_PRICE, Settings, load_settings
 
 # What a terminal could take for a command of its own, and what UTF-8 cannot carry. Line breaks and tabs may stay.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -53,12 +54,11 @@ def settings_of(
     level = "error" if tells_itself and settings.log.level != "debug" else settings.log.level
     configure(log_format=settings.log.format, level=level, secrets=settings.secrets)
     for table in settings.without_price:
-        hint = f"[[llm.prices]] does not name the model of [{table}]: its calls are counted as free"
-        get_logger(__name__).warning("model_without_price", table=table, hint=hint)
+        get_logger(__name__).warning("model_without_price", table=table, hint=NO_PRICE.format(table))
     return settings
 
 
-def discord_ids(_ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+def _discord_ids(_ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """A callback for an option that takes ids, as the settings do. Raises ConfigError."""
     try:
         DiscordOptions(team_member_ids=tuple(map(UserId, values)))
@@ -66,6 +66,13 @@ def discord_ids(_ctx: click.Context, option: click.Parameter, values: tuple[str,
         said = str(error).removeprefix("team_member_ids ")
         raise ConfigError(f"{option.opts[0]} {said}; Discord's Developer Mode copies them by a right click") from None
     return values
+
+
+def team_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Who is of the team in an export: `team_ids` and `team_role_ids`."""
+    ids = partial(click.option, multiple=True, metavar="ID", callback=_discord_ids)
+    role = ids("--team-role-id", "team_role_ids", help="A role of the team's, likewise.")
+    return ids("--team-id", "team_ids", help="A team member, beside those of the settings.")(role(command))
 
 
 def say(text: str) -> None:

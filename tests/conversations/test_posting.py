@@ -109,6 +109,15 @@ class World:
         with fail_after(5):
             return await self.posting.post(reply, waited_for=waited_for)
 
+    async def two_begun(self) -> tuple[ChatMessage, ChatMessage]:
+        """Two questions whose replies are in the ledger, and nowhere else."""
+        first, second = self.ask("First?"), self.ask("Second?")
+        for question in (first, second):
+            self.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await self.post(reply(question), waited_for=NO_LONGER)
+        return first, second
+
     async def resume(self) -> int:
         """Finish what is half posted; `ended` holds what became of each."""
         self.ended: dict[MessageId, str] = {}
@@ -685,11 +694,7 @@ class TestPosting:
 
     async def test_one_post_that_cannot_be_finished_holds_up_no_other(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
-            first, second = w.ask("First?"), w.ask("Second?")
-            for question in (first, second):
-                w.discord.fail("start_thread", DOWN)
-                with pytest.raises(DiscordUnavailableError):
-                    await w.post(reply(question), waited_for=NO_LONGER)
+            first, second = await w.two_begun()
             w.discord.fail("start_thread", DOWN)
             with pytest.raises(DiscordUnavailableError):
                 await w.resume()
@@ -700,11 +705,7 @@ class TestPosting:
 
     async def test_nor_does_one_that_the_ledger_takes_no_note_of(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
-            first, second = w.ask("First?"), w.ask("Second?")
-            for question in (first, second):
-                w.discord.fail("start_thread", DOWN)
-                with pytest.raises(DiscordUnavailableError):
-                    await w.post(reply(question), waited_for=NO_LONGER)
+            first, second = await w.two_begun()
             w.ledger.refuses = first.id
             with pytest.raises(KnowledgeError):
                 await w.resume()
