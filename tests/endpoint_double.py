@@ -20,13 +20,17 @@ from typing import Any
 
 from aiohttp import web
 
+_PIECE = 20
+"""Characters of a reply that come at once, where it is streamed; a very long one comes in larger pieces."""
+
 Answer = Callable[[dict[str, Any]], Any]
 """Takes the request's body; gives a dict (the reply's JSON), a str (the reply's text) or a `Reply`."""
 
 _STANDARD = frozenset(
     {
         *("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "n", "stop", "seed"),
-        *("response_format", "tools", "tool_choice", "parallel_tool_calls", "user", "stream"),
+        *("response_format", "tools", "tool_choice", "parallel_tool_calls", "user"),
+        *("stream", "stream_options"),
     }
 )
 
@@ -69,7 +73,7 @@ def junk(body: bytes = b"<html>bad gateway</html>") -> Reply:
     return Reply(body=body)
 
 
-def huge(size: int = 5 * 1024 * 1024) -> Reply:
+def huge(size: int = 9 * 1024 * 1024) -> Reply:
     return Reply(content="x" * size)
 
 
@@ -167,7 +171,10 @@ class EndpointDouble:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), timeout)
         body = completion(reply, asked) if reply.body is None else reply.body
-        headers = {"Content-Type": "application/json", **reply.headers}
+        kind = "application/json"
+        if asked.get("stream") and reply.body is None and reply.status == 200:
+            body, kind = streamed(body), "text/event-stream"
+        headers = {"Content-Type": kind, **reply.headers}
         if not reply.drop:
             return web.Response(status=reply.status, body=body, headers=headers)
         half = web.StreamResponse(status=reply.status, headers={**headers, "Content-Length": str(len(body))})
@@ -224,6 +231,29 @@ def completion(reply: Reply, asked: dict[str, Any]) -> bytes:
     choice = {"index": 0, "message": message, "finish_reason": reply.finish_reason}
     body = {"id": "c1", "object": "chat.completion", "model": asked.get("model"), "choices": [choice], "usage": usage}
     return json.dumps(body).encode()
+
+
+def streamed(completion: bytes) -> bytes:
+    """A chat completion as the events of a stream: the reply in pieces, its end, what it took, and the last word."""
+    whole: dict[str, Any] = json.loads(completion)
+    choice: dict[str, Any] = whole["choices"][0]
+    message: dict[str, Any] = choice["message"]
+    calls: list[dict[str, Any]] = message.get("tool_calls") or []
+    text: str = calls[0]["function"]["arguments"] if calls else message["content"]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None if calls else ""}]
+    if calls:
+        named = {**calls[0], "index": 0, "function": {**calls[0]["function"], "arguments": ""}}
+        deltas.append({"tool_calls": [named]})
+    size = max(_PIECE, len(text) // 200)
+    for start in range(0, len(text), size):
+        piece = text[start : start + size]
+        call: dict[str, Any] = {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}
+        deltas.append(call if calls else {"content": piece})
+    events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    events.append({"choices": [], "usage": whole["usage"]})
+    lines = [*(json.dumps({"object": "chat.completion.chunk", **event}) for event in events), "[DONE]"]
+    return "".join(f"data: {line}\n\n" for line in lines).encode()
 
 
 def prompt_of(body: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -96,9 +96,15 @@ class Completion(NamedTuple):
 
 
 def chat_request(
-    prompt: Prompt[InT, Any], given: InT, rendered: Rendered, images: Sequence[Image], options: LlmOptions
+    prompt: Prompt[InT, Any],
+    given: InT,
+    rendered: Rendered,
+    images: Sequence[Image],
+    options: LlmOptions,
+    *,
+    streaming: Mapping[str, Any],
 ) -> Request:
-    """One prompt as a request, with fields of the standard API only."""
+    """One prompt as a request, with fields of the standard API only; `streaming` are those that ask for a stream."""
     schema = _schema(prompt, given, options)
     system = rendered.system
     if options.structured_output == "json_object":
@@ -112,6 +118,7 @@ def chat_request(
             {"role": "user", "content": _user_content(_encodable(rendered.user), pictures)},
         ],
         "max_tokens": options.max_tokens,
+        **streaming,
         **_output_fields(prompt.name, schema, options.structured_output),
     }
     words = estimated_tokens(system + rendered.user + str(schema))

@@ -24,12 +24,11 @@ from intern.errors import (
     ModelRefusedError,
     ModelReplyError,
 )
-from intern.llm.endpoint import Call, Endpoint
+from intern.llm.endpoint import Call, Endpoint, Reply
 from intern.llm.limits import Limits
 from intern.llm.options import LlmOptions
 from intern.llm.refusals import TooLong, refusal_of
 from intern.llm.usage import Usage, estimated_tokens
-from intern.llm.wire import Reply
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)

@@ -1,4 +1,6 @@
-"""Any OpenAI-compatible endpoint: one POST a call, retried where that can help, within our own limits.
+"""Any OpenAI-compatible endpoint: one POST by httpx a call, retried where that can help, within our own limits.
+
+A reply may come whole or as a stream. `timeout_seconds` bounds each silence, so a slow model may write for longer.
 
 An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is made again, after
 a growing, jittered pause or after the `Retry-After` that the endpoint named. Nothing else is. Errors name the call,
@@ -8,13 +10,13 @@ the endpoint and the setting to look at; they never hold the key, and little of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from logging import DEBUG
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import anyio
 import httpx
@@ -33,19 +35,21 @@ from intern.errors import (
     ModelUnavailableError,
 )
 from intern.llm.breaker import Breaker, Permit, Refused
-from intern.llm.chat import chat_request, excerpt, read_completion, reply_of
+from intern.llm.chat import Request, chat_request, excerpt, read_completion, reply_of
+from intern.llm.events import has_ended, is_stream, joined
 from intern.llm.limits import Limits, StillFits
 from intern.llm.options import LlmOptions
 from intern.llm.prompt import InT, Model, OutT, Prompt
-from intern.llm.refusals import FormRefused, TooLong, refusal_of
+from intern.llm.refusals import FormRefused, StreamRefused, TooLong, refusal_of
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage
-from intern.llm.wire import Reply, Wire, has_proxies
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
-_LARGEST_REPLY = 4 * 1024 * 1024  # bytes; real replies take a few thousand
+_LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a stream takes some 200 for each token, so 40,000 tokens fit
+_LONGEST_IDLE = 30.0  # seconds; routers forget silent connections without a word
+_SILENCES = 10  # timeouts that a whole attempt may take; one byte a minute must not hold a slot for ever
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attempts
 # Of `timeout_seconds`. Unless they are set, that and `ai.request_timeout_seconds` are both 60 s, and a question makes
 # several calls, so one that hangs is given up before its own timeout; with less time for questions, long before.
@@ -57,6 +61,12 @@ _BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 # What these refuse is the request in hand; any other status would meet the next request, too.
 _OF_ONE_REQUEST = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
+# How a stream is asked for; the next form is for an endpoint that refuses the one before.
+_STREAMING: tuple[Mapping[str, Any], ...] = (
+    {"stream": True, "stream_options": {"include_usage": True}},
+    {"stream": True},
+    {},
 )
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _HOST = re.compile(rb"[A-Za-z0-9._:-]+")
@@ -74,11 +84,15 @@ class EndpointUnavailableError(ModelUnavailableError):
         """Seconds that the endpoint asked us to wait, within our own bounds; None if it did not say."""
 
 
+class _StreamRefusedError(ModelRefusedError):
+    """The endpoint does not know a field that asks for streaming."""
+
+
 class Endpoint:
     """What all that is asked of an endpoint shares. Close it with `aclose`, or use it as an async context manager.
 
-    A client that is handed in stays the caller's to close. Without one, calls go over connections of our own, or
-    through the proxies that the environment names. Raises `ConfigError` for a missing or malformed `base_url`,
+    A client that is handed in stays the caller's to close. Without one, httpx's defaults hold, so calls go through the
+    proxies that the environment names. Raises `ConfigError` for a missing or malformed `base_url`,
     `api_key` or `model`; `section` is the table that the message names.
     """
 
@@ -109,15 +123,14 @@ class Endpoint:
         )
         self.breaker = Breaker()
         """Whether the endpoint is asked at all; for whoever looks on."""
-        headers = {
+        self._headers = {
             "Content-Type": "application/json",
-            "Accept": "application/json",
+            "Accept": "text/event-stream, application/json",
             "Accept-Encoding": "identity",  # nothing that grows while it is read
             **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
         }
-        owned = httpx.AsyncClient(timeout=options.timeout_seconds) if client is None and has_proxies() else None
-        lent = client or owned
-        self._wire = Wire(self._url, headers) if lent is None else _Lent(lent, self._url, headers, owned)
+        self._client = client or _client(options)
+        self._owned = None if client else self._client
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,7 +141,8 @@ class Endpoint:
     async def aclose(self) -> None:
         """Close the connections, also when cancelled."""
         with anyio.move_on_after(2, shield=True):
-            await self._wire.aclose()
+            if self._owned is not None:
+                await self._owned.aclose()
 
     async def _answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
         """What the endpoint answered in the end. Raises the `ModelError` family."""
@@ -163,11 +177,12 @@ class Endpoint:
         """One attempt: what becomes of it decides whether the endpoint is asked at all."""
         breaker, now = self.breaker, anyio.current_time
         started = now()
+        heard = Heard(started)
         permit = breaker.asks(started, background=limits.is_background)
         if isinstance(permit, Refused):
             raise self._left_alone(permit, call.what)
         try:
-            answer = await self._answer(call)
+            answer = await self._answer(call, heard)
         except EndpointUnavailableError as error:
             if error.busy:
                 breaker.succeeded(permit)
@@ -178,7 +193,7 @@ class Endpoint:
             breaker.succeeded(permit)  # it said no, so it is there
             raise
         except anyio.get_cancelled_exc_class():
-            self._given_up(permit, call, now() - started)
+            self._given_up(permit, call, now() - heard.at)
             raise
         except BaseException:
             breaker.gave_up(permit)
@@ -193,30 +208,32 @@ class Endpoint:
         if self.breaker.failed(permit, anyio.current_time(), reason):
             _log.warning("model_circuit_opened", section=self._section, seconds=self.breaker.pause, reason=reason)
 
-    def _given_up(self, permit: Permit, call: Call, waited: float) -> None:
-        """Nobody waits any more. Mostly an endpoint that hangs is met like this: questions have a time of their own.
+    def _given_up(self, permit: Permit, call: Call, silence: float) -> None:
+        """The caller gave up. Most endpoints that hang are noticed like this: questions have a time limit of their own.
 
-        After a good part of what it may take, its silence tells as much as a timeout. Where it is only slow, whatever
-        it answers in between speaks for it.
+        A silence of a good part of `timeout_seconds` counts as a failure. A model that is still writing is only slow.
         """
-        if waited >= self._options.timeout_seconds * _TELLING_SHARE:
-            self._failed(permit, f"{call.what} had not answered after {round(waited, 1):g} s, when it was given up")
+        if silence >= self._options.timeout_seconds * _TELLING_SHARE:
+            self._failed(permit, f"{call.what} had said nothing for {round(silence, 1):g} s, when it was given up")
         else:
             self.breaker.gave_up(permit)
 
-    async def _answer(self, call: Call) -> Reply:
+    async def _answer(self, call: Call, heard: Heard) -> Reply:
         """What the endpoint answered, where it did."""
-        what = call.what
+        what, timeout = call.what, self._options.timeout_seconds
+        setting = f"({self._section}.timeout_seconds)"
         try:
-            with anyio.fail_after(self._options.timeout_seconds):
-                answer = await self._exchange(call)
-        except (TimeoutError, httpx.TimeoutException) as error:
-            limit = f"{self._options.timeout_seconds:g} s ({self._section}.timeout_seconds)"
-            raise EndpointUnavailableError(f"{what} did not answer within {limit}") from error
+            with anyio.fail_after(timeout * _SILENCES):
+                answer = await self._exchange(call, heard)
+        except httpx.TimeoutException as error:
+            raise EndpointUnavailableError(f"{what} said nothing for {timeout:g} s {setting}") from error
+        except TimeoutError as error:
+            limit = f"{timeout * _SILENCES:g} s, {_SILENCES} times {setting[1:-1]}"
+            raise EndpointUnavailableError(f"{what} had not finished after {limit}") from error
         except httpx.DecodingError as error:
             raise ModelReplyError(f"{what}: the reply is damaged: {self._scrubbed(str(error))}") from error
         except httpx.RequestError as error:
-            reason = self._scrubbed(str(error)) or type(error).__name__
+            reason = self._scrubbed(_reason(error)) or type(error).__name__
             raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
         self._judge(answer, call)
         return answer
@@ -227,26 +244,30 @@ class Endpoint:
             f" The last failure: {self.breaker.reason}"
         )
 
-    async def _exchange(self, call: Call) -> Reply:
-        """Send the request and read the reply, up to the largest one that we take."""
+    async def _exchange(self, call: Call, heard: Heard) -> Reply:
+        """Send the request and read the reply, whole or streamed, up to the largest one that we take."""
         is_sent = False
 
-        def sent() -> None:
+        async def sending() -> AsyncIterator[bytes]:
             nonlocal is_sent
-            is_sent = True
+            yield call.body
+            is_sent = True  # httpx asks for more once this is out
 
+        headers = {**self._headers, "Content-Length": str(len(call.body))}
+        request = self._client.build_request(
+            "POST", self._url, content=sending(), headers=headers, timeout=self._options.timeout_seconds
+        )
         try:
-            reply = await self._wire.post(call.body, _LARGEST_REPLY, sent)
-        except (httpx.ConnectError, httpx.ProxyError):
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+            async with aclosing(response):
+                body = await _read(response, heard)
+            return _whole(Reply(response.status_code, response.headers.get("Retry-After"), body), call.what)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError):
             raise
         except BaseException:
             if is_sent:
                 self._count_lost(call)
             raise
-        if len(reply.body) > _LARGEST_REPLY:
-            self._count_lost(call)
-            raise ModelReplyError(f"{call.what}: the reply is larger than {_LARGEST_REPLY} bytes")
-        return reply
 
     def _count_lost(self, call: Call) -> None:
         """A request whose answer nobody could read, if there was one, was likely worked on and is billed."""
@@ -287,6 +308,8 @@ class Endpoint:
                 return ModelPromptTooLongError(
                     f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
                 )
+            case StreamRefused():
+                return _StreamRefusedError(says)
             case FormRefused():
                 hint = f"set {self._section}.schema_bounds = false, or another {self._section}.structured_output"
                 return ModelSchemaError(f"{says}; if it cannot take the form of the reply, {hint}")
@@ -317,6 +340,7 @@ class EndpointModel(Endpoint):
     ) -> None:
         super().__init__(options, path="/chat/completions", usage=usage, client=client, section=section)
         self._templates = templates
+        self._streaming = 0  # of _STREAMING: what this endpoint takes, learned from what it refused
         self._background = _Background(self, self._limits.background())
 
     def background(self) -> Model:
@@ -329,7 +353,19 @@ class EndpointModel(Endpoint):
 
     async def ask_within(self, limits: Limits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]) -> OutT:
         """`ask` under limits of the caller's choice."""
-        request = chat_request(prompt, given, self._templates.render(prompt, given), images, self._options)
+        rendered = self._templates.render(prompt, given)
+        while True:
+            streaming = _STREAMING[self._streaming]
+            request = chat_request(prompt, given, rendered, images, self._options, streaming=streaming)
+            try:
+                return await self._completed(limits, prompt, request)
+            except _StreamRefusedError:
+                if streaming is _STREAMING[-1]:
+                    raise
+                # Calls that were under way together must not step twice.
+                self._streaming = max(self._streaming, _STREAMING.index(streaming) + 1)
+
+    async def _completed(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
         what = f"{prompt.name}: {self._where}"
         call = Call(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
         budgeted = limits.budgeted(request.prompt_tokens, reply_tokens=self._options.max_tokens, what=prompt.name)
@@ -346,6 +382,22 @@ class EndpointModel(Endpoint):
         return reply_of(completion, prompt, self._options, what=what)
 
 
+class Reply(NamedTuple):
+    """A reply as it came, or as it would have come without streaming."""
+
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+class Heard:
+    """When an endpoint last said anything in an attempt."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        """Seconds of anyio's clock; the start of the attempt where it has said nothing yet."""
+
+
 class Call(NamedTuple):
     """One request."""
 
@@ -359,40 +411,6 @@ class Call(NamedTuple):
     bounded_by: tuple[str, ...]
 
 
-class _Lent:
-    """An httpx client as a wire."""
-
-    def __init__(
-        self, client: httpx.AsyncClient, url: httpx.URL, headers: dict[str, str], owned: httpx.AsyncClient | None
-    ) -> None:
-        self._client = client
-        self._url = url
-        self._headers = headers
-        self._owned = owned
-
-    async def post(self, body: bytes, at_most: int, sent: Callable[[], object]) -> Reply:
-        """As `Wire.post`; a client does not tell when the request is out, so `sent` is called right before it goes."""
-        # Without limits of the client's own (5 s, unless it was told): `llm.timeout_seconds` is around the whole call.
-        request = self._client.build_request("POST", self._url, content=body, headers=self._headers, timeout=None)
-        sent()
-        response = await self._client.send(request, stream=True, follow_redirects=False)
-        async with aclosing(response):
-            read = bytearray()
-            with anyio.CancelScope() as enough:
-                async for chunk in response.aiter_bytes():
-                    if len(read) > at_most:
-                        # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
-                        enough.cancel()
-                    else:
-                        read += chunk
-            return Reply(response.status_code, response.headers.get("Retry-After"), bytes(read))
-
-    async def aclose(self) -> None:
-        """Close the client, if it is ours."""
-        if self._owned is not None:
-            await self._owned.aclose()
-
-
 class _Background:
     """An endpoint seen through narrower limits."""
 
@@ -402,6 +420,44 @@ class _Background:
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         return await self._endpoint.ask_within(self._limits, prompt, given, images)
+
+
+def _client(options: LlmOptions) -> httpx.AsyncClient:
+    """Connections for as many calls as may be in flight; `Limits` has the waiting."""
+    most = options.max_in_flight
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=_LONGEST_IDLE)
+    return httpx.AsyncClient(limits=limits)
+
+
+async def _read(response: httpx.Response, heard: Heard) -> bytes:
+    """The body, little more than the largest one that we take. A stream ends with its last event."""
+    read = bytearray()
+    with anyio.CancelScope() as enough:
+        async for chunk in response.aiter_bytes():
+            read += chunk
+            heard.at = anyio.current_time()
+            if len(read) > _LARGEST_REPLY or has_ended(read, len(chunk)):
+                # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
+                enough.cancel()
+    return bytes(read)
+
+
+def _whole(reply: Reply, what: str) -> Reply:
+    """A streamed reply as it would have come whole. Raises httpx's `RemoteProtocolError` where it breaks off."""
+    if len(reply.body) > _LARGEST_REPLY:
+        raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
+    if reply.status != HTTPStatus.OK or not is_stream(reply.body):
+        return reply
+    whole = joined(reply.body, what=what)
+    if not whole.is_whole:
+        raise httpx.RemoteProtocolError("the stream ended before the reply did")
+    return Reply(whole.status, reply.retry_after, whole.body)
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says, or else what caused it: on trio, httpx leaves the message empty."""
+    said, cause = str(error), error.__cause__ or error.__context__
+    return said or (_reason(cause) if cause else "")
 
 
 def pause_before_retry(error: Exception) -> bool | float:

@@ -26,7 +26,8 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Empty: no Authorization header is sent, as local servers like it."""
     model: str = ""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 60.0
-    """For each attempt, from the first byte sent to the last one read; waiting for a free slot is not counted."""
+    """The longest silence in an attempt, in seconds; the whole attempt may take ten times as long. A reply is streamed,
+    so a slow model is not cut off while it writes. Waiting for a free slot is not counted."""
     max_retries: Annotated[int, Meta(ge=0, le=10)] = 3
     max_tokens: Annotated[int, Meta(ge=1)] = 4096
     """The longest reply; models that think aloud need room for that, too."""

@@ -19,6 +19,7 @@ _FORM = re.compile(
     r"json.?schema|response_?format|\bschema\b|grammar|tool_choice|\btools?\b|\bfunctions?\b|structured.output",
     re.IGNORECASE,
 )
+_STREAM = re.compile(r"\bstream(?:ing|_options)?\b", re.IGNORECASE)
 
 _Object = dict[str, Any]
 
@@ -34,12 +35,18 @@ class FormRefused(NamedTuple):
     """The endpoint cannot hold a reply to its schema, or does not know the way in which it was asked to."""
 
 
-def refusal_of(body: bytes) -> TooLong | FormRefused | None:
+class StreamRefused(NamedTuple):
+    """The endpoint does not know a field that asks for streaming."""
+
+
+def refusal_of(body: bytes) -> TooLong | FormRefused | StreamRefused | None:
     """What a refusal of one request is about; None where it does not tell."""
     error = _error(body)
     said = " ".join(_texts(error))[:_MOST] if error else body[:_MOST].decode("utf-8", "replace")
     if _TOO_LONG.search(said):
         return TooLong(_count(error.get("n_prompt_tokens")), _count(error.get("n_ctx")))
+    if _STREAM.search(said):
+        return StreamRefused()
     return FormRefused() if _FORM.search(said) else None
 
 

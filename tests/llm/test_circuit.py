@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,26 @@ class Endpoint:
         self.status = 200
         self.asked = 0
         self.held: anyio.Event | None = None
+        self.writes = False
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         del request
         self.asked += 1
         if self.held is not None:
             await self.held.wait()
+        if self.writes:
+            return httpx.Response(200, content=Writing())
         message = {"message": {"content": json.dumps({"ok": True})}, "finish_reason": "stop"}
         return httpx.Response(self.status, json={"choices": [message]})
+
+
+class Writing(httpx.AsyncByteStream):
+    """A model that writes on and on."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b'data: {"choices": [{"delta": {"content": "and "}}]}\n\n'
+            await anyio.sleep(5)
 
 
 Opened = Callable[[int], EndpointModel]
@@ -183,12 +195,21 @@ async def test_an_endpoint_that_hangs_is_left_alone_though_questions_give_up_bef
     model = opened(3)
     await given_up(model, FAILURES, AnsweringOptions().request_timeout_seconds)
     began = anyio.current_time()
-    with pytest.raises(ModelUnavailableError, match=r"left alone; .* The last failure: .* not answered after 60 s"):
+    with pytest.raises(ModelUnavailableError, match=r"left alone; .* The last failure: .* said nothing for 60 s"):
         await model.ask(PROMPT, Asked("?"))
     assert (endpoint.asked, anyio.current_time()) == (FAILURES, began)
     await anyio.sleep(FIRST_PAUSE)
     await given_up(model, 1, AnsweringOptions().request_timeout_seconds)
     assert model.breaker.pause == 2 * FIRST_PAUSE, "a probe that hangs has failed"
+
+
+async def test_a_model_that_is_still_writing_when_it_is_given_up_is_only_slow(
+    endpoint: Endpoint, opened: Opened
+) -> None:
+    endpoint.writes = True
+    model = opened(3)
+    await given_up(model, 2 * FAILURES, AnsweringOptions().request_timeout_seconds)
+    assert endpoint.asked == 2 * FAILURES, "the circuit stayed closed"
 
 
 async def test_what_is_given_up_soon_says_nothing_of_the_endpoint(endpoint: Endpoint, opened: Opened) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
+import msgspec
 import pytest
 import stamina
+import trustme
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.tls import TLSListener
 from msgspec import Meta, Struct, structs
 
 from intern.domain.secret import Secret
-from intern.errors import ModelAccessError, ModelReplyCutError, ModelReplyError, ModelUnavailableError
+from intern.errors import ModelAccessError, ModelError, ModelReplyCutError, ModelReplyError, ModelUnavailableError
 from intern.llm.endpoint import EndpointModel
 from intern.llm.options import LlmOptions, StructuredOutput
 from intern.llm.prompt import Prompt
@@ -117,7 +124,7 @@ async def test_an_endpoint_that_never_answers_is_given_up(endpoint: EndpointDoub
 
     with anyio.fail_after(10):
         async with model(endpoint.base_url, templates, usage, timeout_seconds=0.05, max_retries=1) as asked:
-            with pytest.raises(ModelUnavailableError, match="did not answer within"):
+            with pytest.raises(ModelUnavailableError, match="said nothing for"):
                 await asked.ask(GATE, GIVEN)
     assert len(endpoint.requests) == 2
     assert usage.of("gate").calls == 2, "it had both, so both are billed"
@@ -131,7 +138,7 @@ async def test_a_connection_that_never_stands_costs_nothing_but_time(templates: 
         base_url = f"https://127.0.0.1:{silent.getsockname()[1]}/v1"  # it never shows a certificate
         with anyio.fail_after(10):
             async with model(base_url, templates, usage, timeout_seconds=0.3, max_retries=0) as asked:
-                with pytest.raises(ModelUnavailableError, match="did not answer within"):
+                with pytest.raises(ModelUnavailableError, match="said nothing for"):
                     await asked.ask(GATE, GIVEN)
     assert usage.of("gate").calls == 0
 
@@ -153,3 +160,182 @@ async def test_nobody_at_the_address_is_unavailable(templates: Templates) -> Non
             async with model(address, templates) as asked:
                 with pytest.raises(ModelUnavailableError, match="cannot be reached"):
                     await asked.ask(GATE, GIVEN)
+
+
+# --- A server that says byte for byte what a test wants ---
+
+HANG_UP = b"hang up"
+LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+YES = b'{"choices": [{"message": {"content": "{\\"is_question\\": true, \\"reason\\": \\"\\"}"}}]}'
+
+
+def reply(body: bytes = YES, headers: str = "") -> bytes:
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+
+
+class Server:
+    """Each connection says its script: what it says to each request, in pieces, or `HANG_UP`, which ends it."""
+
+    def __init__(self, *scripts: list[list[bytes]], pause: float = 0.0) -> None:
+        self._scripts = list(scripts)
+        self._pause = pause
+        self.connections = 0
+        self.port = 0
+        self.requests: list[bytes] = []
+
+    async def serve(self, stream: ByteStream) -> None:
+        script = self._scripts[self.connections]
+        self.connections += 1
+        async with stream:
+            for pieces in script:
+                if not await self._heard(stream):
+                    return
+                for said in pieces:
+                    if said == HANG_UP:
+                        return
+                    await stream.send(said)
+                    await anyio.sleep(self._pause)
+            await self._heard(stream)
+
+    async def _heard(self, stream: ByteStream) -> bool:
+        heard = b""
+        while b"\r\n\r\n" not in heard:
+            try:
+                heard += await stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                return False
+        head, _, body = heard.partition(b"\r\n\r\n")
+        found = LENGTH.search(head)
+        while found and len(body) < int(found[1]):
+            body += await stream.receive()
+        self.requests.append(head + b"\r\n\r\n" + body)
+        return True
+
+
+@asynccontextmanager
+async def talking_to(
+    server: Server, templates: Templates, secured: ssl.SSLContext | None = None, **changes: Any
+) -> AsyncGenerator[EndpointModel]:
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as plain, anyio.create_task_group() as tg:
+        listener = TLSListener(plain, secured, standard_compatible=False) if secured else plain
+        tg.start_soon(listener.serve, server.serve)
+        server.port = plain.extra(SocketAttribute.local_port)
+        base_url = f"{'https' if secured else 'http'}://127.0.0.1:{server.port}/v1"
+        with anyio.fail_after(10):
+            async with model(base_url, templates, **changes) as asked:
+                yield asked
+            tg.cancel_scope.cancel()
+
+
+def certified(authority: trustme.CA, host: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(host).configure_cert(context)  # pyright: ignore[reportUnknownMemberType] of pyOpenSSL's context
+    return context
+
+
+@pytest.mark.parametrize(("host", "known"), [("127.0.0.1", False), ("127.0.0.2", True), ("127.0.0.1", True)])
+async def test_only_a_trusted_certificate_of_this_host_gets_the_key(
+    tmp_path: Path, templates: Templates, monkeypatch: pytest.MonkeyPatch, host: str, *, known: bool
+) -> None:
+    authority = trustme.CA()
+    (authority if known else trustme.CA()).cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    server = Server([[reply()]])
+    async with talking_to(server, templates, certified(authority, host), max_retries=0) as asked:
+        if known and host == "127.0.0.1":
+            assert (await asked.ask(GATE, GIVEN)).is_question
+        else:
+            with pytest.raises(ModelUnavailableError, match="certificate verify failed"):
+                await asked.ask(GATE, GIVEN)
+    assert len(server.requests) == (known and host == "127.0.0.1")
+
+
+async def test_calls_go_one_after_the_other_over_one_connection(templates: Templates) -> None:
+    server = Server([[reply()], [reply()]])
+    async with talking_to(server, templates) as asked:
+        for _ in range(2):
+            assert (await asked.ask(GATE, GIVEN)).is_question
+    assert server.connections == 1
+
+
+async def test_a_connection_that_has_ended_is_replaced(templates: Templates) -> None:
+    server = Server([[reply()], [HANG_UP]], [[reply()]])
+    async with talking_to(server, templates, max_retries=1) as asked:
+        for _ in range(2):
+            assert (await asked.ask(GATE, GIVEN)).is_question
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", b"HTTP/1.1 101 Up\r\n\r\n"],
+    ids=["another protocol", "half a reply", "an upgrade"],
+)
+async def test_a_reply_that_is_no_whole_http_is_unavailable(templates: Templates, said: bytes) -> None:
+    async with talking_to(Server([[said, HANG_UP]]), templates, max_retries=0) as asked:
+        with pytest.raises(ModelError):
+            await asked.ask(GATE, GIVEN)
+
+
+def stream(*pieces: bytes) -> list[bytes]:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return [head, *(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)]
+
+
+def pieces(*texts: str) -> list[bytes]:
+    return [b'data: {"choices": [{"delta": {"content": %b}}]}\n\n' % msgspec.json.encode(text) for text in texts]
+
+
+async def test_a_slow_model_is_not_cut_off_while_it_writes(templates: Templates) -> None:
+    written = pieces(*'{"is_question": true, "reason": "slow"}')
+    server = Server([stream(*written, b"data: [DONE]\n\n")], pause=0.02)
+    async with talking_to(server, templates, timeout_seconds=0.4, max_retries=0) as asked:
+        began = anyio.current_time()
+        assert (await asked.ask(GATE, GIVEN)).reason == "slow"
+        assert anyio.current_time() - began > 0.4, "it took longer than one silence may"
+
+
+async def test_a_server_that_keeps_silent_after_the_last_event_is_not_waited_for(templates: Templates) -> None:
+    server = Server([stream(*pieces('{"is_question": true, "reason": ""}'), b"data: [DONE]\n\n")])
+    async with talking_to(server, templates, timeout_seconds=60, max_retries=0) as asked:
+        assert (await asked.ask(GATE, GIVEN)).is_question
+
+
+async def test_a_stream_that_ends_before_the_reply_is_asked_for_again(templates: Templates) -> None:
+    server = Server([[*stream(*pieces('{"is_question":')), b"0\r\n\r\n"], [reply()]])
+    async with talking_to(server, templates, max_retries=1) as asked:
+        assert (await asked.ask(GATE, GIVEN)).is_question
+    assert len(server.requests) == 2
+
+
+async def test_an_error_within_a_stream_is_judged_by_its_status(templates: Templates) -> None:
+    said = b'data: {"error": {"code": 401, "message": "no"}}\n\n'
+    async with talking_to(Server([stream(said, b"data: [DONE]\n\n")]), templates) as asked:
+        with pytest.raises(ModelAccessError, match=r"llm\.api_key"):
+            await asked.ask(GATE, GIVEN)
+
+
+async def test_an_endpoint_that_refuses_streaming_is_asked_without_it_from_then_on(
+    endpoint: EndpointDouble, templates: Templates
+) -> None:
+    endpoint.next(
+        doubles.refuse(400, says="Unrecognized request argument supplied: stream_options"),
+        doubles.refuse(422, says="stream is not supported with response_format"),
+    )
+    with anyio.fail_after(10):
+        async with model(endpoint.base_url, templates) as asked:
+            for _ in range(2):
+                assert (await asked.ask(GATE, GIVEN)).is_question
+    sent = [request.body.keys() & {"stream", "stream_options"} for request in endpoint.requests]
+    assert sent == [{"stream", "stream_options"}, {"stream"}, set(), set()]
+
+
+async def test_a_proxy_that_the_environment_names_is_used(
+    templates: Templates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server([[reply()]])
+    async with talking_to(server, templates):
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.port}")
+        async with model("http://model.test/v1", templates) as asked:
+            assert (await asked.ask(GATE, GIVEN)).is_question
+    assert server.requests[0].startswith(b"POST http://model.test/v1/chat/completions HTTP/1.1")

@@ -1,0 +1,140 @@
+"""Streamed replies: the events of a chat completion, joined to the completion that would have come whole. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from intern.errors import ModelReplyError
+
+_EVENTS = re.compile(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_DONE = b"[DONE]"
+_LAST = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+
+
+class Joined(NamedTuple):
+    """A reply as it would have come without streaming."""
+
+    status: int
+    """200, or the status that an event with an error stands for."""
+    body: bytes
+    is_whole: bool
+    """False where the stream ended before the reply did."""
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(Struct):
+    index: int = 0
+    function: _Function = field(default_factory=_Function)
+
+
+class _Delta(Struct):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(Struct):
+    index: int = 0
+    delta: _Delta = field(default_factory=_Delta)
+    finish_reason: str | None = None
+
+
+class _Fault(Struct):
+    code: int | str | None = None
+    status: int | str | None = None
+
+
+class _Event(Struct):
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def is_stream(body: bytes | bytearray) -> bool:
+    """Whether a body is a stream of events; servers mislabel both kinds."""
+    return _EVENTS.match(body) is not None
+
+
+def has_ended(body: bytes | bytearray, new: int) -> bool:
+    """Whether the last event stands in a stream that has grown by `new` bytes; some servers keep silent after it."""
+    return _LAST.search(body, max(0, len(body) - new - 16)) is not None and is_stream(body)
+
+
+def joined(body: bytes, *, what: str) -> Joined:
+    """Join the events of a stream. Raises `ModelReplyError` for an event that is none; `what` names the call."""
+    content: list[str] = []
+    refusal: list[str] = []
+    calls: dict[int, tuple[list[str], list[str]]] = {}
+    finish_reason: str | None = None
+    usage = msgspec.Raw(b"null")
+    is_done = False
+    for data in _events(body):
+        if data == _DONE:
+            is_done = True
+            break
+        try:
+            event = msgspec.json.decode(data, type=_Event)
+        except _BROKEN:
+            # Not `from error`: it quotes the reply, which may tell of people.
+            raise ModelReplyError(
+                f"{what}: the streamed reply holds an event that is no JSON object of the API"
+            ) from None
+        if bytes(event.error) != b"null":
+            return Joined(_status(event.error), data, is_whole=True)
+        if bytes(event.usage) != b"null":
+            usage = event.usage
+        for choice in event.choices or ():
+            if choice.index:
+                continue
+            content.append(choice.delta.content or "")
+            refusal.append(choice.delta.refusal or "")
+            for call in choice.delta.tool_calls or ():
+                name, arguments = calls.setdefault(call.index, ([], []))
+                name.append(call.function.name or "")
+                arguments.append(call.function.arguments or "")
+            finish_reason = choice.finish_reason or finish_reason
+    message = {
+        "content": "".join(content),
+        "refusal": "".join(refusal) or None,
+        "tool_calls": [
+            {"function": {"name": "".join(name), "arguments": "".join(arguments)}}
+            for _, (name, arguments) in sorted(calls.items())
+        ],
+    }
+    whole = {"choices": [{"message": message, "finish_reason": finish_reason}], "usage": usage}
+    return Joined(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_done or finish_reason is not None)
+
+
+def _events(body: bytes) -> Iterator[bytes]:
+    """The data of each event. Comments keep a connection open and say nothing."""
+    data: list[bytes] = []
+    for line in (*_LINE_END.split(body), b""):
+        if line.startswith(b"data:"):
+            data.append(line[5:].strip())
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+
+
+def _status(error: msgspec.Raw) -> int:
+    """The status that an error stands for: 500 where it names none."""
+    try:
+        fault = msgspec.json.decode(error, type=_Fault)
+    except _BROKEN:
+        return HTTPStatus.INTERNAL_SERVER_ERROR
+    for named in (fault.code, fault.status):
+        if isinstance(named, int) and HTTPStatus.BAD_REQUEST <= named <= 599:
+            return named
+    return HTTPStatus.INTERNAL_SERVER_ERROR
