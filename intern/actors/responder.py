@@ -215,13 +215,12 @@ class _Desk:
         if len(request.batch.messages) > 1:  # a part of it may be just about to be answered
             await self._with.outgoing.resumed()
         done = [each.id for each in request.batch.messages if await self._with.known.done_with(each.id)]
-        if request.batch.last.id in done:
-            _log.info("question_done_before", message_id=request.batch.last.id)
-            self._settle(request)
-            return
         if done:  # a part that was answered before a crash came back, and was joined: it is context now
             self._with.settles.settle(request.batch.channel_id, done)
             left = tuple(each for each in request.batch.messages if each.id not in done)
+            if not left:
+                _log.info("question_done_before", message_id=request.batch.last.id)
+                return
             request = structs.replace(request, batch=structs.replace(request.batch, messages=left))
         result = await self._thought_over(request)
         await checkpoint_if_cancelled()  # the model may be faster than a newer part of the question, by a hair

@@ -100,10 +100,7 @@ _POLL_SECONDS = 0.1
 _STALE_FIRST = ("failed", "gone", "pending", "ok")
 _OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
 
-_TRACED = (
-    "select distinct each.value from traces, json_each(message_ids) as each"
-    " where each.value in (select value from json_each(?))"
-)
+_TRACED = "select message_id from trace_messages where message_id in (select value from json_each(?))"
 
 _SILENCES = frozenset({"not_a_question"})
 """Reasons that leave nothing open: nobody asked."""

@@ -124,7 +124,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     create table traces (
         rid integer primary key,
         question_id text not null unique,
-        message_ids text not null,
         channel_id text not null,
         at text not null,
         outcome text not null,
@@ -484,6 +483,14 @@ MIGRATIONS: tuple[Migration, ...] = (
         since text not null,
         primary key (kind, place)
     ) strict, without rowid;
+    """,
+    # Which account tells what became of a message.
+    """
+    create table trace_messages (
+        message_id text primary key,
+        trace integer not null references traces (rid) on delete cascade
+    ) strict, without rowid;
+    create index messages_of_trace on trace_messages (trace);
     """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""

@@ -86,7 +86,7 @@ class Remains:
 
 
 _POSTS = f"(question_id {_IN} or question_id in (select question_id from post_messages where message_id {_IN}))"  # noqa: S608
-_TRACES = f"(question_id {_IN} or exists (select 1 from json_each(message_ids) as each where each.value {_IN}))"  # noqa: S608
+_TRACES = f"rid in (select trace from trace_messages where message_id {_IN})"  # noqa: S608
 _ABOUT = (
     f"select 1 from traces where {_TRACES}",  # noqa: S608 constants, here and below
     f"select 1 from posts where {_POSTS}",  # noqa: S608

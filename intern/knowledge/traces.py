@@ -1,6 +1,7 @@
-"""Why a question was answered, or not: kept for whoever asks later, within bounds; and what was counted by the day.
+"""Why a question was answered, or not: kept for later questions, within bounds; and the counts of each day.
 
-A trace holds ids, numbers and the steps' short reasons; no message and no answer.
+Each message has its own row, which names its account. So a later account replaces the older one for the messages that
+it names, and for no others. A trace holds ids, numbers and the steps' short reasons; no message and no answer.
 """
 
 from __future__ import annotations
@@ -58,14 +59,15 @@ class TraceStore:
         debug: Mapping[str, Any] | None = None,
         beside: bool = False,
     ) -> None:
-        """Keep what became of a question (its messages, at least one, oldest first).
+        """Keep an account of these messages of a question (at least one, oldest first).
 
-        It takes the place of what was kept of the question, or of a part of it, before; `beside`: of the question
-        alone. Messages that it was thought over with before stay told of with it: a restart may ask its end alone.
-        `debug` is cut to what may be kept.
+        Each of them is told of by this account from now on. Messages that the question was thought over with before,
+        and that are not named now, keep the account that they have. `beside`: all but the last keep the one that they
+        have, if any. `debug` is cut to what may be kept.
         """
-        question_id = message_ids[-1]
-        rest = (
+        *others, question_id = message_ids
+        values = (
+            question_id,
             channel_id,
             self._clock.now().isoformat(),
             outcome[:_MAX_TEXT],
@@ -74,23 +76,15 @@ class TraceStore:
         )
 
         def work(db: Transaction) -> None:
-            known = db.row("select message_ids from traces where question_id = ?", (question_id,))
-            before = msgspec.json.decode(msgspec.convert(known, tuple[str])[0], type=list[MessageId]) if known else []
-            ids = [*(each for each in before if each not in message_ids), *message_ids][-_MAX_ITEMS:]
-            values = (question_id, msgspec.json.encode(ids).decode(), *rest)
-            db.run(
-                "insert into traces (question_id, message_ids, channel_id, at, outcome, reason, debug)"
-                " values (?, ?, ?, ?, ?, ?, ?) on conflict (question_id) do update set"
-                " message_ids = excluded.message_ids, at = excluded.at, outcome = excluded.outcome,"
-                " reason = excluded.reason, debug = excluded.debug",
-                values,
+            _release(db, [question_id] if beside else message_ids)
+            [(trace,)] = db.rows(_ADD, values)
+            db.run_each(
+                "insert into trace_messages (message_id, trace) values (?, ?) on conflict do nothing",
+                [(each, trace) for each in (*others, question_id)],
             )
-            if not beside:
-                db.run(
-                    "delete from traces where question_id in (select value from json_each(?)) and question_id <> ?",
-                    (msgspec.json.encode(message_ids[-_MAX_ITEMS:]).decode(), question_id),
-                )
-            db.run("delete from traces where rid <= (select max(rid) from traces) - ?", (KEPT,))
+            db.run(
+                "delete from traces where rid <= (select rid from traces order by rid desc limit 1 offset ?)", (KEPT,)
+            )
 
         await self._db.write(work)
 
@@ -111,7 +105,7 @@ class TraceStore:
         """What became of a question, by any of its messages or of the reply's."""
 
         def work(db: Transaction) -> Trace | None:
-            row = db.row(f"{_SELECT} where question_id = ?", (message_id,)) or db.row(_OF, (message_id, message_id))
+            row = db.row(_OF, (message_id,)) or db.row(_OF_REPLY, (message_id,))
             return _trace(row) if row else None
 
         return await self._db.read(work)
@@ -228,10 +222,29 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-_OF_REPLY = "question_id = (select question_id from post_parts where message_id = ?)"
-_ASKED_IN = "exists (select 1 from json_each(message_ids) where value = ?)"
 _SELECT = "select question_id, channel_id, at, outcome, reason, debug from traces"
-_OF = f"{_SELECT} where {_OF_REPLY} or {_ASKED_IN} order by rid desc"
+_OF = f"{_SELECT} where rid = (select trace from trace_messages where message_id = ?)"  # noqa: S608 constants
+_OF_REPLY = f"{_SELECT} where question_id = (select question_id from post_parts where message_id = ?)"  # noqa: S608
+_ADD = (
+    "insert into traces (question_id, channel_id, at, outcome, reason, debug) values (?, ?, ?, ?, ?, ?) returning rid"
+)
+# Of snowflakes, the longer one is the newer one.
+_RENAME = """
+    update traces set question_id = (
+        select message_id from trace_messages where trace = rid
+        order by length(message_id) desc, message_id desc limit 1
+    ) where rid = ?
+"""
+
+
+def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
+    """Take these messages out of their accounts. The newest message that is left names an account from now on."""
+    for message_id in message_ids:
+        for (trace,) in db.rows("delete from trace_messages where message_id = ? returning trace", (message_id,)):
+            if db.row("select 1 from trace_messages where trace = ?", (trace,)):
+                db.run(_RENAME, (trace,))
+            else:
+                db.run("delete from traces where rid = ?", (trace,))
 
 
 def _trace(row: Row) -> Trace:

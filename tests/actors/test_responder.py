@@ -232,6 +232,19 @@ class TestResponder:
             assert desk.answers.begun == []
             assert desk.settled == ids(known)
 
+    async def test_of_messages_that_are_asked_together_those_without_a_reply_are_answered_whichever_are_done(
+        self,
+    ) -> None:
+        desk, first, second = Desk(), request("slow: how", 1), request("on Windows", 2)
+        desk.done.add(second.batch.last.id)
+        async with desk.at_work():
+            await desk.ask(first, second)
+            desk.answers.gate.set()
+            await wait_all_tasks_blocked()
+            reply = desk.posted.receive_nowait()
+        assert reply.settles == tuple(ids(first))
+        assert desk.settled == ids(second)
+
     async def test_a_trace_that_cannot_be_kept_costs_nobody_an_answer(self) -> None:
         desk = Desk()
         desk.traces_fail = True

@@ -94,21 +94,37 @@ class TestTraces:
             assert found is not None
             assert (found.question_id, found.outcome) == (SECOND, "silent")
 
-    async def test_a_part_stays_accounted_for_where_a_restart_asks_the_end_of_the_question_alone(
+    async def test_an_account_replaces_the_older_one_for_the_messages_that_it_names_and_for_no_others(
         self, store: TraceStore
     ) -> None:
         with anyio.fail_after(5):
             await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
             await store.keep([SECOND], CHANNEL, outcome="silent", reason="not_a_question")
-            (whole, part) = (await store.of(SECOND), await store.of(FIRST))
-            assert part == whole
-            assert part is not None
-            assert part.reason == "not_a_question"
-            await store.keep([FIRST], CHANNEL, outcome="answer")
-            await store.keep([SECOND], CHANNEL, outcome="silent", reason="no_sources")
-            alone = await store.of(FIRST)
-            assert alone is not None
-            assert alone.outcome == "answer"
+            await store.keep([SECOND, THIRD], CHANNEL, outcome="answer")
+            await store.ended(SECOND, outcome="answer recalled")
+            await store.ended(THIRD, outcome="answer posted")
+            found = [await store.of(each) for each in (FIRST, SECOND, THIRD)]
+            assert [each and (each.question_id, each.outcome, each.reason) for each in found] == [
+                (FIRST, "silent", "no_sources"),
+                (THIRD, "answer posted", ""),
+                (THIRD, "answer posted", ""),
+            ]
+            assert await store.count() == 2
+
+    async def test_an_account_beside_others_leaves_them_as_they_are(self, store: TraceStore) -> None:
+        with anyio.fail_after(5):
+            await store.keep([FIRST], CHANNEL, outcome="silent")
+            await store.keep([FIRST, THIRD], CHANNEL, outcome="answered for one member", beside=True)
+            await store.keep([SECOND, MessageId("13")], CHANNEL, outcome="silent for one member", beside=True)
+            found = [await store.of(each) for each in (FIRST, SECOND, THIRD)]
+            assert [each and each.outcome for each in found] == [
+                "silent",
+                "silent for one member",
+                "answered for one member",
+            ]
+            await store.keep([SECOND], CHANNEL, outcome="answer")
+            found = [await store.of(each) for each in (SECOND, MessageId("13"))]
+            assert [each and each.outcome for each in found] == ["answer", "silent for one member"]
 
     async def test_the_newest_of_a_channel_is_the_one_heard_of_last(self, store: TraceStore, clock: HandClock) -> None:
         with anyio.fail_after(5):
@@ -134,10 +150,11 @@ class TestTraces:
     async def test_only_the_newest_are_kept(self, store: TraceStore, db: Database) -> None:
         def fill(tx: Transaction) -> None:
             tx.run_each(
-                "insert into traces (question_id, message_ids, channel_id, at, outcome, reason, debug)"
-                " values (?, '[]', '200', '2026-01-01T00:00:00+00:00', 'silent', '', '{}')",
-                [(str(n),) for n in range(1000, 1000 + traces_module.KEPT)],
+                "insert into traces (rid, question_id, channel_id, at, outcome, reason, debug)"
+                " values (?, ?, '200', '2026-01-01T00:00:00+00:00', 'silent', '', '{}')",
+                [(n, str(n)) for n in range(1000, 1000 + traces_module.KEPT)],
             )
+            tx.run("insert into trace_messages select question_id, rid from traces")
 
         with anyio.fail_after(20):
             await db.write(fill)

@@ -113,6 +113,7 @@ class Community(People):
         """By life."""
         self._folder = folder
         self._lives = 0
+        self._tasks: TaskGroup
         self._scope: CancelScope | None = None
         self._stop = Event()
         self._over = Event()
@@ -146,16 +147,16 @@ class Community(People):
     async def live(self) -> None:
         """Everything that the dice say; then time for the bot to be done with it, and a calm end."""
         write_documents(self._folder)
-        async with create_task_group() as tg, self._connection:
-            await self._start(tg)
+        async with create_task_group() as self._tasks, self._connection:
+            await self._start()
             await sleep(1)
             for _ in range(self.length):
-                await self._act(tg)
+                await self._act()
                 await sleep(self.rng.choice((0, 0, 0.05, 0.3, 1, 3, 6, 12)))
             await self._connect()
             await self._allow()
             if self._scope is None:
-                await self._start(tg)
+                await self._start()
             await sleep(HEARD)
             await self._end()
 
@@ -198,11 +199,11 @@ class Community(People):
 
     # The machine.
 
-    async def _start(self, tg: TaskGroup) -> None:
+    async def _start(self) -> None:
         self._lives += 1
         self.note(f"life {self._lives} begins")
         self._scope, self._stop, self._over = CancelScope(), Event(), Event()
-        tg.start_soon(self._bot, self._scope, self._stop, self._over)
+        self._tasks.start_soon(self._bot, self._scope, self._stop, self._over)
         await self.world.wait_ready()
 
     async def _bot(self, scope: CancelScope, stop: Event, over: Event) -> None:
@@ -275,13 +276,13 @@ class Community(People):
 
     # What may happen.
 
-    async def _act(self, tg: TaskGroup) -> None:
+    async def _act(self) -> None:
         if self._away and self.rng.random() < 0.25:
             await self._connect()
         elif self.world.refused and self.rng.random() < 0.25:
             await self._allow()
         elif self._scope is None and self.rng.random() < 0.4:
-            await self._start(tg)
+            await self._start()
         else:
             [act] = self.rng.choices(list(self.acts), list(self.acts.values()))
             await act()
@@ -299,12 +300,32 @@ class Community(People):
             self._lose_session: 2,
             self._lose_connection: 4,
             self._crash: 5,
+            self._talk_across_a_crash: 2,
         }
 
     async def _close_channel(self) -> None:
         if self.help not in self.private_from:
             self.note(f"{self.help} turns private")
             self.make_private(self.help)
+
+    async def _talk_across_a_crash(self) -> None:
+        """Two members talk at once. One has just been handled, and the machine dies before the other one is.
+
+        So the next life reads the end of what was handled once more, and a new message may join it.
+        """
+        place = self.world.general
+        first, second = self.rng.sample(MEMBERS, 2)
+        self.say(first, self.text("By the way"), place)
+        self.say(second, self.text("By the way"), place)
+        self.say(first, self.text("I also mean"), place)
+        await sleep(WINDOW - 2)
+        self.say(second, self.text("I also mean"), place)
+        await sleep(self.rng.uniform(2, 4))
+        self.say(first, self.text("I also mean"), place)
+        await sleep(self.rng.uniform(4, WINDOW - 2))
+        await self._crash()
+        if self._scope is None:
+            await self._start()
 
     async def _write_privately(self) -> None:
         self.say(self.rng.choice(MEMBERS), self.text("How do I use"), self.direct)

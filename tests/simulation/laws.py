@@ -55,7 +55,7 @@ async def books_of(run: People) -> Books:
         )
         covered = await db.read(lambda books: books.rows("select message_id, question_id from post_messages"))
         votes = await db.read(lambda books: books.rows("select question_id, user_id from feedback"))
-        accounts = await db.read(lambda books: books.rows("select value from traces, json_each(message_ids)"))
+        accounts = await db.read(lambda books: books.rows("select message_id from trace_messages"))
         shed = await db.read(lambda books: books.row("select sum(number) from counts where name = 'questions_shed'"))
     return Books(
         archive=Archive(paths.raw),
@@ -239,11 +239,11 @@ def _accounted(run: People, books: Books) -> Iterator[str]:
     known = books.accounts | books.covered.keys()
     lost = [
         said.id
-        for said in run.standing(lambda said: not (said.changes or said.while_private or run.is_private(said.place)))
+        for said in run.standing(lambda said: not (said.while_private or run.is_private(said.place)))
         if _surely_asks(run, said) and said.id not in known
         if not run.is_excused(said)
     ]
-    if len(lost) > books.shed:
+    if lost:
         yield f"these ask, and nobody knows what became of it: {lost}"
 
 

@@ -5,7 +5,6 @@ Plain functions over what was said, what the bot keeps on disk and what Discord 
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -110,8 +109,10 @@ class Shed(NamedTuple):
 def accounts_in(database: Path) -> dict[str, Account]:
     """What became of each message of a question, as far as the bot keeps it now."""
     with _reading(database) as db:
-        rows = db.execute("select message_ids, question_id, outcome, reason from traces")
-        return {str(message): Account(*map(str, row)) for ids, *row in rows for message in json.loads(str(ids))}
+        rows = db.execute(
+            "select message_id, question_id, outcome, reason from trace_messages join traces on rid = trace"
+        )
+        return {str(message): Account(*map(str, row)) for message, *row in rows}
 
 
 def books_in(paths: Paths) -> Books:
@@ -148,8 +149,9 @@ def books_in(paths: Paths) -> Books:
 _HOLDING = """
     select message_id, question_id from post_messages
     union select question_id, question_id from posts where state <> 'dropped'
-    union select json_each.value, question_id from traces join posts using (question_id), json_each(message_ids)
-    where state = 'finished' and json_each.value not in (select question_id from posts where state = 'dropped')
+    union select message_id, question_id
+    from trace_messages join traces on traces.rid = trace join posts using (question_id)
+    where state = 'finished' and message_id not in (select question_id from posts where state = 'dropped')
 """
 
 
