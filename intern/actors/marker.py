@@ -13,7 +13,7 @@ from intern.knowledge.marks import Marks
 
 _PAUSE = 1.0  # seconds; a crash costs reading again what was settled since
 _LONGEST_PAUSE = 60.0  # while the disk takes nothing
-_LAST_SECONDS = 5.0  # for the marks at the end
+_LAST_SECONDS = 3.0  # for the marks at the end
 
 
 class MarkKeeper(Protocol):

@@ -7,14 +7,14 @@ back, or turns out to be none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from anyio import Lock, Semaphore, create_task_group, move_on_after, sleep
+from anyio import Lock, Semaphore, create_task_group, current_time, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.guard import surviving
@@ -35,6 +35,8 @@ TRIES = 300  # with growing pauses, a day: `Posts` says earlier when nobody wait
 DISK_TRIES = 12  # where the ledger takes nothing, twenty minutes: nobody knows then how long somebody has waited
 RESUME_TRIES = 6  # half a minute, and new replies wait meanwhile
 HOLDS = 2  # who goes on and on gets an answer to the beginning
+
+_ANSWERED = frozenset({"refused", "no_thread"})  # of replies that were dropped: Discord said no to these
 
 _log = get_logger(__name__)
 
@@ -64,6 +66,49 @@ class Traces(Protocol):
         ...
 
 
+class Stuck(NamedTuple):
+    """Replies that Discord does not take."""
+
+    replies: int
+    since: float
+    """On the event loop's clock."""
+    problem: str
+    """The last failure; empty where nothing failed, and an answer is still waited for."""
+
+
+class Waiting:
+    """Replies that are on their way to Discord, and when the last one got through."""
+
+    def __init__(self) -> None:
+        self._since: dict[object, float] = {}
+        self._through = float("-inf")
+        self._problem = ""
+
+    @contextmanager
+    def one(self) -> Generator[None]:
+        """Count a reply as waiting within the block."""
+        me = object()
+        self._since[me] = current_time()
+        try:
+            yield
+        finally:
+            del self._since[me]
+
+    def through(self) -> None:
+        """Note that Discord took a reply, or refused it."""
+        self._through, self._problem = current_time(), ""
+
+    def failed(self, error: Exception) -> None:
+        """Note why a reply has to wait longer."""
+        self._problem = str(error)
+
+    def stuck(self) -> Stuck | None:
+        """Return what waits, and since when nothing got through; None where nothing waits."""
+        if not self._since:
+            return None
+        return Stuck(len(self._since), max(self._through, min(self._since.values())), self._problem)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Collaborators:
     """Whom the poster works with."""
@@ -76,15 +121,17 @@ class Collaborators:
     patience_seconds: float
     """How long after the asker's newest message it has become a question, or will not: the batch wait, and some."""
     pauses: Pauses = growing_pauses
+    waiting: Waiting = field(default_factory=Waiting)
 
 
 async def poster(inbox: MemoryObjectReceiveStream[Reply], *, work_with: Collaborators) -> None:
     """Finish what was left half done, then post each reply until the inbox ends."""
     desk = _Desk(work_with)
     async with inbox, create_task_group() as tg:
-        with surviving("poster"), work_with.outgoing.resuming():
+        waiting = work_with.waiting
+        with surviving("poster"), work_with.outgoing.resuming(), waiting.one():
             resume = partial(work_with.posts.resume, desk.resumed)
-            resumed = await _persistently(resume, work_with.pauses, RESUME_TRIES)
+            resumed = await _persistently(resume, work_with.pauses, RESUME_TRIES, waiting)
             if resumed:
                 _log.info("posts_resumed", count=resumed)
         async for reply in inbox:
@@ -157,8 +204,13 @@ class _Desk:
             async with self._places:
                 return await self._with.posts.post(reply, waited_for=waited_for)
 
-        async with self._turn(_thread_of(reply)):
-            return await _persistently(act, self._with.pauses, TRIES, message_id=reply.question.id)
+        waiting = self._with.waiting
+        with waiting.one():
+            async with self._turn(_thread_of(reply)):
+                outcome = await _persistently(act, self._with.pauses, TRIES, waiting, message_id=reply.question.id)
+            if outcome.status == "posted" or outcome.reason in _ANSWERED:
+                waiting.through()
+        return outcome
 
     @asynccontextmanager
     async def _turn(self, thread: ChannelId) -> AsyncGenerator[None]:
@@ -192,13 +244,14 @@ def _thread_of(reply: Reply) -> ChannelId:
     return reply.question.channel_id if reply.target == "in_place" else ChannelId(reply.question.id)
 
 
-async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses, tries: int, **ids: str) -> T:
+async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses, tries: int, waiting: Waiting, **ids: str) -> T:
     """Try until it works, for Discord comes back and a full disk gets room; the last failure passes through."""
     refused = 0
     for pause in islice(pauses(), tries - 1):
         try:
             return await act()
         except (DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError) as error:
+            waiting.failed(error)
             refused += isinstance(error, KnowledgeError)
             if refused == DISK_TRIES:
                 raise

@@ -24,7 +24,7 @@ from intern.actors.router import Requests
 from intern.actors.witness import Witness
 from intern.answering.workflow import Answerer
 from intern.app.answered import Answered
-from intern.app.health import HealthChecks, ModelWatch
+from intern.app.health import HealthChecks, ModelWatch, posting_check
 from intern.app.learned import LearnedSources
 from intern.app.models import Models, open_embedder, open_models
 from intern.app.overview import Looked, Overheard, OverviewDesk, leaves_open
@@ -78,6 +78,7 @@ from intern.llm.embedding_endpoint import EndpointEmbedder
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.memory import giving_back, set_aside
+from intern.page.views import Check
 from intern.search.finding import Embedder, Finder, LastVectors
 from intern.settings import Settings
 
@@ -213,7 +214,9 @@ async def _around(room: _Room) -> Parts:
                 archive=workshop.archive,
                 decisions=lambda: workshop.decisions,
                 clock=clock,
+                site=settings.discord.site,
             ),
+            site=settings.discord.site,
         ),
         settings.ai,
     )
@@ -409,7 +412,12 @@ async def _page(
     from intern.app.measuring import Standing  # noqa: PLC0415 as above
     from intern.page.server import serving  # noqa: PLC0415 aiohttp.web costs its import only where a page is served
 
-    checks = HealthChecks(room.db, lock, clock=room.clock, is_open=room.discord.is_open, models=watch.checks)
+    waiting = parts.posting.waiting
+
+    def asked_elsewhere() -> tuple[Check, ...]:
+        return posting_check(waiting.stuck(), room.clock), *watch.checks()
+
+    checks = HealthChecks(room.db, lock, clock=room.clock, is_open=room.discord.is_open, elsewhere=asked_elsewhere)
     desk = OverviewDesk(
         Looked(
             settings=room.settings,

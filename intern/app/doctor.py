@@ -23,8 +23,9 @@ from intern.discord.audience import (
     may_read,
     permissions,
 )
+from intern.discord.reading import readable
 from intern.discord.rest import LOGIN_REFUSED, HikariRest, ids, read
-from intern.discord.wire import FORUMS, RawMember, readable
+from intern.discord.wire import FORUMS, RawMember
 from intern.domain import Channel, GuildId, RoleId, UserId
 from intern.errors import (
     ConfigError,
@@ -116,21 +117,14 @@ def _report(findings: Sequence[Finding], invite: str) -> Report:
     )
 
 
-def invite_link(application_id: str) -> str:
+def invite_link(application_id: str, site: str) -> str:
     """Where somebody who manages a server lets intern in."""
-    return (
-        f"https://discord.com/oauth2/authorize?client_id={application_id}"
-        f"&scope=bot+applications.commands&permissions={WANTED}"
-    )
+    return f"{site}/oauth2/authorize?client_id={application_id}&scope=bot+applications.commands&permissions={WANTED}"
 
 
 class _Application(Struct, frozen=True):
     id: str
     flags: int = 0
-
-
-class _Self(Struct, frozen=True):
-    id: UserId
 
 
 class _Guild(Struct, frozen=True):
@@ -180,8 +174,8 @@ class _Doctor:
 
     async def examine(self) -> Report:
         application = await self._application()
-        invite = invite_link(application.id)
-        bot_id = (await self._get("ask who the bot is", routes.GET_MY_USER.compile(), _Self)).id
+        invite = invite_link(application.id, self._discord.site)
+        bot_id = (await self._rest.known()).bot_id
         servers = [(guild_id, await self._server(guild_id, bot_id)) for guild_id in self._discord.guild_ids]
         joined = [server for _, server in servers if server is not None]
         # What is not found may be on a server that is not shown to us.
@@ -225,7 +219,7 @@ class _Doctor:
         try:
             guild = await self._get(what, routes.GET_GUILD.compile(**where), _Guild)
             member = routes.GET_GUILD_MEMBER.compile(**where, **ids(user=bot_id))
-            held = (await self._get(what, member, RawMember)).roles or []
+            held = (await self._get(what, member, RawMember)).role_ids or ()
         except DiscordRefusedError:
             return None
         roles = await self._get(what, routes.GET_GUILD_ROLES.compile(**where), list[Any])
@@ -235,7 +229,7 @@ class _Doctor:
             roles={role.id: role for role in readable(roles, _Role)},
             channels=tuple(readable(channels, _Channel)),
             bot_id=bot_id,
-            held=tuple(held),
+            held=held,
         )
 
     async def _exists(self, what: str, route: routes.CompiledRoute) -> bool:

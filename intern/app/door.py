@@ -60,6 +60,7 @@ from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
 from intern.search.finding import Embedder, Finder, Found, LastVectors
 from intern.settings import Settings
+from intern.text.halves import encoded
 
 _POLL_SECONDS = 0.2  # a person waits
 
@@ -119,7 +120,7 @@ class Intern:
 
         None where the archive holds all of it already. Raises the KnowledgeError and ModelError families.
         """
-        payload = msgspec.json.encode(capture)
+        payload = encoded(capture)
         return msgspec.json.decode(await self._have_done("capture", payload), type=CapturedPair | None)
 
     async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
@@ -140,7 +141,7 @@ class Intern:
 
     async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
         """Archive what an import was rehearsed to add; see `intern.app.importing`. Raises KnowledgeError."""
-        return msgspec.json.decode(await self._have_done("import", msgspec.json.encode(captures)), type=Kept)
+        return msgspec.json.decode(await self._have_done("import", encoded(captures)), type=Kept)
 
     async def file_archived(self, tell: Callable[[int], None] = lambda _: None) -> Tally | None:
         """File all that was archived and not decided yet; None where the process that holds the folder does so.
@@ -197,7 +198,7 @@ class Intern:
 
         Raises the KnowledgeError and ModelError families; what was read by then stays so.
         """
-        payload = msgspec.json.encode(NotesJob(notes=tuple(notes), withdrawn=tuple(withdrawn)))
+        payload = encoded(NotesJob(notes=tuple(notes), withdrawn=tuple(withdrawn)))
         return msgspec.json.decode(await self._have_done("import_notes", payload), type=NotesRead)
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
@@ -351,6 +352,7 @@ class Intern:
                 archive=archive,
                 decisions=self._decisions(),
                 clock=self._clock,
+                site=self._settings.discord.site,
             )
         return Library(
             kb_index=paths.index,
@@ -362,6 +364,7 @@ class Intern:
             ranks=None if finder is None else Ranking(self._settings, finder),
             more=None if store is None else discovered_sources(self._settings, store),
             learned=learned,
+            site=self._settings.discord.site,
         )
 
 

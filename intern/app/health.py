@@ -10,6 +10,7 @@ from typing import Final
 from anyio import CapacityLimiter, Lock, create_task_group, current_time, move_on_after
 from anyio.to_thread import run_sync
 
+from intern.actors.poster import Stuck
 from intern.domain import Image
 from intern.errors import (
     InternError,
@@ -29,6 +30,8 @@ from intern.page.views import Check, Health
 _CHECKED_EVERY = 5.0  # seconds; whoever asks more often gets the last word on the disk
 _LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
 _EMBEDDINGS = "embeddings"
+STUCK_AFTER: Final = 60.0
+"""Seconds without a reply that got through, while some wait. A short rate limit is over by then."""
 USELESS_FROM: Final = 5  # different calls in a row: fewer may be about one capture, of which no model makes sense
 _MOST_USELESS = 1_000  # that are counted
 _MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
@@ -121,6 +124,17 @@ def _held(name: str, held: Held, now: float, at: datetime) -> tuple[str, str]:
     return note, f"{note}. The last failure: {held.reason}"
 
 
+def posting_check(stuck: Stuck | None, clock: Clock) -> Check:
+    """Whether replies reach Discord: not where some wait, and none has got through for a minute."""
+    if stuck is None or current_time() - stuck.since < STUCK_AFTER:
+        return Check(name="posting", ok=True)
+    since = clock.now() - timedelta(seconds=current_time() - stuck.since)
+    waiting = "1 reply waits" if stuck.replies == 1 else f"{stuck.replies} replies wait"
+    note = f"{waiting} for Discord, which has taken none since {since:{_SECOND}}"
+    why = f"The last failure: {stuck.problem}" if stuck.problem else "Discord has not answered yet"
+    return Check(name="posting", ok=False, note=note, detail=f"{note}. {why}")
+
+
 class _Watched:
     def __init__(self, model: Model, watch: ModelWatch, work: str, section: str) -> None:
         self._model = model
@@ -151,7 +165,7 @@ class _Watched:
 
 
 class HealthChecks:
-    """Asks each part how it is; `models` tells of those that are asked elsewhere."""
+    """Asks each part how it is; `elsewhere` tells of what is looked at elsewhere."""
 
     def __init__(
         self,
@@ -160,7 +174,7 @@ class HealthChecks:
         *,
         clock: Clock,
         is_open: Callable[[], bool],
-        models: Callable[[], Sequence[Check]],
+        elsewhere: Callable[[], Sequence[Check]],
         within: float = _LOOKED_WITHIN,
     ) -> None:
         """What was not looked at `within` so many seconds is told as not well."""
@@ -168,7 +182,7 @@ class HealthChecks:
         self._lock = lock
         self._clock = clock
         self._is_open = is_open
-        self._models = models
+        self._elsewhere = elsewhere
         self._writing = Lock()
         self._written: tuple[float, Check] | None = None
         # A disk that hangs holds one thread, however often it is looked at, and that is none that others wait for.
@@ -195,7 +209,7 @@ class HealthChecks:
         discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
         disk = tuple(check for check in (self._database, self._folder) if check)
         looked = None if self._looked_at is None else current_time() - self._looked_at
-        return Health(checks=(discord, *disk, *self._models()), looked_seconds_ago=looked)
+        return Health(checks=(discord, *disk, *self._elsewhere()), looked_seconds_ago=looked)
 
     async def _look_at_database(self) -> None:
         self._database = await self._in_time("database", self._disk)

@@ -31,7 +31,7 @@ from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.extractions import ExtractionLog
 from intern.knowledge.facts import FactStore
-from intern.knowledge.library import message_link
+from intern.knowledge.library import DISCORD, message_link
 from intern.knowledge.nuggets import NuggetStore
 from intern.knowledge.search_store import SqliteSearchStore
 from intern.learning.distilling import Segment
@@ -62,6 +62,8 @@ class _Standing(NamedTuple):
     """As it was when something was learned from it."""
     segment: Segment | None
     """What stands of it in the archive; None for what was never archived, such as a note."""
+    site: str
+    """What links to its messages begin with."""
 
 
 class LearnedSources:
@@ -76,12 +78,14 @@ class LearnedSources:
         archive: Archive,
         decisions: Callable[[], DecisionLog],
         clock: Clock,
+        site: str = DISCORD,
     ) -> None:
-        """`decisions` may block."""
+        """`decisions` may block. `site` is what links to messages begin with."""
         self._search = search
         self._finder = finder
         self._archive = archive
         self._decisions = decisions
+        self._site = site
         self._clock = clock
         self._nuggets = NuggetStore(db)
         self._facts = FactStore(db, clock=clock)
@@ -150,9 +154,9 @@ class LearnedSources:
             return None
         if read.origin != "capture":
             decisions = await run_sync(self._decisions)
-            return None if any(map(decisions.is_withdrawn, read.message_ids)) else _Standing(read, None)
+            return None if any(map(decisions.is_withdrawn, read.message_ids)) else _Standing(read, None, self._site)
         segment = await run_sync(self._segment, conversation_id)
-        return None if segment is None else _Standing(read, segment)
+        return None if segment is None else _Standing(read, segment, self._site)
 
     def _segment(self, conversation_id: ConversationId) -> Segment | None:
         decisions = self._decisions()
@@ -217,7 +221,7 @@ def _link(standing: _Standing, message_ids: Sequence[str]) -> str | None:
     if standing.segment is None and standing.read.origin == "note":
         return None
     read = standing.read
-    return message_link(read.guild_id, read.channel_id, message_ids[-1] if message_ids else None)
+    return message_link(read.guild_id, read.channel_id, message_ids[-1] if message_ids else None, standing.site)
 
 
 def _shortened(text: str, most: int) -> str:

@@ -49,6 +49,7 @@ from intern.errors import ConfigError, KnowledgeError
 from intern.knowledge.attempts import Retry, retry_of
 from intern.knowledge.database import Database
 from intern.knowledge.facts import FactFilter, FactStore
+from intern.knowledge.library import message_link
 from intern.knowledge.nuggets import NuggetStore
 from intern.knowledge.traces import Counts, Trace, TraceStore
 from intern.knowledge.unanswered import Unanswered, UnansweredQuestion
@@ -363,13 +364,14 @@ class OverviewDesk:
             raise ConfigError(f"nothing is kept of a question {question_id[:40]!r}")
         texts = {each.question_id: each.text for each in await self._open()}
         servers = self._at.settings.discord.guild_ids
-        link = f"https://discord.com/channels/{servers[0]}/{trace.channel_id}/{trace.question_id}"
+        server = servers[0] if len(servers) == 1 else None
+        link = message_link(server, trace.channel_id, trace.question_id, self._at.settings.discord.site)
         return AnswerPage(
             row=_row_of(trace),
             steps=trace.debug,
             question=texts.get(trace.question_id, ""),
             # What came by a command has the command's id, which leads nowhere.
-            link=link if len(servers) == 1 and not trace.outcome.endswith("for one member") else "",
+            link="" if trace.outcome.endswith("for one member") else link or "",
         )
 
     async def facts(self, offset: int) -> Facts:

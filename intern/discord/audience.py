@@ -12,7 +12,7 @@ import msgspec
 from anyio import Event
 from msgspec import Meta, Struct
 
-from intern.discord.wire import readable
+from intern.discord.reading import fitted, readable
 from intern.domain import Channel, ChannelId, GuildId, RoleId, UserId
 
 ADMINISTRATOR: Final = 1 << 3
@@ -105,7 +105,7 @@ class Audience:
         """
         match name:
             case "GUILD_CREATE":
-                self._welcome(msgspec.convert(payload, _GuildCreated))
+                self._welcome(fitted(payload, _GuildCreated))
             case "GUILD_DELETE":
                 self._leave(msgspec.convert(payload, _GuildDeleted))
             case "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE":
@@ -178,7 +178,7 @@ class RawPermissions(Struct, frozen=True):
 
     id: ChannelId
     permission_overwrites: list[RawOverwrite]
-    type: int | None = None
+    type: int | None
 
     @property
     def overwrites(self) -> tuple[Overwrite, ...]:

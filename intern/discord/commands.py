@@ -15,6 +15,7 @@ import msgspec
 from hikari.internal import routes
 from msgspec import Meta, Struct
 
+from intern.discord.reading import fitted
 from intern.discord.rest import HikariRest, content, ids, read
 from intern.discord.wire import Memory, RawMember, RawMessage, RawUser, Team, message_of
 from intern.domain import (
@@ -38,6 +39,7 @@ from intern.domain import (
 )
 from intern.errors import DiscordError, DiscordRefusedError
 from intern.observe.log import get_logger
+from intern.text.halves import whole
 
 _log = get_logger(__name__)
 
@@ -332,14 +334,14 @@ def _command(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, mem
 
 def _text(options: Sequence[_Option], name: str) -> str:
     value = next((option.value for option in options if option.name == name), None)
-    return value.strip() if isinstance(value, str) else ""
+    return whole(value.strip()) if isinstance(value, str) else ""
 
 
 def _target(raw: _Raw, command: _Command, team: Team, memory: Memory) -> ChatMessage | None:
     """The message that a menu entry was used on; None for one of Discord's own, and where there is none."""
     if command.target_id not in command.resolved.messages:
         return None
-    found = msgspec.convert(command.resolved.messages[command.target_id], RawMessage)
+    found = fitted(command.resolved.messages[command.target_id], RawMessage)
     message = msgspec.structs.replace(found, guild_id=raw.guild_id)
     # Discord names no roles of its author here.
     return message_of(message, team, memory.roles(raw.guild_id, found.author.id) if raw.guild_id else None)
@@ -347,15 +349,15 @@ def _target(raw: _Raw, command: _Command, team: Team, memory: Memory) -> ChatMes
 
 def _user_of(raw: _Raw, team: Team, memory: Memory) -> Author:
     if raw.member is None:
-        user, roles, nick = msgspec.convert(raw.user, RawUser), None, None
+        user, roles, nick = fitted(raw.user, RawUser), None, None
     else:
-        member = msgspec.convert(raw.member, _RawMemberUser)
-        user, roles, nick = msgspec.convert(member.user, RawUser), member.roles, member.nick
+        member = fitted(raw.member, _RawMemberUser)
+        user, roles, nick = fitted(member.user, RawUser), member.role_ids, member.nick
     if raw.guild_id and roles is not None:
         memory.note_roles(raw.guild_id, user.id, roles)
     return Author(
         id=UserId(user.id),
-        name=nick or user.global_name or user.username or user.id,
+        name=whole(nick or (*user.handles, user.id)[0]),
         type=_type_of(user, team, roles or ()),
         handles=user.handles,
     )

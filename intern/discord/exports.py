@@ -21,7 +21,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from intern.discord.ordering import position
-from intern.discord.wire import readable
+from intern.discord.reading import fitted, readable
 from intern.domain import (
     Attachment,
     Author,
@@ -37,6 +37,7 @@ from intern.domain import (
     by_age,
 )
 from intern.errors import ConfigError, DiscordRefusedError
+from intern.text.halves import whole_json
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
 # these are the types that people and bots write: plain, reply, slash command, menu command.
@@ -92,7 +93,7 @@ class _Message(Struct, frozen=True, rename="camel"):
     timestamp_edited: datetime | None = None
     attachments: list[Any] | None = None
     reference: _Reference | None = None
-    forwarded_message: Raw = Raw(b"null")
+    forwarded_message: Any = None
 
 
 class _Head(Struct, frozen=True):
@@ -254,7 +255,8 @@ class _Reading:
 
     def _message(self, raw: Raw, place: ChannelId, guild_id: GuildId, path: Path, number: int) -> ChatMessage | None:
         try:
-            head = msgspec.json.decode(raw, type=_Head)
+            payload = _payload(raw)
+            head = fitted(payload, _Head)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._left_out["unreadable"] += 1
             return None
@@ -267,9 +269,8 @@ class _Reading:
             self._left_out["system"] += 1
             return None
         try:
-            told = msgspec.json.decode(raw, type=_Message)
-            return self._understood(told, MessageId(head.id), place, guild_id)
-        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError):
+            return self._understood(fitted(payload, _Message), MessageId(head.id), place, guild_id)
+        except (msgspec.ValidationError, OverflowError):
             self._left_out["unreadable"] += 1
             return None
 
@@ -321,7 +322,7 @@ def _decoded(path: Path) -> _Export:
             f"{path} cannot be read ({error.strerror}); name files that exist and that you may read"
         ) from error
     try:
-        return msgspec.json.decode(text[3:] if bytes(text[:3]) == BOM_UTF8 else text, type=_Export)
+        return _read(text[3:] if bytes(text[:3]) == BOM_UTF8 else text)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"{path} is no JSON export of DiscordChatExporter ({error}); export the channel with --format Json"
@@ -334,6 +335,24 @@ def _decoded(path: Path) -> _Export:
         # Of what is malformed, msgspec says at which byte.
         where = str(error) if "byte" in str(error) else f"{error}: it ends after byte {len(text)}"
         raise ConfigError(f"{path} is damaged or cut off ({where}); export the channel again") from error
+
+
+def _read(text: memoryview) -> _Export:
+    try:
+        return msgspec.json.decode(text, type=_Export)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Half a surrogate may be all that is wrong; in nothing else the second try differs from the first.
+        return msgspec.json.decode(whole_json(bytes(text)), type=_Export)
+
+
+def _payload(raw: Raw) -> object:
+    """A message; what is no UTF-8 in it becomes U+FFFD."""
+    try:
+        return msgspec.json.decode(raw)
+    except UnicodeDecodeError:
+        return msgspec.json.decode(bytes(raw).decode("utf-8", "replace"))
 
 
 def _channel(raw: _Channel, guild_id: GuildId, *, opens_itself: bool) -> Channel:
@@ -355,7 +374,7 @@ def _reply_of(told: _Message) -> MessageId | None:
     if reference is None or not reference.message_id or not _is_snowflake(reference.message_id):
         return None
     # A forwarded message is no reply, though it is referred to in the same way.
-    forwarded = reference.type == "Forward" or bytes(told.forwarded_message) != b"null"
+    forwarded = reference.type == "Forward" or told.forwarded_message is not None
     return None if forwarded else MessageId(reference.message_id)
 
 

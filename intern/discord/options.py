@@ -48,7 +48,7 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     handoff_role_id: RoleId = RoleId("")
     """The one role that may ever be mentioned, and only where a question is handed over to the team."""
     rest_url: str = "https://discord.com/api/v10"
-    """Discord, unless a test says otherwise. The gateway's own address is asked for there."""
+    """Discord, or another server that speaks as Discord does. The gateway's own address is asked for there."""
 
     def __post_init__(self) -> None:
         for name in ("guild_ids", "team_member_ids", "team_role_ids", "listed_channel_ids"):
@@ -60,6 +60,11 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             _check("handoff_role_id", (self.handoff_role_id,))
         if not self.rest_url.startswith(("http://", "https://")):
             raise ValueError("rest_url must begin with https:// (or http://)")
+
+    @property
+    def site(self) -> str:
+        """What links to messages and invitations begin with: the server of `rest_url`."""
+        return self.rest_url.partition("/api")[0].rstrip("/")
 
 
 def _check(name: str, snowflakes: Iterable[str]) -> None:

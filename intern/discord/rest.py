@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, get_origin
 
 import aiohttp
 import hikari
@@ -22,7 +22,9 @@ from hikari.applications import get_token_id
 from hikari.impl import RESTApp, RESTClientImpl
 from hikari.internal import data_binding, routes
 
+from intern.discord.limits import Buckets
 from intern.discord.options import DiscordOptions
+from intern.discord.reading import fitted, readable
 from intern.discord.wire import (
     Memory,
     RawArchived,
@@ -32,9 +34,9 @@ from intern.discord.wire import (
     RawMessage,
     RawSent,
     RawThreads,
+    RawUser,
     Team,
     message_of,
-    readable,
 )
 from intern.domain import (
     Button,
@@ -69,12 +71,18 @@ _THREAD_PAGES = 50  # of archived threads, for one channel
 _LAST_CALLS_SECONDS = 3.0  # for writing calls that nobody waits for any more, when the program ends
 _ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
 _SUPPRESS_EMBEDS = 1 << 2  # message flag: no link previews
+_LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
 _THREAD_EXISTS = 160004  # Discord's JSON error codes
 _UNAUTHORIZED: Final = 401
 _ROW, _BUTTON, _GREY = 1, 2, 2  # component types and a button's style
 _BUTTONS_A_ROW = 5
 _TIMED_OUT, _TOO_MANY_REQUESTS = 408, 429
 
+_DISCORD: Final = "https://discord.com"
+_NOT_A_BOTS: Final = (
+    "discord.token is no bot token: copy the whole of it from the developer portal (your application, Bot, "
+    "Reset Token), without the word Bot before it"
+)
 LOGIN_REFUSED = (
     "discord.token: Discord does not accept this token. Make a new one in the developer portal (your application, Bot, "
     "Reset Token) and set discord.token or INTERN__DISCORD__TOKEN"
@@ -85,19 +93,20 @@ _Kind = TypeVar("_Kind")
 
 
 def team_of(options: DiscordOptions) -> Team:
-    """Who is who, the bot's id being read from its token. Raises ConfigError for what is no bot token."""
-    if not options.token:
+    """Who is who; the bot's id is read from its token where that holds it. Raises ConfigError for what is no token."""
+    token = options.token.reveal().strip()
+    if not token:
         raise ConfigError("discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(_NOT_A_BOTS)
     try:
-        bot_id = get_token_id(options.token.reveal().strip())
+        bot_id = UserId(str(get_token_id(token)))
     except ValueError:
-        # Its message may hold a part of the token.
-        raise ConfigError(
-            "discord.token is no bot token: copy the whole of it from the developer portal (your application, Bot, "
-            "Reset Token), without the word Bot before it"
-        ) from None
+        if options.site == _DISCORD:
+            raise ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
+        bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
     return Team(
-        bot_id=UserId(str(bot_id)),
+        bot_id=bot_id,
         member_ids=frozenset(options.team_member_ids),
         role_ids=frozenset(options.team_role_ids),
     )
@@ -112,10 +121,11 @@ class HikariRest:
 
     def __init__(self, options: DiscordOptions, memory: Memory | None = None, *, max_retries: int = 3) -> None:
         self.team = team_of(options)
-        """Who is who; the gateway corrects the bot's id, should its token tell another one."""
+        """Who is who. The gateway corrects the bot's id; until then it may be unknown (""), or what the token tells."""
         self._memory = memory or Memory()
         self._token = options.token
         self._app = RESTApp(url=options.rest_url.rstrip("/"), max_retries=max_retries)
+        self._app._bucket_manager = Buckets(max_rate_limit=_LONGEST_LIMIT)  # noqa: SLF001 there is no other way in
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[Any]] = set()
@@ -128,7 +138,7 @@ class HikariRest:
 
     async def __aenter__(self) -> Self:
         await self._app.start()
-        self._client = self._app.acquire(self._token.reveal(), hikari.TokenType.BOT)
+        self._client = self._app.acquire(self._token.reveal().strip(), hikari.TokenType.BOT)
         self._client.start()
         return self
 
@@ -207,7 +217,11 @@ class HikariRest:
                 if raw.newest is None or by_age(raw.newest) > by_age(after):
                     seen[raw.id] = ChannelSeen(channel=await self._remembered(raw), last_message_id=raw.newest)
             moments = [one.thread_metadata.archive_timestamp for one in readable(page.threads, RawArchived)]
-            if not page.has_more or not moments or min(moments) < horizon:
+            # Where nothing says whether there is more, the next page does.
+            if page.has_more is False or not page.threads or (moments and min(moments) < horizon):
+                break
+            if not moments or (before is not None and min(moments) >= before):
+                _log.warning("archived_threads_unreadable", channel_id=channel_id, threads=len(page.threads))
                 break
             before = min(moments)
         else:
@@ -219,6 +233,14 @@ class HikariRest:
         what = "ask for the gateway's address"
         return read(what, await self.ask(what, routes.GET_GATEWAY_BOT.compile()), RawGateway)
 
+    async def known(self) -> Team:
+        """Who is who, with the bot's own id: Discord is asked where neither its token nor the gateway told it."""
+        if not self.team.bot_id:
+            what = "ask who the bot is"
+            found = read(what, await self.ask(what, routes.GET_MY_USER.compile()), RawUser)
+            self.team = msgspec.structs.replace(self.team, bot_id=self.team.bot_id or found.id)
+        return self.team
+
     # What Outlet of conversations/posting.py asks for
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
@@ -228,8 +250,7 @@ class HikariRest:
         try:
             await self.ask(f"start a thread at message {message_id} in channel {channel_id}", route, body=body)
         except DiscordRefusedError as refusal:
-            cause = refusal.__cause__
-            if not (isinstance(cause, hikari.HTTPResponseError) and cause.code == _THREAD_EXISTS):
+            if not await self._is_there(refusal, ChannelId(message_id)):
                 raise
         # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
         return ChannelId(message_id)
@@ -254,20 +275,24 @@ class HikariRest:
         sent = await self.ask(what, route, body=body, otherwise=DiscordUnknownOutcomeError)
         return read(what, sent, RawSent, otherwise=DiscordUnknownOutcomeError).id
 
-    async def rewrite(
-        self, channel_id: ChannelId, message_id: MessageId, text: str, *, buttons: Sequence[Button] = ()
-    ) -> None:
-        """Give a message of ours another text and other buttons. It goes on pinging nobody and previewing nothing."""
-        route = routes.PATCH_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
-        what = f"edit message {message_id} in channel {channel_id}"
-        await self.ask(what, route, body=content(text, buttons, None))
-
     async def typing(self, channel_id: ChannelId) -> None:
         """Show that we are typing, for ten seconds or until we write."""
         route = routes.POST_CHANNEL_TYPING.compile(**ids(channel=channel_id))
         await self.ask(f"type in channel {channel_id}", route)
 
     # How it is done
+
+    async def _is_there(self, refusal: DiscordRefusedError, thread: ChannelId) -> bool:
+        """Whether a thread is refused because there is one. Other servers than Discord's may not say so."""
+        cause = refusal.__cause__
+        if not isinstance(cause, hikari.BadRequestError):
+            return False
+        if cause.code == _THREAD_EXISTS:
+            return True
+        try:
+            return (await self._channel(thread)).is_thread
+        except DiscordRefusedError:
+            return False
 
     async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
         query = data_binding.StringMapBuilder()
@@ -291,12 +316,12 @@ class HikariRest:
         self, channel_id: ChannelId, page: Sequence[Any], lookups: Lookups | None = None
     ) -> list[ChatMessage]:
         """The readable ones, oldest first, with what REST leaves out: the server, and who is of the team."""
-        guild_id = (await self.channel(channel_id)).guild_id
+        guild_id, team = (await self.channel(channel_id)).guild_id, await self.known()
         messages: list[ChatMessage] = []
         for item in page:
             try:
-                raw = msgspec.structs.replace(msgspec.convert(item, RawMessage), guild_id=guild_id)
-                message = message_of(raw, self.team, await self._roles(raw, lookups))
+                raw = msgspec.structs.replace(fitted(item, RawMessage), guild_id=guild_id)
+                message = message_of(raw, team, await self._roles(raw, lookups))
             except msgspec.ValidationError as error:
                 _log.warning("discord_message_unreadable", channel_id=channel_id, problem=str(error))
                 continue
@@ -326,7 +351,7 @@ class HikariRest:
             member = await self.ask(what, route)
         except DiscordNotFoundError:
             return ()  # they have left, and their roles with them
-        return read(what, member, RawMember).roles or ()
+        return read(what, member, RawMember).role_ids or ()
 
     async def _channel(self, channel_id: ChannelId) -> RawChannel:
         what = f"look up channel {channel_id}"
@@ -441,6 +466,8 @@ def ids(**snowflakes: str) -> dict[str, str]:
 def read(what: str, reply: object, kind: type[_Kind], otherwise: type[DiscordError] = DiscordUnavailableError) -> _Kind:
     """A reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
     try:
+        if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
+            return fitted(reply, kind)
         return msgspec.convert(reply, kind)
     except msgspec.ValidationError as error:
         raise otherwise(f"could not {what}: the reply is not what Discord documents: {error}") from error

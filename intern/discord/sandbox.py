@@ -59,7 +59,6 @@ Call = Literal[
     "archived_since",
     "start_thread",
     "send",
-    "rewrite",
     "typing",
 ]
 
@@ -405,21 +404,6 @@ class Sandbox:
             return message_id
 
         return await self._call("send", work)
-
-    async def rewrite(
-        self, channel_id: ChannelId, message_id: MessageId, text: str, *, buttons: Sequence[Button] = ()
-    ) -> None:
-        """Give a message of the bot's another text and other buttons."""
-
-        def work() -> None:
-            self._check(channel_id, text, buttons)
-            known = next((message for message in self._here(channel_id) if message.id == message_id), None)
-            _demand(known is not None, "unknown message")
-            _demand(known is not None and known.author.is_self, "somebody else's message cannot be edited")
-            self.edit(channel_id, message_id, text.strip())
-            self.sent[message_id] = Sent(buttons=tuple(buttons), pings=self.sent[message_id].pings)
-
-        await self._call("rewrite", work)
 
     async def typing(self, channel_id: ChannelId) -> None:
         """Show the bot typing."""

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from intern.discord.audience import RawPermissions, RawRole, may_read, permissions
-from intern.discord.wire import RawChannel, channel_of, readable
+from intern.discord.reading import fitted, readable
+from intern.discord.wire import RawChannel, RawMember, channel_of
 from intern.domain import ChannelId, ChannelSeen, GuildId, RoleId, SessionStarted, UserId
 
 # Discord resets the token of a bot that begins more than 1,000 sessions within 24 hours (its reference, "Gateway",
@@ -27,9 +28,8 @@ class _User(Struct, frozen=True):
     id: UserId
 
 
-class _Member(Struct, frozen=True):
+class _Member(RawMember, frozen=True, kw_only=True):
     user: _User
-    roles: list[RoleId] = []
 
 
 class _Tags(Struct, frozen=True):
@@ -56,7 +56,7 @@ def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | N
     Discord sends one for each server at the start of a session, and when a server comes back or is joined: always,
     what happened there before was not told. Never after a resume. Raises msgspec.ValidationError.
     """
-    told = msgspec.convert(payload, _GuildCreated)
+    told = fitted(payload, _GuildCreated)
     if told.unavailable:
         return None
     open_to_us = _readable_by(told, bot_id)
@@ -72,15 +72,15 @@ def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | N
 
 def own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
     """The roles that a GUILD_CREATE tells to be the bot's own. Raises msgspec.ValidationError."""
-    told = msgspec.convert(payload, _GuildCreated)
+    told = fitted(payload, _GuildCreated)
     return frozenset(role.id for role in readable(told.roles, _TaggedRole) if role.tags.bot_id == bot_id)
 
 
 def _readable_by(told: _GuildCreated, bot_id: UserId) -> set[ChannelId]:
     roles = {role.id: role.bits for role in readable(told.roles, RawRole)}
     channels = list(readable(told.channels, RawPermissions))
-    ours = next((member.roles for member in readable(told.members, _Member) if member.user.id == bot_id), None)
-    if ours is None:
+    ours = next((member.role_ids or () for member in readable(told.members, _Member) if member.user.id == bot_id), None)
+    if ours is None or not roles:
         return {channel.id for channel in channels}  # Discord will say itself what we may not read
     return {
         channel.id

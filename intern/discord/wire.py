@@ -1,13 +1,13 @@
 """Discord's JSON into the domain, field by field as far as we need it. Pure, but for what `Memory` is told.
 
-Only the ids and the author are insisted on; whatever else is missing or null has a meaning of its own. A payload that
-cannot be read raises `msgspec.ValidationError`, which names the field and never its value.
+Only the ids and the author are insisted on. Any other field may be missing or null, and one of a wrong type is left out
+by itself. A payload that cannot be read raises `msgspec.ValidationError`, which names the field and never its value.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from intern.discord.reading import fitted, readable
 from intern.domain import (
     Approval,
     Attachment,
@@ -35,6 +36,7 @@ from intern.domain import (
     UserId,
     snowflake_time,
 )
+from intern.text.halves import whole
 
 # Message types that people and bots write; all others are Discord's own words (its reference, "Message Types").
 _DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
@@ -79,14 +81,19 @@ class RawUser(Struct, frozen=True):
     @property
     def handles(self) -> tuple[str, ...]:
         """What the account is called, on every server."""
-        return tuple(filter(None, (self.global_name, self.username)))
+        return tuple(whole(name) for name in (self.global_name, self.username) if name)
 
 
 class RawMember(Struct, frozen=True):
     """An account within one server."""
 
-    roles: list[RoleId] | None = None
+    roles: list[Any] | None = None
     nick: str | None = None
+
+    @property
+    def role_ids(self) -> tuple[RoleId, ...] | None:
+        """The roles that the member holds; None where the payload does not say."""
+        return None if self.roles is None else _role_ids(self.roles)
 
 
 class RawReference(Struct, frozen=True):
@@ -129,7 +136,7 @@ class RawMessage(Struct, frozen=True):
     author: RawUser
     guild_id: _Guild | None = None
     member: RawMember | None = None
-    webhook_id: str | None = None
+    webhook_id: Any = None
     type: int | None = None
     flags: int | None = None
     content: str | None = None
@@ -160,6 +167,10 @@ class RawMessage(Struct, frozen=True):
 class _Forwarded(Struct, frozen=True):
     content: str | None = None
     attachments: list[Any] | None = None
+
+
+class _Role(Struct, frozen=True):
+    id: RoleId
 
 
 class _Snapshot(Struct, frozen=True):
@@ -275,7 +286,7 @@ ChannelEvent = ChannelsSeen | ChannelGone
 
 
 class _Emoji(Struct, frozen=True):
-    id: str | None = None
+    id: Any = None
     """Of a server's own emoji, which may be called anything."""
     name: str | None = None
 
@@ -296,8 +307,8 @@ class _Reaction(Struct, frozen=True):
 
 class _Deleted(Struct, frozen=True):
     channel_id: _Channel
-    id: _Message | None = None
-    ids: list[_Message] | None = None
+    id: Any = None
+    ids: list[Any] | None = None
     guild_id: _Guild | None = None
 
 
@@ -310,11 +321,7 @@ class _Guilds(Struct, frozen=True):
     threads: list[Any] | None = None
 
 
-class _Edit(Struct, frozen=True):
-    id: _Message
-    edited_timestamp: datetime | None = None
-
-
+_OfServer = TypeVar("_OfServer", RawMessage, _Deleted)
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
@@ -364,7 +371,7 @@ class Memory:
         self._archived: _Latest[ChannelId, RawChannel] = _Latest(archived)
         self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
-        self._edits: _Latest[MessageId, datetime] = _Latest(limit)
+        self._edits: _Latest[MessageId, object] = _Latest(limit)
 
     def take(self, event: ChannelEvent) -> None:
         """Learn of channels."""
@@ -422,7 +429,7 @@ class Memory:
         for each in known:
             self._roles.put((each.guild_id, each.user_id), each.roles)
 
-    def is_new_edit(self, message_id: MessageId, edited_at: datetime) -> bool:
+    def is_new_edit(self, message_id: MessageId, edited_at: object) -> bool:
         """False where this very edit was told before: then only an embed or a thread came to the message."""
         if self._edits.get(message_id) == edited_at:
             return False
@@ -448,7 +455,7 @@ def event_of(
         case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
             return _deleted(payload)
         case "MESSAGE_REACTION_ADD":
-            return _approval(msgspec.convert(payload, _Reaction), team, memory)
+            return _approval(fitted(payload, _Reaction), team, memory)
         case _:
             return _channel_event(name, payload)
 
@@ -457,9 +464,10 @@ def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = N
     """The message, or None for one of Discord's own; `roles` are the author's where the payload has no `member`."""
     if not raw.is_written:
         return None
-    held = raw.member.roles if raw.member and raw.member.roles is not None else roles
+    told = raw.member.role_ids if raw.member else None
+    held = roles if told is None else told
     text = raw.content or ""
-    said = "\n".join(filter(None, (text, *_beside(raw))))
+    said = whole("\n".join(filter(None, (text, *_beside(raw)))))
     reference = raw.message_reference if raw.type == _REPLY else None
     if reference and reference.type == _FORWARD:
         reference = None
@@ -475,8 +483,8 @@ def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = N
             handles=raw.author.handles,
         ),
         text=said,
-        at=_utc(raw.timestamp) if raw.timestamp else snowflake_time(raw.id),
-        edited_at=_utc(raw.edited_timestamp) if raw.edited_timestamp else None,
+        at=_utc(raw.timestamp) or snowflake_time(raw.id),
+        edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
         attachments=tuple(_attachment(file) for file in readable(_files(raw), RawAttachment)),
@@ -494,46 +502,54 @@ def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
         id=raw.id,
         guild_id=raw.guild_id,
         kind=kind,
-        name=raw.name or "",
+        name=whole(raw.name or ""),
         parent_id=raw.parent_id if raw.is_thread else None,
         private=raw.type == _PRIVATE_THREAD,
     )
 
 
 def _told(payload: Mapping[str, Any], team: Team, memory: Memory) -> ChatMessage | None:
-    raw = msgspec.convert(payload, RawMessage)
+    raw = _of_server(fitted(payload, RawMessage), payload)
     if raw.guild_id is None:
         return message_of(raw, team)
-    if raw.member and raw.member.roles is not None and not raw.is_bots:
-        memory.note_roles(raw.guild_id, raw.author.id, raw.member.roles)
+    roles = raw.member.role_ids if raw.member else None
+    if roles is not None and not raw.is_bots:
+        memory.note_roles(raw.guild_id, raw.author.id, roles)
     return message_of(raw, team, memory.roles(raw.guild_id, raw.author.id))
+
+
+def _of_server(raw: _OfServer, payload: Mapping[str, Any]) -> _OfServer:
+    """The struct. Raises msgspec.ValidationError where its server is named, but not by an id: it is not private."""
+    if raw.guild_id is None and payload.get("guild_id") is not None:
+        raise msgspec.ValidationError("Expected an id - at `$.guild_id`")
+    return raw
 
 
 def _edited(payload: Mapping[str, Any], team: Team, memory: Memory) -> MessageEdited | None:
     # Discord sends MESSAGE_UPDATE also for an embed that was unfurled, a pin, a thread that was begun.
-    edit = msgspec.convert(payload, _Edit)
-    if edit.edited_timestamp is None:
-        return None
-    message = _told(payload, team, memory)
-    if message is None or not memory.is_new_edit(edit.id, edit.edited_timestamp):
+    # A time that cannot be read is the time of an edit all the same.
+    told_at = payload.get("edited_timestamp")
+    message = None if told_at is None else _told(payload, team, memory)
+    if message is None or not memory.is_new_edit(message.id, message.edited_at or repr(told_at)[:100]):
         return None
     return MessageEdited(message=message)
 
 
 def _deleted(payload: Mapping[str, Any]) -> MessagesDeleted | None:
-    raw = msgspec.convert(payload, _Deleted)
-    ids = raw.ids if raw.ids is not None else [raw.id] if raw.id else []
-    if not ids:
-        return None
-    return MessagesDeleted(guild_id=raw.guild_id, channel_id=raw.channel_id, message_ids=tuple(ids))
+    raw = _of_server(fitted(payload, _Deleted), payload)
+    named = raw.ids or ([] if raw.id is None else [raw.id])
+    ids = tuple(sent.id for sent in readable([{"id": each} for each in named], RawSent))
+    if named and not ids:
+        raise msgspec.ValidationError("Expected an id - at `$.id`")
+    return MessagesDeleted(guild_id=raw.guild_id, channel_id=raw.channel_id, message_ids=ids) if ids else None
 
 
 def _approval(raw: _Reaction, team: Team, memory: Memory) -> Approval | None:
     # A variation selector asks for the coloured picture, which this emoji has anyway.
-    if raw.emoji.id or (raw.emoji.name or "").rstrip("\ufe0f") != APPROVES or raw.guild_id is None:
+    if raw.emoji.id is not None or (raw.emoji.name or "").rstrip("\ufe0f") != APPROVES or raw.guild_id is None:
         return None
-    member = _ReactingMember() if raw.member is None else msgspec.convert(raw.member, _ReactingMember)
-    roles = memory.roles(raw.guild_id, raw.user_id) if member.roles is None else member.roles
+    member = _ReactingMember() if raw.member is None else fitted(raw.member, _ReactingMember)
+    roles = memory.roles(raw.guild_id, raw.user_id) if member.role_ids is None else member.role_ids
     is_bot = raw.user_id == team.bot_id or (member.user is not None and bool(member.user.bot or member.user.system))
     if is_bot or not _is_of_team(raw.user_id, roles or (), team):
         return None
@@ -543,11 +559,11 @@ def _approval(raw: _Reaction, team: Team, memory: Memory) -> Approval | None:
 def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None:
     match name:
         case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
-            return ChannelsSeen((msgspec.convert(payload, RawChannel),))
+            return ChannelsSeen((fitted(payload, RawChannel),))
         case "CHANNEL_DELETE" | "THREAD_DELETE":
             return ChannelGone(msgspec.convert(payload, RawThread).id)
         case "GUILD_CREATE" | "THREAD_LIST_SYNC":
-            return _channels(msgspec.convert(payload, _Guilds))
+            return _channels(fitted(payload, _Guilds))
         case _:
             return None
 
@@ -558,18 +574,6 @@ def _channels(raw: _Guilds) -> ChannelsSeen:
     channels = tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told)
     # Only GUILD_CREATE names channels, and then all of them, with all threads that are not archived.
     return ChannelsSeen(channels, all_of=None if raw.channels is None else guild_id)
-
-
-_Kind = TypeVar("_Kind", bound=Struct)
-
-
-def readable(items: list[Any] | None, kind: type[_Kind]) -> Iterator[_Kind]:
-    """Those of a payload's items that can be read: a strange one must not cost the others."""
-    for item in items or ():
-        try:
-            yield msgspec.convert(item, kind)
-        except msgspec.ValidationError:
-            continue
 
 
 def _author_type(raw: RawMessage, team: Team, roles: Collection[RoleId]) -> AuthorType:
@@ -583,7 +587,13 @@ def _is_of_team(user_id: UserId, roles: Collection[RoleId], team: Team) -> bool:
 
 
 def _name_of(raw: RawMessage) -> str:
-    return (raw.member and raw.member.nick) or raw.author.global_name or raw.author.username or raw.author.id
+    return whole((raw.member and raw.member.nick) or (*raw.author.handles, raw.author.id)[0])
+
+
+def _role_ids(roles: Sequence[Any]) -> tuple[RoleId, ...]:
+    """Ids of roles, which some servers send as whole roles."""
+    ids = tuple(role for role in roles if isinstance(role, str))
+    return (*map(RoleId, ids), *(role.id for role in readable(roles, _Role)))
 
 
 def _mentions(raw: RawMessage, text: str, team: Team) -> bool:
@@ -591,7 +601,7 @@ def _mentions(raw: RawMessage, text: str, team: Team) -> bool:
     bot_id = team.bot_id
     if bot_id and (f"<@{bot_id}>" in text or f"<@!{bot_id}>" in text):
         return raw.mentions is None or any(user.id == bot_id for user in readable(raw.mentions, RawUser))
-    return any(role in (raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles)
+    return any(role in _role_ids(raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles)
 
 
 def _beside(raw: RawMessage) -> Iterator[str]:
@@ -618,8 +628,8 @@ def _thread_of(raw: RawMessage) -> ChannelId | None:
 def _attachment(raw: RawAttachment) -> Attachment:
     return Attachment(
         id=raw.id,
-        filename=raw.filename or "",
-        url=raw.url or "",
+        filename=whole(raw.filename or ""),
+        url=whole(raw.url or ""),
         size=raw.size or 0,
         content_type=raw.content_type,
         width=raw.width,
@@ -627,9 +637,9 @@ def _attachment(raw: RawAttachment) -> Attachment:
     )
 
 
-def _utc(moment: datetime) -> datetime:
+def _utc(moment: datetime | None) -> datetime | None:
     """Discord's times carry their offset. At the ends of the calendar UTC may not exist."""
     try:
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
     except OverflowError:
-        raise msgspec.ValidationError("the time is out of range") from None
+        return None

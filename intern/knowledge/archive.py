@@ -31,12 +31,12 @@ from intern.knowledge.blocks import (
     qa_id_of,
     scan_archive,
     time_of,
-    whole,
     without_messages,
 )
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
+from intern.text.halves import whole
 
 _log = get_logger(__name__)
 

@@ -115,15 +115,6 @@ def time_of(qa_id: QAId) -> datetime:
     return datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
 
 
-def whole(text: str) -> str:
-    """The text as UTF-8 can carry it: unchanged, but for half surrogates, which become U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def format_raw(pair: CapturedPair) -> str:
     """The block of a pair in the archive, its closing empty line included.
 

@@ -33,9 +33,10 @@ from intern.domain import (
     Withdrawn,
     snowflake_time,
 )
-from intern.knowledge.blocks import bare, time_of, whole
+from intern.knowledge.blocks import bare, time_of
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.log import get_logger
+from intern.text.halves import whole
 
 _log = get_logger(__name__)
 

@@ -66,6 +66,9 @@ class LearnedSources(Protocol):
         ...
 
 
+DISCORD = "https://discord.com"
+
+
 class Library:
     """The sources of the operator and the topics of the team, as their indices on disk list them.
 
@@ -85,11 +88,14 @@ class Library:
         more: MoreSources | None = None,
         learned: LearnedSources | None = None,
         pages: PageCopies | None = None,
+        site: str = DISCORD,
     ) -> None:
+        """`site` is what links to messages begin with."""
         layer = files or FileLayer()
         self._indices = (_WatchedIndex(kb_index, layer), _WatchedIndex(team_index, layer))
         self._sources = sources
         self._pages = pages
+        self._site = site
         self._topics = topics
         self._archive = archive
         self._ranks = ranks
@@ -227,7 +233,7 @@ class Library:
         if self._topics.topic_of(QAId(qa_id)) != topic:
             return None
         pair = self._archive.get(QAId(qa_id))
-        return None if pair is None else jump_link(pair)
+        return None if pair is None else jump_link(pair, self._site)
 
 
 async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[SourceId, SourceText | KnowledgeError]:
@@ -241,17 +247,19 @@ async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[So
     return found
 
 
-def jump_link(pair: CapturedPair) -> str | None:
-    """Discord's link to the last message of a pair; None where one of the ids it needs is missing or foreign."""
-    return message_link(pair.guild_id, pair.channel_id, pair.message_ids[-1] if pair.message_ids else None)
+def jump_link(pair: CapturedPair, site: str = DISCORD) -> str | None:
+    """The link to the last message of a pair; None where one of the ids it needs is missing or foreign."""
+    return message_link(pair.guild_id, pair.channel_id, pair.message_ids[-1] if pair.message_ids else None, site)
 
 
-def message_link(guild_id: str | None, channel_id: str | None, message_id: str | None) -> str | None:
-    """Discord's link to a message; None where one of the ids it needs is missing or foreign."""
+def message_link(
+    guild_id: str | None, channel_id: str | None, message_id: str | None, site: str = DISCORD
+) -> str | None:
+    """The link to a message; None where one of the ids it needs is missing or foreign."""
     ids = (guild_id or "", channel_id or "", bare(MessageId(message_id or "")))
     if not all(part.isascii() and part.isdigit() for part in ids):
         return None
-    return "https://discord.com/channels/" + "/".join(ids)
+    return f"{site}/channels/{'/'.join(ids)}"
 
 
 def title_of(rel_path: str, text: str) -> str:

@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.domain import AuthorType, CaptureRequest, ChatMessage, ConversationId, MessageId, by_age
-from intern.knowledge.blocks import whole
 from intern.knowledge.database import Database, Transaction
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
+from intern.text.halves import encoded, whole
 
 _log = get_logger(__name__)
 
@@ -268,7 +268,7 @@ def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
 def _put(db: Transaction, rid: int, request: CaptureRequest) -> _Changed:
     db.run(
         "update pending_captures set request = ?, version = version + 1 where rid = ?",
-        (_encoded(request), rid),
+        (encoded(request), rid),
     )
     db.run("delete from pending_messages where capture = ?", (rid,))
     ids = frozenset(message.id for message in request.messages)
@@ -285,21 +285,3 @@ def _delete(db: Transaction, rid: int) -> _Changed:
 
 def _json(values: Collection[str]) -> str:
     return msgspec.json.encode(sorted(values)).decode()
-
-
-def _encoded(request: CaptureRequest) -> bytes:
-    try:
-        return msgspec.json.encode(request)
-    except UnicodeEncodeError:  # half a surrogate, which the archive could not carry either
-        return msgspec.json.encode(replace(request, messages=tuple(map(_whole, request.messages))))
-
-
-def _whole(message: ChatMessage) -> ChatMessage:
-    return replace(
-        message,
-        text=whole(message.text),
-        author=replace(message.author, name=whole(message.author.name)),
-        attachments=tuple(
-            replace(each, filename=whole(each.filename), url=whole(each.url)) for each in message.attachments
-        ),
-    )

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from intern.domain import ConversationId, QAId, TopicBlock, TopicName
 from intern.errors import SourceError
-from intern.knowledge.blocks import format_topic, parse_blocks, time_of, whole
+from intern.knowledge.blocks import format_topic, parse_blocks, time_of
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.log import get_logger
+from intern.text.halves import whole
 
 _log = get_logger(__name__)
 

@@ -28,7 +28,6 @@ from intern.domain import (
     TopicName,
 )
 from intern.errors import InternError
-from intern.knowledge.blocks import whole
 from intern.knowledge.topics import TopicLibrary
 from intern.learning.classifying import choose_topic
 from intern.learning.filing import Choice, Filer, choice_for
@@ -36,6 +35,7 @@ from intern.learning.material import block_of
 from intern.learning.options import LearningOptions
 from intern.learning.unfinished import Chosen, Classified, Draft, Journal
 from intern.llm.prompt import Model
+from intern.text.halves import whole
 
 T = TypeVar("T")
 Describe = Callable[[Sequence[TopicBlock]], str]

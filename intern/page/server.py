@@ -34,7 +34,7 @@ Metrics = Callable[[], Awaitable[tuple[bytes, str]]]
 
 MAX_FORM_BYTES = 64 * 1024
 MAX_QUESTION_CHARS = 6_000
-_CLOSE_SECONDS = 3.0  # for requests in work, once the bot has ended
+_CLOSE_SECONDS = 1.0  # for requests in work, once the bot has ended
 
 _log = get_logger(__name__)
 

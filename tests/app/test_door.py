@@ -114,6 +114,14 @@ async def test_a_capture_that_is_there_already_is_none(tmp_path: Path) -> None:
     assert sum(path.read_text().count("--- QA ---") for path in topics.iterdir()) == 1
 
 
+async def test_half_a_surrogate_in_a_capture_costs_its_character_alone(tmp_path: Path) -> None:
+    async with open_intern(settings_in(tmp_path), clock=HandClock()) as intern:
+        pair = await intern.capture(samples.capture(f"{QUESTION} \ud83d", f"{ANSWER} \ude00!"))
+        assert pair is not None
+        assert [turn.text for turn in pair.turns] == [f"{QUESTION} \ufffd", f"{ANSWER} \ufffd!"]
+        assert f"{ANSWER} \ufffd!" in await reply(intern, PARAPHRASE)
+
+
 async def test_topics_are_rebuilt_from_the_archive(tmp_path: Path) -> None:
     async with open_intern(settings_in(tmp_path), clock=HandClock()) as intern:
         assert await intern.regenerate() == Regenerated(pairs=0, tally=Tally(), topics=0, parked=())

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import trio
+import trio.testing
 from anyio import current_time
 
-from intern.app.health import USELESS_FROM, ModelWatch
+from intern.actors.poster import Waiting
+from intern.app.health import STUCK_AFTER, USELESS_FROM, ModelWatch, posting_check
 from intern.errors import (
+    DiscordUnavailableError,
     ModelBudgetError,
     ModelBudgetTooSmallError,
     ModelError,
@@ -180,3 +184,31 @@ async def test_vectors_that_cannot_be_had_are_told_and_keep_nobody_from_being_re
 async def test_a_watched_model_gives_what_the_model_gives() -> None:
     model = ScriptedModel()
     await works(model, ModelWatch(HandClock()).over(model))
+
+
+def test_posting_is_well_until_nothing_has_got_through_for_a_minute_while_something_waits() -> None:
+    clock = trio.testing.MockClock()
+
+    async def story() -> None:
+        hand, waiting = HandClock(), Waiting()
+
+        def check() -> Check:
+            return posting_check(waiting.stuck(), hand)
+
+        assert check() == Check(name="posting", ok=True)
+        with waiting.one(), waiting.one():
+            clock.jump(STUCK_AFTER - 1)
+            assert check().ok
+            waiting.failed(DiscordUnavailableError("could not send a message: Discord says 503"))
+            clock.jump(1)
+            told = check()
+            assert not told.ok
+            assert told.note == "2 replies wait for Discord, which has taken none since 2026-02-01 03:09:56 UTC"
+            assert told.detail.endswith("The last failure: could not send a message: Discord says 503")
+            waiting.through()
+            assert check().ok, "another one got through"
+            clock.jump(STUCK_AFTER)
+            assert check().detail.endswith("Discord has not answered yet")
+        assert check().ok, "nothing waits"
+
+    trio.run(story, clock=clock)

@@ -95,7 +95,7 @@ async def test_where_nothing_is_wrong_nothing_is_to_do(discord: DiscordDouble) -
 async def test_the_invite_link_asks_for_the_least(discord: DiscordDouble) -> None:
     link = urlsplit((await examine(settings_for(discord))).invite)
     asked = parse_qs(link.query)
-    assert link.hostname == "discord.com"
+    assert f"{link.scheme}://{link.netloc}/api/v10" == discord.rest_url
     assert asked["client_id"] == [discord.bot_id]
     assert asked["scope"] == ["bot applications.commands"]
     # View Channels, Send Messages, Read Message History, Create Public Threads, Send Messages in Threads.
@@ -241,6 +241,13 @@ async def test_a_token_that_discord_refuses_is_a_matter_of_settings(discord: Dis
     assert wrong not in str(error.value)
 
 
+async def test_a_token_as_other_servers_write_it_is_as_good(discord: DiscordDouble) -> None:
+    discord.world.token = "eyJhbGciOiJIUzI1NiJ9.eyJpZCI6IjEwIn0.c2lnbmF0dXJl"
+    report = await examine(settings_for(discord))
+    assert report.ok
+    assert "Discord accepts the token" in [finding.what for finding in report.findings]
+
+
 async def test_a_discord_that_is_away_is_no_finding() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
@@ -270,7 +277,7 @@ async def test_the_command_ends_with_0_where_all_is_well_and_with_1_where_someth
 ) -> None:
     code, out, err = await called(discord)
     assert code == 0, err
-    assert out.splitlines()[0].startswith("invite link: https://discord.com/oauth2/authorize?")
+    assert out.splitlines()[0].startswith(f"invite link: {discord.rest_url.removesuffix('/api/v10')}/oauth2/authorize?")
     assert out.splitlines()[1].startswith("next: nothing")
     assert "TODO" not in err
     give(discord, 0)

@@ -223,3 +223,32 @@ async def test_the_history_pages_as_discord_does(tmp_path: Path) -> None:
     assert await history.before(ChannelId("404"), None, 5) == ()
     with pytest.raises(DiscordRefusedError):
         await history.channel(ChannelId("404"))
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\uDE00", "\\ud83d\\n", "\\\\\\ud83d"])
+def test_half_a_surrogate_costs_its_character_and_no_export(tmp_path: Path, half: str) -> None:
+    whole = "\\ud83d\\ude00 \\\\ud83d"
+    text = json.dumps(export(message(1, content="BROKEN"), message(2, content="WHOLE")))
+    exports = read(tmp_path, text.replace("BROKEN", half).replace("WHOLE", whole))
+    [place] = exports.channels
+    assert "\ufffd" in place.messages[0].text
+    assert place.messages[1].text == "😀 \\ud83d"
+    assert exports.unreadable == 0
+
+
+def test_what_is_no_utf_8_costs_its_character_and_no_message(tmp_path: Path) -> None:
+    text = json.dumps(export(message(1, content="BROKEN"), message(2))).encode()
+    [place] = read(tmp_path, text.replace(b"BROKEN", b"caf\xe9")).channels
+    assert [each.text for each in place.messages] == ["caf\ufffd", "Hello"]
+
+
+def test_an_odd_field_is_left_out_and_costs_no_message(tmp_path: Path) -> None:
+    odd: tuple[object, ...] = (-1.5, "odd", ["odd"], {"odd": 5})
+    names = ("content", "timestampEdited", "attachments", "reference", "forwardedMessage")
+    strange = [message(n) | {name: value} for n, (name, value) in enumerate(((a, b) for a in names for b in odd), 1)]
+    authors = [
+        {**message(1)["author"], name: value} for name in ("name", "nickname", "isBot", "roles") for value in odd
+    ]
+    strange += [message(100 + n) | {"author": each} for n, each in enumerate(authors)]
+    exports = read(tmp_path, export(*strange))
+    assert (exports.messages, exports.unreadable) == (len(strange), 0)

@@ -13,6 +13,7 @@ from intern.actors.backfill import Pages
 from intern.actors.responder import Typing
 from intern.conversations.context import History
 from intern.conversations.posting import Outlet
+from intern.discord.limits import in_seconds
 from intern.discord.options import DiscordOptions
 from intern.discord.rest import HikariRest
 from intern.discord.wire import ChannelsSeen, Memory, RawChannel
@@ -37,7 +38,7 @@ from intern.errors import (
     DiscordUnknownOutcomeError,
 )
 from tests.double.discord import DiscordDouble
-from tests.double.world import Channel, Message
+from tests.double.world import Channel, Message, User
 
 pytestmark = pytest.mark.anyio
 
@@ -225,29 +226,6 @@ async def test_the_role_that_a_message_may_mention_is_all_that_it_pings() -> Non
         assert second.mention_roles == []
 
 
-async def test_a_message_that_is_rewritten_still_pings_nobody_and_previews_nothing() -> None:
-    async with connected() as (discord, rest):
-        text = f"@everyone <@{discord.alice.id}> <@&{discord.team_role.id}> https://example.org"
-        button = Button(custom_id="intern:up:1", emoji="👍")
-        sent = await rest.send(channel_id(discord.help), "hello", "n-1", buttons=[button, button])
-        await rest.rewrite(channel_id(discord.help), sent, text, buttons=[button])
-
-        (message,) = discord.messages(discord.help)
-        assert (message.content, message.flags) == (text, 1 << 2)
-        assert (message.mentions, message.mention_roles, message.mention_everyone) == ([], [], False)
-        assert len(message.components[0]["components"]) == 1
-
-        await rest.rewrite(channel_id(discord.help), sent, "bye")
-        assert message.components == []
-
-
-async def test_somebody_elses_message_is_not_rewritten() -> None:
-    async with connected() as (discord, rest):
-        theirs = await discord.say(discord.alice, "mine")
-        with pytest.raises(DiscordRefusedError, match="edit message"):
-            await rest.rewrite(channel_id(discord.help), message_id(theirs), "ours")
-
-
 async def test_typing_shows() -> None:
     async with connected() as (discord, rest):
         await rest.typing(channel_id(discord.help))
@@ -317,7 +295,7 @@ async def test_one_unreadable_message_does_not_cost_the_page() -> None:
     async with connected(check=False) as (discord, rest):
         await discord.say(discord.alice, "one")
         broken = await discord.say(discord.alice, "two")
-        broken.content = ["junk"]  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        broken.author = User(id="no id", username="alice")
         assert [m.text for m in await rest.before(channel_id(discord.help), None, 10)] == ["one"]
 
 
@@ -421,7 +399,7 @@ async def test_a_message_that_cannot_be_read_is_passed_by() -> None:
     async with connected(check=False) as (discord, rest):
         await discord.say(discord.alice, "one")
         broken = await discord.say(discord.alice, "two")
-        broken.content = ["junk"]  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        broken.author = User(id="no id", username="alice")
         page = await rest.page(channel_id(discord.help), MessageId("0"), 100)
         assert ([m.text for m in page.messages], page.read_to) == (["one"], broken.id)
 
@@ -609,3 +587,89 @@ def test_what_is_no_token_is_a_config_error_that_does_not_repeat_it(token: str) 
         HikariRest(DiscordOptions(token=Secret(token), guild_ids=(GuildId("1"),)))
     assert not token or token not in str(refused.value)
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+# Servers that speak as Discord does
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJpZCI6IjEwIn0.c2lnbmF0dXJl"
+
+
+async def test_whose_a_token_is_that_does_not_say_so_is_asked_once() -> None:
+    async with connected() as (discord, _):
+        discord.world.token = JWT
+        async with HikariRest(options(discord, token=Secret(JWT))) as rest:
+            await rest.send(channel_id(discord.help), "mine", "n-1")
+            for _ in range(2):
+                (message,) = await rest.before(channel_id(discord.help), None, 5)
+                assert (message.author.is_self, message.author.type) == (True, "bot")
+            assert len(discord.requests_to("GET", "/users/@me")) == 1
+
+
+async def test_while_nobody_can_say_whose_the_token_is_nothing_is_read_as_somebody_else_s() -> None:
+    async with connected() as (discord, _):
+        discord.world.token = JWT
+        async with HikariRest(options(discord, token=Secret(JWT)), max_retries=0) as rest:
+            sent = await rest.send(channel_id(discord.help), "mine", "n-1")
+            discord.fail_next("GET", "/users/@me", status=500)
+            with pytest.raises(DiscordUnavailableError, match="ask who the bot is"):
+                await rest.message(channel_id(discord.help), sent)
+
+
+async def test_rate_limits_that_are_told_in_milliseconds_are_waited_for_in_seconds() -> None:
+    async with connected() as (discord, rest):
+        discord.bucket("POST", POST, limit=2, per=1.0, unit=0.001)
+        for n in range(5):
+            await rest.send(channel_id(discord.help), str(n), f"n-{n}")
+        assert len(discord.messages(discord.help)) == 5
+
+
+@pytest.mark.parametrize(
+    ("reset_at", "reset_after", "seconds"),
+    [
+        (1_700_000_002.5, 2.5, (1_700_000_002.5, 2.5)),
+        (1_700_000_002_500.0, 2_500.0, (1_700_000_002.5, 2.5)),
+        (1_700_000_002_500.0, 2.5, (1_700_000_002.5, 2.5)),
+        (1_700_000_002.5, 2_500.0, (1_700_000_002.5, 2.5)),
+        (1_700_000_600.0, 600.0, (1_700_000_600.0, 600.0)),
+        (1_699_999_972.5, 2.5, (1_699_999_972.5, 2.5)),  # our clock is half a minute fast
+    ],
+)
+def test_the_unit_of_rate_limits_is_known_by_their_size(
+    reset_at: float, reset_after: float, seconds: tuple[float, float]
+) -> None:
+    assert in_seconds(reset_at, reset_after, now=1_700_000_000.0) == pytest.approx(seconds)
+
+
+async def test_a_thread_that_is_there_is_found_where_the_server_has_no_code_for_that() -> None:
+    async with connected() as (discord, rest):
+        message = await discord.say(discord.alice, "how?")
+        await discord.create_thread("how?", author=discord.alice, message=message)
+        discord.fail_next("POST", THREADS, status=400, code=50035)
+        assert await rest.start_thread(channel_id(discord.help), message_id(message), "how?") == message.id
+
+        other = await discord.say(discord.alice, "and how?")
+        discord.fail_next("POST", THREADS, status=400, code=50035)
+        with pytest.raises(DiscordRefusedError, match="50035"):
+            await rest.start_thread(channel_id(discord.help), message_id(other), "how?")
+
+
+async def test_where_nothing_says_whether_there_are_more_archived_threads_the_next_page_does() -> None:
+    memory = Memory()
+    async with connected(check=False, memory=memory) as (discord, rest):
+        threads = [await discord.create_thread(f"t{n}", author=discord.bob, channel=discord.help) for n in range(3)]
+        for n, thread in enumerate(threads):
+            thread.archived, thread.archived_at = True, discord.world.now() - timedelta(hours=n)
+            thread.last_message_id = snowflake_at(thread.archived_at)
+        asked = rest.ask
+
+        async def ask(what: str, route: Any, **more: Any) -> Any:
+            page: Any = await asked(what, route, **more)
+            if "archived" in what:
+                query = more["query"]
+                del page["has_more"]
+                page["threads"] = page["threads"][:2] if "before" not in query else page["threads"][:1]
+            return page
+
+        rest.ask = ask  # type: ignore[method-assign]
+        found = await rest.archived_since(channel_id(discord.help), MessageId("0"))
+        assert {seen.channel.id for seen in found} == {thread.id for thread in threads}

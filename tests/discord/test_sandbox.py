@@ -397,17 +397,6 @@ async def test_buttons_and_pings_are_kept() -> None:
     assert [sandbox.sent[message_id].pings for message_id in calls] == [(role,), (), ()]
     assert sandbox.sent[calls[0]].buttons == (button,)
 
-    await sandbox.rewrite(sandbox.general, calls[0], "done")
-    assert sandbox.posts()[0].text == "done"
-    assert (sandbox.sent[calls[0]].buttons, sandbox.sent[calls[0]].pings) == ((), (role,))
-
-
-async def test_only_the_bots_own_messages_are_rewritten() -> None:
-    sandbox = Sandbox(HandClock())
-    for message_id in (sandbox.say("alice", "mine").id, MessageId("1")):
-        with pytest.raises(DiscordRefusedError):
-            await sandbox.rewrite(sandbox.general, message_id, "ours")
-
 
 @pytest.mark.parametrize(
     "button", [Button(custom_id="", label="x"), Button(custom_id="x"), Button(custom_id="y" * 101)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -39,6 +40,7 @@ Json = dict[str, Any]
 
 BOT, ALICE, TESS = UserId("100"), UserId("201"), UserId("301")
 TEAM_ROLE = RoleId("900")
+NOW = "2026-02-01T03:11:00+00:00"
 GUILD, HELP = GuildId("1000"), ChannelId("2000")
 US = Team(bot_id=BOT, member_ids=frozenset({UserId("302")}), role_ids=frozenset({TEAM_ROLE}))
 
@@ -115,18 +117,126 @@ def test_without_ids_or_author_there_is_no_message(absent: str) -> None:
         {"id": "../../etc"},
         {"id": "5\n"},
         {"channel_id": None},
+        {"guild_id": ["1000"]},
         {"author": "alice"},
         {"author": {"id": "<@1>"}},
-        {"content": ["how?"]},
-        {"timestamp": "yesterday"},
-        {"timestamp": "0001-01-01T00:00:00+14:00"},
-        {"member": {"roles": "900"}},
-        {"flags": "32"},
     ],
 )
-def test_a_field_of_the_wrong_type_makes_the_payload_unreadable(wrong: Json) -> None:
+def test_an_id_or_author_of_the_wrong_type_makes_the_payload_unreadable(wrong: Json) -> None:
     with pytest.raises(msgspec.ValidationError):
         event_of("MESSAGE_CREATE", payload(**wrong), US)
+
+
+ODD: tuple[object, ...] = (-1.5, "odd", [], ["odd", 7, None], {}, {"id": 5, "odd": []}, "0001-01-01T00:00:00+14:00")
+RICH = payload(
+    member={"roles": [TEAM_ROLE], "nick": "Al"},
+    author={"id": ALICE, "username": "alice", "global_name": "Alice", "bot": False, "system": False},
+    webhook_id=None,
+    type=19,
+    edited_timestamp="2026-02-01T04:11:00+01:00",
+    message_reference={"message_id": "5", "channel_id": HELP, "type": 0},
+    mentions=[{"id": BOT, "username": "intern"}],
+    mention_roles=[TEAM_ROLE],
+    attachments=[{"id": "7", "filename": "a.png", "size": 5, "url": "https://x/a", "content_type": "image/png"}],
+    sticker_items=[{"id": "8", "name": "wave"}],
+    poll={"question": {"text": "which?"}},
+    message_snapshots=[{"message": {"content": "said before", "attachments": []}}],
+    thread={"id": "1400000000000000000"},
+)
+
+
+def _places(of: Json, within: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The way to each field, and to each field of an object that stands in one."""
+    places = [(*within, name) for name in of if name not in {"id", "channel_id", "guild_id", "author"} or within]
+    for name, value in of.items():
+        first: Any = next(iter(cast("Iterable[Any]", value)), None) if isinstance(value, list) else value
+        if isinstance(first, dict):
+            places += _places(cast("Json", first), (*within, name))
+    return [place for place in places if place != ("author", "id")]
+
+
+def _with(of: Json, place: tuple[str, ...], value: object) -> Json:
+    first, *rest = place
+    held = of[first]
+    if not rest:
+        return {**of, first: value}
+    if isinstance(held, list):
+        return {**of, first: [_with(cast("Json", held[0]), tuple(rest), value)]}
+    return {**of, first: _with(held, tuple(rest), value)}
+
+
+@pytest.mark.parametrize("name", ["MESSAGE_CREATE", "MESSAGE_UPDATE"])
+@pytest.mark.parametrize("place", _places(RICH), ids=".".join)
+def test_an_optional_field_of_a_wrong_type_costs_nothing_beside_it(place: tuple[str, ...], name: str) -> None:
+    known = created(**RICH)
+    for odd in ODD:
+        event = event_of(name, _with(RICH, place, odd), US)
+        assert isinstance(event, MessageCreated | MessageEdited), odd
+        message = event.message
+        assert (message.id, message.author.id) == (known.id, ALICE)
+        if place[0] not in {"content", "sticker_items", "poll", "message_snapshots"}:
+            assert message.text == known.text
+        if place[0] not in {"attachments", "message_snapshots"}:
+            assert message.attachments == known.attachments
+        if place[0] not in {"member", "webhook_id"}:
+            assert message.author.type == "team_member"
+        if place[0] not in {"type", "message_reference"}:
+            assert (message.reply_to, message.reply_to_channel) == ("5", HELP)
+
+
+def test_roles_that_are_sent_as_objects_are_the_roles_and_an_edit_with_them_is_heard() -> None:
+    memory = Memory()
+    told = payload(member={"roles": [{"id": TEAM_ROLE, "name": "Team"}, {"name": "no id"}]}, edited_timestamp=NOW)
+    event = event_of("MESSAGE_UPDATE", told, US, memory)
+    assert isinstance(event, MessageEdited)
+    assert event.message.author.type == "team_member"
+    assert memory.roles(GUILD, ALICE) == (TEAM_ROLE,)
+
+
+def test_of_roles_that_cannot_be_read_what_was_seen_before_holds() -> None:
+    memory = Memory()
+    created(memory, member={"roles": [TEAM_ROLE]})
+    assert created(memory, member={"roles": "900"}).author.type == "team_member"
+
+
+def test_an_edit_whose_time_cannot_be_read_is_told_once() -> None:
+    memory = Memory()
+    told = payload(edited_timestamp="a while ago")
+    assert isinstance(event_of("MESSAGE_UPDATE", told, US, memory), MessageEdited)
+    assert event_of("MESSAGE_UPDATE", told, US, memory) is None
+
+
+def test_numbers_and_truth_values_that_are_written_as_another_type_are_read() -> None:
+    message = created(author={"id": ALICE, "bot": 1}, flags="32", attachments=[{"id": "7", "size": "5"}])
+    assert (message.author.type, message.attachments[0].size) == ("bot", 5)
+    assert message.thread_id == "1400000000000000000"
+
+
+def test_a_message_of_a_webhook_is_a_bot_s_however_its_id_is_written() -> None:
+    assert created(webhook_id=77).author.type == "bot"
+
+
+def test_half_a_surrogate_becomes_a_sign_that_utf_8_can_carry() -> None:
+    message = created(
+        content="how\ud83d?", member={"nick": "\ude00Al"}, attachments=[{"id": "7", "filename": "\ud83d"}]
+    )
+    assert (message.text, message.author.name, message.attachments[0].filename) == ("how\ufffd?", "\ufffdAl", "\ufffd")
+    assert created(content="\ud83d\ude00").text == "😀"
+
+
+def test_of_deletions_that_cannot_be_read_the_others_are_heard() -> None:
+    event = event_of("MESSAGE_DELETE_BULK", {"channel_id": HELP, "ids": ["5", 6, {}, "7"]}, US)
+    assert isinstance(event, MessagesDeleted)
+    assert event.message_ids == ("5", "7")
+    with pytest.raises(msgspec.ValidationError, match="id"):
+        event_of("MESSAGE_DELETE", {"channel_id": HELP, "id": 5}, US)
+
+
+@pytest.mark.parametrize("wrong", [{"name": 5}, {"last_message_id": {}}, {"thread_metadata": "odd"}, {"parent_id": 7}])
+def test_a_channel_with_an_odd_field_is_known_all_the_same(wrong: Json) -> None:
+    event = event_of("CHANNEL_CREATE", {"id": HELP, "guild_id": GUILD, "type": 0, "name": "help", **wrong}, US)
+    assert isinstance(event, ChannelsSeen)
+    assert [channel.id for channel in event.channels] == [HELP]
 
 
 @pytest.mark.parametrize("field", ["member", "content", "mentions", "attachments", "flags", "type", "timestamp"])

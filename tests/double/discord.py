@@ -354,11 +354,14 @@ class DiscordDouble:
         """
         self._faults.stop(Aim(method=method, matches=route_matcher(route), times=times), retry_after, scope)
 
-    def bucket(self, method: str, route: str, *, limit: int, per: float) -> None:
-        """Give a route a bucket of so many requests per seconds: headers on each reply, 429 when it is empty."""
+    def bucket(self, method: str, route: str, *, limit: int, per: float, unit: float = 1.0) -> None:
+        """Give a route a bucket of so many requests per seconds: headers on each reply, 429 when it is empty.
+
+        `unit`: what the headers count in, as seconds.
+        """
         name = f"bucket{len(self._faults.buckets) + 1}"
         aim = Aim(method=method, matches=route_matcher(route), times=0)
-        self._faults.buckets.append(Bucket(aim=aim, name=name, limit=limit, per=per))
+        self._faults.buckets.append(Bucket(aim=aim, name=name, limit=limit, per=per, unit=unit))
 
     # Serving
 

@@ -105,6 +105,7 @@ class Bucket:
     name: str
     limit: int
     per: float  # seconds
+    unit: float = 1.0  # of its headers, in seconds
     windows: dict[str, _Window] = field(default_factory=dict[str, _Window])
 
 
@@ -157,8 +158,8 @@ class Faults:
         headers = {
             "X-RateLimit-Limit": str(bucket.limit),
             "X-RateLimit-Remaining": str(bucket.limit - window.used),
-            "X-RateLimit-Reset": f"{window.resets_at:.3f}",
-            "X-RateLimit-Reset-After": f"{left:.3f}",
+            "X-RateLimit-Reset": f"{window.resets_at / bucket.unit:.3f}",
+            "X-RateLimit-Reset-After": f"{left / bucket.unit:.3f}",
             "X-RateLimit-Bucket": bucket.name,
         }
         return headers, self._limited(left, "user", headers) if empty else None

@@ -162,6 +162,8 @@ class World:
         self.bot = self.new_user("intern", bot=True)
         # A bot's user and its application have the same id, but for very old bots.
         self.application = Application(id=self.bot.id)
+        name = base64.urlsafe_b64encode(self.bot.id.encode()).decode().rstrip("=")
+        self.token = f"{name}.double.token"
         self.guild = self.new_guild("Community")
         self.help = self.new_channel("help")
         self.general = self.new_channel("general")
@@ -170,11 +172,6 @@ class World:
         self.alice = self.new_member("alice")
         self.bob = self.new_member("bob")
         self.tess = self.new_member("tess", roles=[self.team_role.id])
-
-    @property
-    def token(self) -> str:
-        name = base64.urlsafe_b64encode(self.bot.id.encode()).decode().rstrip("=")
-        return f"{name}.double.token"
 
     def new_user(self, name: str, *, bot: bool = False) -> User:
         user = User(id=self.ids.next(LONG_AGO), username=name, bot=bot)

@@ -32,7 +32,6 @@ from intern.knowledge.blocks import (
     scan_archive,
     time_of,
     timestamp_of,
-    whole,
 )
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, 228000, tzinfo=UTC)
@@ -384,11 +383,6 @@ def test_an_id_is_in_utc_whatever_the_zone_of_the_time() -> None:
 def test_what_is_no_id_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match=r"no id of a pair|must be in"):
         time_of(QAId(wrong))
-
-
-def test_half_surrogates_become_a_sign_that_utf8_can_carry() -> None:
-    assert whole("\ud83d\ude00 \ud83d!") == "😀 \ufffd!"
-    assert whole("plain 😀") == "plain 😀"
 
 
 def authored(line: str, messages: str = "11, 12, 13") -> list[tuple[UserId, ...]]:

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from intern.answering.workflow import Knowledge
+from intern.discord.options import DiscordOptions
 from intern.domain import (
     Capture,
     CapturedPair,
@@ -243,8 +244,24 @@ async def test_a_team_answer_links_to_the_message_that_gave_it(folder: Folder) -
     ],
 )
 def test_a_link_is_made_of_discord_ids_or_not_at_all(changes: dict[str, object], link: str | None) -> None:
+    pair = archived(**changes)
+    assert jump_link(pair) == link
+
+
+@pytest.mark.parametrize(
+    ("rest_url", "begins"),
+    [
+        ("https://discord.com/api/v10", "https://discord.com/channels/"),
+        ("https://chat.example:8443/api/v9/", "https://chat.example:8443/channels/"),
+    ],
+)
+def test_links_begin_with_the_server_that_is_spoken_to(rest_url: str, begins: str) -> None:
+    assert (jump_link(archived(), DiscordOptions(rest_url=rest_url).site) or "").startswith(begins)
+
+
+def archived(**changes: object) -> CapturedPair:
     made = capture(**changes)
-    pair = CapturedPair(
+    return CapturedPair(
         conversation_id=made.conversation_id,
         turns=made.turns,
         message_ids=made.message_ids,
@@ -254,7 +271,6 @@ def test_a_link_is_made_of_discord_ids_or_not_at_all(changes: dict[str, object],
         qa_id=QAId("qa_20260201_031056.228000"),
         timestamp=made.answered_at,
     )
-    assert jump_link(pair) == link
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ async def site(
                 lock,
                 clock=clock,
                 is_open=lambda: outside.is_open,
-                models=lambda: (outside.model,),
+                elsewhere=lambda: (outside.model,),
                 within=looked_within,
             )
             desk = OverviewDesk(

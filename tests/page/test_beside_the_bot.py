@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from intern.actors.office import WIRES, office
 from intern.app.bot import parts_on_discord
-from intern.domain import AIResult, Secret
+from intern.domain import AIResult, Reply, Secret
 from intern.errors import ConfigError
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.database import Database
@@ -72,6 +72,37 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                     stop.set()
             with pytest.raises(httpx.ConnectError):
                 await client.get("/healthz")
+
+
+async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_how_many_wait(
+    discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("intern.app.health.STUCK_AFTER", 0.1, raising=False)
+    settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
+    address = f"http://127.0.0.1:{settings.page.port}"
+    with fail_after(60):
+        async with (
+            httpx.AsyncClient(base_url=address, timeout=30) as client,
+            parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts,
+            create_task_group() as tg,
+        ):
+            tg.start_soon(partial(office, parts, stop=stop))
+            await discord.wait_ready()
+            await seen.one_of(Refreshed)
+            stuck = discord.hold_next("POST", "/channels/*/messages", when="before")
+            await discord.say(discord.alice, "Which port does the relay listen on?")
+            await stuck.arrived.wait()
+            assert (await client.get("/healthz")).status_code == 200
+            while (told := await client.get("/readyz")).status_code == 200:
+                pass
+            assert told.json()["checks"]["posting"] is False
+            assert "1 reply waits for Discord, which has taken none since 2026-02-01" in told.json()["notes"]["posting"]
+            assert "1 reply waits for Discord" in (await client.get("/")).text
+            stuck.release()
+            await seen.one_of(Reply)
+            well = await client.get("/readyz")
+            assert (well.status_code, well.json()["checks"]["posting"]) == (200, True)
+            stop.set()
 
 
 @asynccontextmanager

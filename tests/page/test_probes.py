@@ -59,7 +59,7 @@ class Disk:
             cast("FolderLock", parts),
             clock=HandClock(),
             is_open=lambda: True,
-            models=lambda: (WELL,),
+            elsewhere=lambda: (WELL,),
             within=within,
         )
 

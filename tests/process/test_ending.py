@@ -117,6 +117,32 @@ async def test_killed_in_the_middle_of_three_posts_it_leaves_exactly_one_reply_t
     assert discord.violations == []
 
 
+async def test_posts_that_discord_does_not_answer_hold_up_the_end_for_less_than_20_seconds(
+    installed: Installed, folder: Folder, discord: DiscordDouble, endpoint: EndpointDouble
+) -> None:
+    settings = variables(discord, endpoint.base_url)
+    async with started(installed, folder, settings) as bot:
+        await bot.until_logged("index_refreshed")
+        await discord.wait_ready()
+        stuck = discord.hold_next("POST", THREADS, when="before", times=3)
+        for _ in range(3):
+            await discord.say(discord.alice, "How can I move the spool to another disk?", channel=discord.general)
+        await stuck.arrived.wait()
+        began = anyio.current_time()
+        bot.ask_to_end()
+        assert await bot.until_ended() == 0
+        assert anyio.current_time() - began < 20
+        assert "shutdown_deadline_passed" in [event["event"] for event in bot.events]
+        stuck.release()
+
+    async with started(installed, folder, settings) as bot:
+        await bot.until_logged("posts_resumed")
+        bot.ask_to_end()
+        assert await bot.until_ended() == 0
+    assert len(discord.threads()) == len(discord.said_by_bot())
+    assert discord.said_by_bot()
+
+
 async def test_without_its_model_it_stays_silent_keeps_what_the_team_says_and_ends_calmly(
     installed: Installed, folder: Folder, discord: DiscordDouble
 ) -> None:

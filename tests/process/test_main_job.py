@@ -71,9 +71,11 @@ async def test_a_question_gets_a_thread_and_an_answer_with_its_source(
     assert discord.violations == []
 
 
-async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member(
+async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member_with_a_link_to_the_server(
     installed: Installed, folder: Folder, discord: DiscordDouble, endpoint: EndpointDouble
 ) -> None:
+    # A server that speaks as Discord does, with tokens of its own.
+    discord.world.token = "eyJhbGciOiJIUzI1NiJ9.eyJpZCI6IjEwIn0.c2lnbmF0dXJl"
     settings = variables(discord, endpoint.base_url)
     async with started(installed, folder, settings) as bot:
         await bot.until_logged("index_refreshed")
@@ -103,7 +105,8 @@ async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member(
         answer = await discord.wait_for_answer(again)
         assert ON_QUOTAS in answer.content
         assert "`team:" in answer.content
-        assert f"<https://discord.com/channels/{discord.guild.id}/{taught.channel_id}/{taught.id}>" in answer.content
+        site = discord.rest_url.removesuffix("/api/v10")
+        assert f"<{site}/channels/{discord.guild.id}/{taught.channel_id}/{taught.id}>" in answer.content
         assert answers_to(discord, question) == []
     assert discord.violations == []
 
