@@ -27,7 +27,7 @@ from intern.conversations.options import ConversationOptions
 from intern.discord.options import DiscordOptions
 from intern.discovery.options import DiscoveryOptions
 from intern.domain import QAId, Secret
-from intern.errors import ConfigError
+from intern.errors import ConfigError, KnowledgeError
 from intern.indexing.options import IndexingOptions
 from intern.knowledge.blocks import time_of
 from intern.learning.options import ExtractionOptions, FactOptions, LearningOptions
@@ -95,7 +95,7 @@ class LogSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[log]`: what is written to stderr."""
 
     format: LogFormat = "auto"
-    level: LogLevel = "info"
+    level: LogLevel = "auto"
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -227,6 +227,16 @@ class Paths:
         self.state = team / "state.json"
         self.team_index = path(kb.team_index_path, team / "index-team.txt")
         self.team_index_cache = path(kb.team_index_cache_path, team / "index-team-cache.json")
+
+    def is_made(self) -> bool:
+        """Whether intern has made the data folder, or knowledge stands in it. Raises KnowledgeError."""
+        try:
+            names = {each.name for each in self.data.iterdir()}
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise KnowledgeError(f"{self.data} cannot be read ({error.strerror}); check its permissions") from error
+        return not names.isdisjoint({self.database.name, "team-knowledge", "knowledge-base", ".lock"})
 
 
 def load_settings(

@@ -6,14 +6,13 @@ Nothing is changed anywhere. What is wrong is told in the order in which it shou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from anyio.to_thread import run_sync
 from hikari.internal import routes
 from msgspec import Struct
 
-from intern.app.status import vectors_told
+from intern.app.checks import NAMED_AT_MOST, Finding, LocalChecks, good
 from intern.discord.audience import (
     ADMINISTRATOR,
     READ_MESSAGE_HISTORY,
@@ -32,10 +31,8 @@ from intern.errors import (
     DiscordNotFoundError,
     DiscordRefusedError,
     DiscordUnauthorizedError,
-    KnowledgeError,
 )
-from intern.knowledge.copying import problems, schema_of, unsearchable
-from intern.settings import NO_PRICE, Settings
+from intern.settings import Settings
 
 # Bits of Discord's reference, "Permissions".
 SEND_MESSAGES: Final = 1 << 11
@@ -60,21 +57,8 @@ WANTED: Final = _TO_ANSWER | CREATE_PUBLIC_THREADS | SEND_MESSAGES
 _MESSAGE_CONTENT: Final = 1 << 18 | 1 << 19
 # Where threads can be made, and so answers be given: text, announcements, forums and media channels.
 _TEXT: Final = frozenset({0, 5})
-_NAMED_AT_MOST = 5  # channels in one line
 
 _Kind = TypeVar("_Kind")
-
-Level = Literal["ok", "note", "todo"]
-
-
-class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
-
-    level: Level
-    """`todo`: intern cannot do all of its work. `note`: it can, but for a nicety."""
-    what: str
-    do: str = ""
-    """What mends it; empty where nothing needs to be."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -95,7 +79,7 @@ async def examine(settings: Settings) -> Report:
     Raises ConfigError for a token that is wrong, DiscordUnavailableError where Discord cannot be asked.
     """
     if not settings.discord.token:
-        looked = _Looked(settings)
+        looked = LocalChecks(settings)
         findings = [looked.model(), *looked.prices(), *await run_sync(looked.folder)]
         # Last: what is damaged is worse than what is not set up yet.
         findings.append(
@@ -180,9 +164,9 @@ class _Doctor:
         joined = [server for _, server in servers if server is not None]
         # What is not found may be on a server that is not shown to us.
         complete = bool(joined) and len(joined) == len(servers)
-        looked = _Looked(self._settings)
+        looked = LocalChecks(self._settings)
         findings = [
-            _good("Discord accepts the token"),
+            good("Discord accepts the token"),
             _intent(application),
             *self._guilds(servers, invite),
             looked.model(),
@@ -256,7 +240,7 @@ class _Doctor:
                     do=f"open this link and choose it: {invite}",
                 )
             else:
-                yield _good(f"the bot is on {server.guild.name or guild_id}")
+                yield good(f"the bot is on {server.guild.name or guild_id}")
 
     async def _team(self, servers: Sequence[_Server]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
@@ -271,7 +255,7 @@ class _Doctor:
             asked = [ids(guild=server.guild.id, user=user_id) for server in servers]
             if not any([await self._is_member(where) for where in asked]):
                 lost.append(_lost("member", user_id, "discord.team_member_ids"))
-        return lost or [_good("the team is there")]
+        return lost or [good("the team is there")]
 
     async def _is_member(self, where: Mapping[str, str]) -> bool:
         return await self._exists(f"look up member {where['user']}", routes.GET_GUILD_MEMBER.compile(**where))
@@ -297,7 +281,7 @@ class _Doctor:
             return [_lost("role", role_id, "discord.handoff_role_id")]
         server, role = found
         if role.mentionable or server.ours() & MENTION_EVERYONE:
-            return [_good(f"{role.name} can be mentioned")]
+            return [good(f"{role.name} can be mentioned")]
         mend = f"allow anyone to mention the role {role.name}, in the settings of {server.guild.name}, Roles"
         return [Finding(level="todo", what=f"the bot may not mention {role.name}", do=mend)]
 
@@ -330,7 +314,7 @@ class _Doctor:
                 level="todo", what=f"no channel of {server.guild.name} is open to everyone and not off", do=mend
             )
         elif not lacking:
-            yield _good(f"permissions suffice in {seen} channel{'s' if seen > 1 else ''} of {server.guild.name}")
+            yield good(f"permissions suffice in {seen} channel{'s' if seen > 1 else ''} of {server.guild.name}")
 
     def _needed(self, server: _Server, channel: _Channel) -> int:
         """The permissions that the bot needs in a channel; 0 where it keeps out."""
@@ -348,106 +332,15 @@ class _Doctor:
                 return _TO_ANSWER | (CREATE_PUBLIC_THREADS if channel.type in _TEXT else 0)
 
 
-class _Looked:
-    """What can be told without Discord."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def model(self) -> Finding:
-        """Whether questions can be answered."""
-        try:
-            self._settings.require_model()
-        except ConfigError as error:
-            return Finding(level="todo", what="no model is chosen", do=str(error))
-        return _good("a model is chosen")
-
-    def _embeddings(self) -> Finding:
-        try:
-            model, documents, lacking = vectors_told(self._settings)
-        except KnowledgeError as error:
-            return Finding(level="todo", what="the search could not be looked at", do=str(error))
-        if model is None and self._settings.embeddings.provider == "none":
-            return _good("the search goes by words alone, as embeddings.provider says")
-        if model is None:
-            return Finding(
-                level="note",
-                what='the search goes by words alone; pip install "intern[embeddings]" or see [embeddings] for more',
-            )
-        vectors = "all" if not lacking else f"{documents - lacking}"
-        return _good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
-
-    def folder(self) -> list[Finding]:
-        """How the database stands. Blocks; beside a bot at work, too."""
-        path = self._settings.paths.database
-        try:
-            if not path.exists():
-                return [_good("there is no database yet; the first start makes it"), self._embeddings()]
-            schema, newest = schema_of(path)
-            if schema > newest:
-                return [_newer(path, schema, newest)]
-            found = [*_sound(path)]
-        except KnowledgeError as error:
-            return [Finding(level="todo", what="the database could not be looked at", do=str(error))]
-        if schema < newest:
-            what = f"the database has schema {schema}; the next start makes it {newest}; `intern backup` comes first"
-            return [*found, Finding(level="note", what=what)]
-        return [*found, self._embeddings()]
-
-    def prices(self) -> Iterator[Finding]:
-        """Whether each model that is asked has one, where any has."""
-        for table in self._settings.without_price:
-            yield Finding(level="note", what=NO_PRICE.format(table))
-
-
-def _newer(path: Path, schema: int, newest: int) -> Finding:
-    return Finding(
-        level="todo",
-        what=f"the database is of a newer intern: it has schema {schema}, and this one knows schemas up to {newest}",
-        do=f"install the intern that wrote {path}, or a newer one; or go back to a backup of before",
-    )
-
-
-def _sound(path: Path) -> Iterator[Finding]:
-    """What SQLite finds of pages, rows and full-text tables. Raises KnowledgeError."""
-    if wrong := problems(path, _NAMED_AT_MOST):
-        yield Finding(
-            level="todo",
-            what=f"the database is damaged: {'; '.join(wrong)}",
-            do=f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or "
-            "nothing: archive, decisions and topics are kept elsewhere, and the rest is made anew",
-        )
-        return
-    yield _good("the database is sound, and each row points to what is there")
-    try:
-        lacking = unsearchable(path)
-    except (KnowledgeError, OSError) as error:
-        yield Finding(level="note", what=f"the full-text tables could not be looked at: {error}")
-        return
-    if lacking:
-        yield Finding(
-            level="todo",
-            what=f"full-text tables do not say what stands in the database: {', '.join(lacking)}",
-            do=f"end the bot, move {path} away with its -wal and -shm files and run `intern index`: search, nuggets "
-            "and facts are made anew",
-        )
-    else:
-        yield _good("the full-text tables say what stands in the database")
-
-
 def _intent(application: _Application) -> Finding:
     if application.flags & _MESSAGE_CONTENT:
-        return _good("the Message Content Intent is on")
+        return good("the Message Content Intent is on")
     return Finding(
         level="todo",
         what="the bot may not read messages",
         do="switch on the Message Content Intent: https://discord.com/developers/applications/"
         f"{application.id}/bot, Privileged Gateway Intents",
     )
-
-
-def _good(what: str) -> Finding:
-    return Finding(level="ok", what=what)
 
 
 def _lost(kind: str, snowflake: str, key: str) -> Finding:
@@ -459,8 +352,8 @@ def _lost(kind: str, snowflake: str, key: str) -> Finding:
 
 
 def _named(channels: Sequence[_Channel]) -> str:
-    shown = ", ".join(f"#{channel.name or channel.id}" for channel in channels[:_NAMED_AT_MOST])
-    more = len(channels) - _NAMED_AT_MOST
+    shown = ", ".join(f"#{channel.name or channel.id}" for channel in channels[:NAMED_AT_MOST])
+    more = len(channels) - NAMED_AT_MOST
     return f"{shown} and {more} more" if more > 0 else shown
 
 

@@ -19,9 +19,10 @@ from intern.app.models import Models, open_embedder, open_models
 from intern.app.searching import Freshness, Outdated, Ranking, SearchResult, discovered_sources, result_of
 from intern.app.workshop import Workshop, discovery_of
 from intern.discovery.feed import Question
-from intern.discovery.investigating import Discovered
+from intern.discovery.investigating import Discovered, Feed
 from intern.domain import (
     AIResult,
+    Approved,
     Capture,
     CapturedPair,
     Conversation,
@@ -30,6 +31,7 @@ from intern.domain import (
     PairDecision,
     Parked,
     QAId,
+    Rejected,
     RequestContext,
     SearchFilter,
 )
@@ -55,7 +57,7 @@ from intern.learning.forgetting import Forget, Forgot
 from intern.learning.importing import Kept
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.remembering import Retirement
-from intern.learning.reviewing import Review
+from intern.learning.reviewing import Review, check_waits
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
 from intern.search.finding import Embedder, Finder, Found, LastVectors
@@ -167,6 +169,7 @@ class Intern:
 
         Raises ConfigError for an id that is unknown or of a pair that does not wait, and KnowledgeError.
         """
+        await run_sync(_check_waiting, self._settings, review)
         said = await self._have_done("review", msgspec.json.encode(review))
         return msgspec.json.decode(said, type=tuple[PairDecision, ...])
 
@@ -225,9 +228,13 @@ class Intern:
             outdated = await run_sync(freshness.outdated, found)
         return tuple(result_of(each, outdated) for each in found if each.document.source_id not in outdated.gone)
 
+    async def look_around(self) -> Feed:
+        """What discovery would look into, and where it cannot look. Changes nothing. Raises KnowledgeError."""
+        return await discovery_of(self._settings, self._search, self._models.learning, self._clock).look()
+
     async def discovery_feed(self) -> tuple[Question, ...]:
         """What discovery would look into, the weightiest first. Changes nothing. Raises KnowledgeError."""
-        return await discovery_of(self._settings, self._search, self._models.learning, self._clock).feed()
+        return (await self.look_around()).questions
 
     async def discover(self) -> Discovered:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
@@ -408,6 +415,18 @@ def _check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
         if decided is not None and not isinstance(decided, Parked):
             word = str(decided.__struct_config__.tag).replace("_", " ")
             raise ConfigError(f"{qa_id} is not parked but {word}; `intern status` lists those that are")
+
+
+def _check_waiting(settings: Settings, review: Review) -> None:
+    """That nobody has said of one of these pairs what is asked for, as `_check_parked`. Blocks.
+
+    What is approved and not filed yet may be approved again, which files it.
+    """
+    decisions = DecisionLog(settings.paths.decisions)
+    for qa_id in review.qa_ids:
+        said = decisions.of(qa_id) and decisions.review_of(qa_id)
+        if said is not None and (isinstance(said, Rejected) or not isinstance(decisions.of(qa_id), Approved)):
+            check_waits(qa_id, decisions)
 
 
 def _stores(settings: Settings, clock: Clock) -> tuple[Archive, TopicLibrary]:

@@ -77,6 +77,8 @@ class Status(Struct, frozen=True, kw_only=True):
     topics: int
     waiting: int
     """Pairs that nobody decided on yet: they come next."""
+    damaged: tuple[str, ...]
+    """Pieces of archive, topics and decisions that cannot be read and are passed over: file, line, reason."""
     undecided: int
     """Pairs behind the cursor without a decision: they would never come. `intern regenerate` files them."""
     parked: tuple[ParkedPair, ...]
@@ -127,6 +129,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     times = {pair.qa_id: pair.timestamp for pair in archive.after(passed_over)}
     until = max((time_of(cursor) for cursor in cursors if cursor), default=datetime.min.replace(tzinfo=UTC))
     undecided = [qa_id for qa_id in times if not decisions.decided(qa_id)]
+    topics = TopicLibrary(paths.topics)
     with _Reader(paths.database) as db:
         today, counts = clock.now().date().isoformat(), db.rows("counts", "select day, name, number from counts")
         retries, used = retries_of(db.rows("retries", _RETRIES)), db.rows("usage", _usage(db))
@@ -136,7 +139,8 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
             running=running,
             pid=pid,
             archived=len(archive),
-            topics=len(TopicLibrary(paths.topics).names()),
+            topics=len(topics.names()),
+            damaged=tuple(map(str, (*archive.damaged, *topics.damaged, *decisions.damaged))),
             waiting=sum(times[qa_id] > until for qa_id in undecided),
             undecided=sum(times[qa_id] <= until for qa_id in undecided),
             parked=tuple(_parked(each, retries) for each in decisions.parked() if each.qa_id in times),

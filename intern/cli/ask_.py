@@ -23,7 +23,7 @@ def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) ->
     """
     if not question.strip():
         raise click.UsageError("the question is empty")
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
     from intern.domain import COULD_NOT_LOOK, Conversation, Message
 

@@ -22,7 +22,7 @@ def command(ctx: click.Context, file: Path, *, force: bool, as_json: bool) -> No
     The copy is of one moment, is checked, and appears under its name only when it is whole. It says what else belongs
     to a backup. Exit code 0: done. 2: it must not be written there. 3: it could not be made.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app.backup import back_up
 
     async def work() -> None:

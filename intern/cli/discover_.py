@@ -24,15 +24,21 @@ def command(ctx: click.Context, *, once: bool, as_json: bool) -> None:
 
     Looks below discovery.scan_paths for files that are new, changed, without a summary, or gone. Without --once nothing
     is changed. While `intern run` works on the same data folder, it does the work, and this command waits for it.
-    Exit code 3 where files could not be summarised.
+    What cannot be looked at is named. Exit code 3 where files could not be summarised, and where not one of the scan
+    paths could be looked at.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
 
     async def work() -> int:
         async with open_intern(settings) as intern:
             done = await intern.discover() if once else None
-            questions = () if once else await intern.discovery_feed()
+            feed = None if once else await intern.look_around()
+        looked = done or feed
+        assert looked is not None
+        for path, reason in sorted(looked.unreadable.items()):
+            say(f"intern: {path} could not be looked at ({reason}); correct discovery.scan_paths, or its permissions")
+        questions = () if feed is None else feed.questions
         if as_json:
             show_json(questions if done is None else done)
         elif done is not None:
@@ -41,12 +47,12 @@ def command(ctx: click.Context, *, once: bool, as_json: bool) -> None:
             show("\n".join(map(_line, questions)))
         elif not settings.discovery.scan_paths:
             say("discovery is off: discovery.scan_paths names no folder")
-        else:
+        elif not looked.nowhere:
             say("all that was found is indexed")
         if done is not None and done.failed:
             say(f"intern: {len(done.failed)} files have no summary yet; a later cycle asks again")
             return 3
-        return 0
+        return 3 if looked.nowhere else 0
 
     sys.exit(anyio.run(work))
 

@@ -40,7 +40,7 @@ def command(ctx: click.Context, *, file: Path, as_json: bool, compare: Path | No
 
     Exit code 0: done, whatever came out. 2: the file is wrong. 3: for some, nobody could look.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
     from intern.app.evaluating import (
         Evaluation,

@@ -169,7 +169,7 @@ def retire(ctx: click.Context, *, fact_id: str, why: str, as_json: bool) -> None
 
 
 def _read(ctx: click.Context, ask: Callable[[Intern], Awaitable[T]]) -> T:
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
 
     async def work() -> T:

@@ -28,8 +28,6 @@ def command(
     regeneration. The archive keeps it unless you --erase. While `intern run` works on the same data folder, it does the
     work, and this command waits for it. Exit code 1 where nothing was held of it, 3 where that could not be looked up.
     """
-    settings = settings_of(ctx, tells_itself=True)
-    from intern.app import open_intern
     from intern.domain import MessageId, UserId
     from intern.learning.forgetting import Forget, Forgot
 
@@ -42,6 +40,9 @@ def command(
         if not sys.stdin.isatty():
             raise click.UsageError("--erase cannot be undone: say --yes where nobody can be asked")
         click.confirm("This rewrites the archive and cannot be undone. Erase?", abort=True, err=True)
+
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.app import open_intern
 
     def tell(done: Forgot) -> None:
         if not done.found:

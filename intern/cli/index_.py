@@ -7,7 +7,7 @@ import sys
 import anyio
 import click
 
-from intern.cli.options import say, settings_of, show_json
+from intern.cli.options import check_folder, say, settings_of, show_json
 
 
 @click.command("index")
@@ -20,6 +20,8 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     nothing. While `intern run` works on the same data folder, it does the work, and this command waits for it.
     """
     settings = settings_of(ctx, tells_itself=True)
+    if not settings.paths.sources.exists():
+        check_folder(settings)
     from intern.app import open_intern
 
     async def work() -> int:

@@ -73,7 +73,7 @@ def show_nugget(ctx: click.Context, *, nugget_id: str, as_json: bool) -> None:
 
 
 def _read(ctx: click.Context, ask: Callable[[NuggetStore], Awaitable[T]]) -> T:
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
 
     async def work() -> T:

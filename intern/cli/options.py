@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -40,22 +41,74 @@ _SILENCES = {
 
 
 def settings_of(
-    ctx: click.Context, overrides: Mapping[str, Any] | None = None, *, tells_itself: bool = False
+    ctx: click.Context,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    tells_itself: bool = False,
+    needs_folder: bool = False,
 ) -> Settings:
     """The settings that `--config` and the environment give. Raises ConfigError.
 
-    A command that `tells_itself` what went wrong logs errors only, or the same would be said twice; log.level "debug"
-    shows it all.
+    A command that `tells_itself` what went wrong logs errors only, or the same would be said twice, unless log.level
+    says how much. One that `needs_folder` raises ConfigError where there is no data folder, and makes none.
     """
     chosen: str | None = ctx.find_root().obj
     settings = load_settings(Path(chosen) if chosen else None, overrides=overrides)
     from intern.observe.log import configure, get_logger
 
-    level = "error" if tells_itself and settings.log.level != "debug" else settings.log.level
-    configure(log_format=settings.log.format, level=level, secrets=settings.secrets)
-    for table in settings.without_price:
+    brief = tells_itself and settings.log.level == "auto"
+    configure(
+        log_format=settings.log.format, level="warning" if brief else settings.log.level, secrets=settings.secrets
+    )
+    if brief:
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_Brief())
+    for table in () if brief else settings.without_price:
         get_logger(__name__).warning("model_without_price", table=table, hint=NO_PRICE.format(table))
+    if needs_folder:
+        check_folder(settings)
     return settings
+
+
+def check_folder(settings: Settings) -> None:
+    """Raise ConfigError where there is no data folder."""
+    if not settings.paths.is_made():
+        raise ConfigError(
+            f"there is no data folder here: {settings.data.dir.absolute()} is not there, or holds nothing of intern's; "
+            "go to where it is, name it in data.dir, or let `intern init` make one"
+        )
+
+
+class _Brief(logging.Filter):
+    """Of the log, errors alone; and in plain words, once, what commands cannot know of: damage, and a failed search."""
+
+    _TOLD: Mapping[str, str] = {
+        "archive_block_damaged": "{file}, line {line}: {reason}; this piece is passed over",
+        "archive_id_repeated": "{file}: a second pair has the id {qa_id}; it is passed over",
+        "topic_block_damaged": "{file}, line {line}: {reason}; this piece is passed over",
+        "decision_damaged": "{file}, line {line}: {reason}; this decision is passed over",
+        "state_damaged": "{file}: {reason}; the decisions tell instead",
+        "search_failed": "the texts could not be searched, so descriptions alone decide: {reason}",
+        "learned_search_failed": "nuggets and facts could not be searched: {reason}",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.WARNING:
+            return True
+        said: object = record.msg
+        event = cast("Mapping[str, Any]", said if isinstance(said, dict) else {})
+        if (words := self._TOLD.get(str(event.get("event")))) is not None:
+            from intern.observe.log import redacted
+
+            line = redacted(words.format_map(event))
+            if line not in self._said:  # several stores read the same files
+                say(f"intern: {line}")
+            self._said.add(line)
+        return False
 
 
 def _discord_ids(_ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ def command(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
 
     While `intern run` works on the same data folder, it does the work, and this command waits for it.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     if dry_run:
         from intern.app.estimating import estimate_regeneration
 

@@ -22,7 +22,7 @@ def command(ctx: click.Context, *, qa_ids: tuple[str, ...], as_json: bool) -> No
     waits for it. Exit code 2 for a pair that is unknown or not parked; 3 where one is parked again, for the model gave
     nothing usable, or where model or disk failed altogether: what was filed by then stays so.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
     from intern.domain import Parked, QAId
 

@@ -80,7 +80,7 @@ def reject(ctx: click.Context, *, qa_ids: tuple[str, ...], as_json: bool) -> Non
 def _review(
     ctx: click.Context, action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool
 ) -> None:
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
     from intern.domain import Approved, PairDecision, QAId
     from intern.learning.reviewing import Review

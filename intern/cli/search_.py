@@ -56,7 +56,7 @@ def command(
     TEXT it is, and its place among what each of both found. What changed since it was indexed is indexed anew first.
     Exit code 1 where nothing was found, 3 where it could not be looked up.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
     from intern.domain import SearchFilter
 

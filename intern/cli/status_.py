@@ -30,7 +30,7 @@ def command(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
 
     Reads only, and disturbs nobody. Exit code 0; 3 where something cannot be read.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app.status import status_of
     from intern.observe.clock import SystemClock
 
@@ -60,6 +60,8 @@ def _lines(status: Status) -> list[str]:
     lines += [f"  {pair.qa_id}: {pair.reason} ({_tried(pair)})" for pair in status.parked[:_SHOWN]]
     if len(status.parked) > _SHOWN:
         lines.append(f"  and {len(status.parked) - _SHOWN} more")
+    if status.damaged:
+        lines.append(f"damaged: {len(status.damaged)} pieces of text files are passed over; `intern doctor` names them")
     if status.awaiting_review or status.due:
         hint = " (`intern review`)" if status.awaiting_review else ""
         lines.append(

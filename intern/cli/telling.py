@@ -20,7 +20,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON val
 
 def reading(ctx: click.Context) -> Reading:
     """The data folder that the settings name, opened to be read. Raises ConfigError and KnowledgeError."""
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app.reading import Reading
 
     return Reading(settings)

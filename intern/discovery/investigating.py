@@ -5,9 +5,9 @@ Each question has its end in the store, so a cycle that was cut short is simply 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from anyio import CapacityLimiter, create_task_group
 from anyio.to_thread import run_sync
@@ -67,6 +67,21 @@ class Discovered(Struct, frozen=True, kw_only=True):
     """Gone, and forgotten."""
     left: int = 0
     """Questions for later cycles."""
+    unreadable: Mapping[str, str] = {}
+    """What could not be looked at, and why: what was known of it and below still holds."""
+    nowhere: bool = False
+    """Not one of the scan paths could be looked at."""
+
+
+class Feed(NamedTuple):
+    """What there is to look into, and where nobody could look."""
+
+    questions: tuple[Question, ...]
+    """The weightiest first."""
+    unreadable: Mapping[str, str]
+    """What could not be looked at, and why."""
+    nowhere: bool
+    """Not one of the scan paths could be looked at."""
 
 
 class Discovery:
@@ -91,15 +106,22 @@ class Discovery:
         self._clock = clock
         self._secrets = secrets
         self._read = read
+        self._told: frozenset[str] = frozenset()
 
     async def feed(self) -> tuple[Question, ...]:
         """All questions, the weightiest first. Reads only; raises KnowledgeError."""
-        scanned, known = await self._look()
-        return feed(scanned, known)
+        return (await self.look()).questions
+
+    async def look(self) -> Feed:
+        """All questions, and what could not be looked at. Reads only; raises KnowledgeError."""
+        known = await self._store.documents("file")
+        scanned = await run_sync(self._scanner.scan)
+        return Feed(feed(scanned, known), scanned.troubles, scanned.nowhere)
 
     async def work(self) -> Discovered:
         """Answer the weightiest questions. Raises KnowledgeError; what the model cannot do is written down instead."""
-        questions = await self.feed()
+        questions, unreadable, nowhere = await self.look()
+        self._tell(unreadable)
         chosen = due(questions, self._options.max_items)
         done = await self._answered(chosen)
         return Discovered(
@@ -108,6 +130,8 @@ class Discovery:
             passed_over=done.passed_over,
             dropped=done.dropped,
             left=len(questions) - len(chosen),
+            unreadable=unreadable,
+            nowhere=nowhere,
         )
 
     async def freshen(self, paths: Collection[str]) -> Discovered:
@@ -117,21 +141,23 @@ class Discovery:
         scanned = await run_sync(self._looked_at, sorted(wanted.values()))
         return await self._answered(feed(scanned, known))
 
-    async def _look(self) -> tuple[Scanned, tuple[SearchDocument, ...]]:
-        known = await self._store.documents("file")
-        return await run_sync(self._scanner.scan), known
+    def _tell(self, unreadable: Mapping[str, str]) -> None:
+        """Log what could be looked at before, or has never been tried."""
+        for path in sorted(unreadable.keys() - self._told):
+            _log.warning("scan_path_unreadable", path=path, reason=unreadable[path])
+        self._told = frozenset(unreadable)
 
     def _looked_at(self, paths: Sequence[str]) -> Scanned:
         files: list[FoundFile] = []
-        unreadable: list[str] = []
+        troubles: dict[str, str] = {}
         for path in paths:
             try:
                 file = self._scanner.look(path)
-            except OSError:
-                unreadable.append(path)
+            except OSError as error:
+                troubles[path] = error.strerror or "it cannot be read"
             else:
                 files += [] if file is None else [file]
-        return Scanned(files=tuple(files), unreadable=tuple(unreadable))
+        return Scanned(files=tuple(files), troubles=troubles)
 
     async def _answered(self, questions: Sequence[Question]) -> Discovered:
         limiter = CapacityLimiter(_SIDE_BY_SIDE)

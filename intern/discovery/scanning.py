@@ -5,11 +5,13 @@ A file is known by its real path, so one that is met by several ways is one file
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -37,8 +39,16 @@ class Scanned(Struct, frozen=True, kw_only=True):
     """What is there, by path; and where nobody could look."""
 
     files: tuple[FoundFile, ...]
-    unreadable: tuple[str, ...]
-    """Files, folders and scan paths that could not be looked at: what was known of them, and below, still holds."""
+    troubles: Mapping[str, str] = {}
+    """Files, folders and scan paths that could not be looked at, and why: what was known of them, and below, still
+    holds."""
+    nowhere: bool = False
+    """Not one of the scan paths could be looked at."""
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """The paths that could not be looked at, sorted."""
+        return tuple(sorted(self.troubles))
 
 
 class _Root(NamedTuple):
@@ -59,66 +69,73 @@ class Scanner:
     def scan(self) -> Scanned:
         """Look through all of them."""
         found: dict[str, FoundFile] = {}
-        unreadable: set[str] = set()
-        for root in self._roots(unreadable):
-            for file in self._below(root, unreadable):
+        look = _Look()
+        for root in self._roots(look):
+            for file in self._below(root, look):
                 found.setdefault(file.path, file)
-        return Scanned(files=tuple(found[path] for path in sorted(found)), unreadable=tuple(sorted(unreadable)))
+        return Scanned(
+            files=tuple(found[path] for path in sorted(found)),
+            troubles=look.troubles,
+            nowhere=bool(look.troubles) and not look.reached,
+        )
+
+    def troubles(self) -> Mapping[str, str]:
+        """The scan paths that could not be looked at, and why. Walks no further."""
+        look = _Look()
+        for root in self._roots(look):
+            with look.at(root.start):
+                _entries(root.start)
+        return look.troubles
 
     def look(self, path: str) -> FoundFile | None:
         """A file as it is now; None where it is gone, of no type, or not below a scan path. Raises OSError."""
         real = os.path.realpath(path)
         if real != path:
             return None
-        for root in self._roots(set()):
+        for root in self._roots(_Look()):
             if _is_in(real, root.start) and not self._is_skipped(real, root.start):
                 return self._file(real, root)
         return None
 
-    def _roots(self, unreadable: set[str]) -> Iterator[_Root]:
+    def _roots(self, look: _Look) -> Iterator[_Root]:
         for scan_path in self._options.scan_paths:
             path = os.path.abspath(os.path.expanduser(scan_path))  # noqa: PTH100, PTH111 a Path would lose nothing, but glob wants text
             if not glob.has_magic(path):
                 real = os.path.realpath(path)
-                if os.path.lexists(real):
+                with look.at(real):
+                    os.lstat(real)  # an unmounted disk, maybe
+                if real not in look.troubles:
                     yield _Root(real, real)
-                else:
-                    unreadable.add(real)  # an unmounted disk, maybe
                 continue
             within = os.path.realpath(_fixed_part(path))
-            if not os.path.isdir(within):  # noqa: PTH112
-                unreadable.add(within)
+            _check_folders_of(path, look)
             for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207
                 real = os.path.realpath(match)
                 if _is_in(real, within):
                     yield _Root(real, within)
 
-    def _below(self, root: _Root, unreadable: set[str]) -> Iterator[FoundFile]:
+    def _below(self, root: _Root, look: _Look) -> Iterator[FoundFile]:
         folders = [root.start]
         while folders:
             folder = folders.pop()
             if folder in self._never:
                 continue
-            try:
-                if not os.path.isdir(folder):  # noqa: PTH112
-                    names, above = [os.path.basename(folder)], os.path.dirname(folder)  # noqa: PTH119, PTH120
-                else:
-                    names, above = sorted(os.listdir(folder)), folder  # noqa: PTH208
-            except OSError:
-                unreadable.add(folder)
-                continue
-            for name in names:
-                path = os.path.join(above, name)  # noqa: PTH118
-                if path != root.start and self._skips(name):
+            entries: list[tuple[str, bool]] = []
+            with look.at(folder):
+                entries = _entries(folder)
+                look.reached |= entries != [(folder, False)]
+            for path, is_folder in entries:
+                if path != root.start and self._skips(os.path.basename(path)):  # noqa: PTH119
                     continue
-                try:
-                    # Links to folders are not followed: what they point to is found by itself, if it is inside.
-                    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-                        folders.append(path)
-                    elif (file := self._file(path, root)) is not None:
-                        yield file
-                except OSError:
-                    unreadable.add(path)
+                if is_folder:
+                    folders.append(path)
+                    continue
+                file = None
+                with look.at(path):
+                    file = self._file(path, root)
+                    look.reached = True
+                if file is not None:
+                    yield file
 
     def _file(self, path: str, root: _Root) -> FoundFile | None:
         kind = self._type_of(os.path.basename(path))  # noqa: PTH119
@@ -144,6 +161,47 @@ class Scanner:
     def _is_skipped(self, path: str, root: str) -> bool:
         below = os.path.relpath(path, root)
         return below != "." and any(self._skips(name) for name in Path(below).parts)
+
+
+class _Look:
+    """How far one look came."""
+
+    def __init__(self) -> None:
+        self.troubles: dict[str, str] = {}
+        self.reached = False
+
+    @contextmanager
+    def at(self, path: str) -> Generator[None]:
+        """Note what keeps us from looking at a path."""
+        try:
+            yield
+        except OSError as error:
+            self.troubles[path] = error.strerror or "it cannot be read"
+
+
+def _entries(start: str) -> list[tuple[str, bool]]:
+    """What stands in a folder, sorted, and whether each is a folder; a file stands for itself. Raises OSError.
+
+    Links to folders are not followed: what they point to is found by itself, if it is inside.
+    """
+    if not stat.S_ISDIR(os.stat(start).st_mode):  # noqa: PTH116
+        return [(start, False)]
+    with os.scandir(start) as listing:
+        return sorted((entry.path, entry.is_dir(follow_symlinks=False)) for entry in listing)
+
+
+def _check_folders_of(pattern: str, look: _Look) -> None:
+    """Note the folders that a pattern leads through and that cannot be listed: `glob` takes them for empty."""
+    parts = Path(pattern).parts
+    fixed = len(Path(_fixed_part(pattern)).parts)
+    with look.at(os.path.realpath(_fixed_part(pattern))):
+        with os.scandir(_fixed_part(pattern)):
+            look.reached = True
+        for depth in range(fixed + 1, len(parts)):
+            mode = os.X_OK | (os.R_OK if glob.has_magic(parts[depth]) else 0)
+            for folder in glob.glob(str(Path(*parts[:depth])), recursive=True):  # noqa: PTH207
+                if os.path.isdir(folder) and not os.access(folder, mode):  # noqa: PTH112
+                    look.troubles[os.path.realpath(folder)] = os.strerror(errno.EACCES)
 
 
 def is_below(path: str, others: Iterable[str]) -> bool:

@@ -75,6 +75,8 @@ class Archive:
         self._files = files or FileLayer()
         # Held while an erasure changes files and rows, and while a reader takes rows and the file that fits them.
         self._changing = threading.Lock()
+        self.damaged: tuple[BlockWarning, ...] = ()
+        """What was passed over when the files were read."""
         self._rows = self._read_all()
         self._last = self.newest() or _EPOCH
         if floor is not None:
@@ -209,20 +211,25 @@ class Archive:
 
     def _read_all(self) -> _Rows:
         rows = _Rows()
+        damaged: list[BlockWarning] = []
         for week in self._week_files():
             for placed in self._scan(week):
                 if isinstance(placed, BlockWarning):
                     _warn(placed)
+                    damaged.append(placed)
                 else:
                     rows.place(placed, week)
         rows.sort()
+        self.damaged = tuple(damaged)
         return rows
 
     def _week_files(self) -> list[str]:
         try:
             entries = list(self._dir.iterdir()) if self._dir.exists() else []
             # By name is by time: ISO year, then week.
-            return sorted(entry.name for entry in entries if _WEEK_FILE.fullmatch(entry.name) and entry.is_file())
+            weeks = (entry for entry in entries if _WEEK_FILE.fullmatch(entry.name))
+            # A link that leads nowhere is a week that cannot be read, and no week that is not there.
+            return sorted(entry.name for entry in weeks if entry.is_symlink() or entry.is_file())
         except OSError as error:
             raise unreadable(self._dir, error) from error
 

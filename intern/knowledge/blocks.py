@@ -4,6 +4,7 @@ r"""The plain text of archive and topic files, as values. No I/O.
     id: qa_20260201_031056.228000
     timestamp: 2026-02-01T03:10:56.228000Z
     conversation_id: thread_1458745245675032709
+    length: 100
     User: The first line of a message
       and each further line, indented by two spaces.
     Team: Its answer.
@@ -11,14 +12,17 @@ r"""The plain text of archive and topic files, as values. No I/O.
 An empty line ends a block. Only `\n` ends a line, and a message's further lines are indented, so no text can change
 the structure, and reading gives back exactly what was written.
 
-Archives are only ever appended to, so a block there that we wrote (it has `answered_at`) and that lacks its empty
-line is a torn write, and is no block. Whatever else people and other programs write is read leniently: further
-lines need no indent, and empty lines may stand between them.
+Archives are only ever appended to. A block there that we wrote has `answered_at`, and `length`: the number of
+characters of its turns as they stand below. If it lacks its empty line, the length tells an editor that trimmed the
+end (nothing is missing) from a torn write, which is no block. Whatever else people and other programs write is read
+leniently: further lines need no indent, and empty lines may stand between them. A byte order mark and `\r\n` line
+ends, which an editor may have added, are no part of the text.
 """
 
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
@@ -42,7 +46,7 @@ _MARKER = "--- QA ---"
 _INDENT = "  "
 _SPEAKERS: dict[str, Speaker] = {"User:": "User", "Team:": "Team"}
 _TOPIC_HEADERS = frozenset({"id", "timestamp", "conversation_id", "answered_at"})
-_RAW_HEADERS = _TOPIC_HEADERS | {"message_ids", "author_ids", "guild_id", "channel_id", "replaces"}
+_RAW_HEADERS = _TOPIC_HEADERS | {"message_ids", "author_ids", "guild_id", "channel_id", "replaces", "length"}
 _NOBODY = "-"  # stands for an author whom nobody knows, so that the list keeps its places
 
 _KEY = r"[^\s:](?:[^:\n]*[^\s:])?"
@@ -131,6 +135,7 @@ def format_raw(pair: CapturedPair) -> str:
         ("guild_id", pair.guild_id),
         ("channel_id", pair.channel_id),
         ("replaces", pair.replaces),
+        ("length", str(len(_turn_lines(pair.turns)))),
     ]
     block = _format(headers, pair.extra_headers, _RAW_HEADERS, pair.turns)
     _check_read_back(pair, block)
@@ -297,8 +302,11 @@ def _format(
         if key in known or f"{key}:" in _SPEAKERS or "\n" in value or not re.fullmatch(_KEY, key):
             raise ValueError(f"{key!r} cannot stand as a header")
         lines.append(_header(key, value))
-    lines.extend(f"{turn.speaker}: {turn.text}".replace("\n", f"\n{_INDENT}") for turn in turns)
-    return "\n".join(lines) + "\n\n"
+    return "\n".join([*lines, _turn_lines(turns)]) + "\n\n"
+
+
+def _turn_lines(turns: Iterable[Turn]) -> str:
+    return "\n".join(f"{turn.speaker}: {turn.text}".replace("\n", f"\n{_INDENT}") for turn in turns)
 
 
 def _header(key: str, value: str) -> str:
@@ -315,21 +323,26 @@ def _lines(data: bytes) -> Iterator[bytes]:
 
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
-    markers = {_MARKER.encode(), f"{_MARKER}\n".encode()}
+    markers = {f"{_MARKER}{end}".encode() for end in ("", "\n", "\r\n")}
     held: list[bytes] = []
     start = at = 0
     first = number = 1
     for line in lines:
-        if line in markers:
+        bare_line = line.removeprefix(BOM_UTF8)
+        if not at or bare_line in markers:  # files may have been joined, so a mark may stand before any block
+            at += len(line) - len(bare_line)
+        else:
+            bare_line = line
+        if bare_line in markers:
             if held:
                 yield _Chunk(start, first, b"".join(held))
             held, start, first = [], at, number
         # Empty lines before the first block are nothing.
-        if held or line != b"\n":
+        if held or bare_line not in {b"\n", b"\r\n", b""}:
             if not held:
                 start, first = at, number
-            held.append(line)
-        at += len(line)
+            held.append(bare_line)
+        at += len(bare_line)
         number += 1
     if held:
         yield _Chunk(start, first, b"".join(held))
@@ -338,21 +351,30 @@ def _chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
 def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
     """Read a chunk. Raises _DamagedError."""
     lines = _decoded(chunk.data).split("\n")
+    if lines[0] == f"{_MARKER}\r":  # never ours, so an editor has changed every line
+        lines = [line.removesuffix("\r") for line in lines]
     if lines[0] != _MARKER:
         raise _DamagedError(0, "text that belongs to no block")
-    if not lines[-1]:
+    ended = not lines[-1]
+    if ended:
         lines.pop()  # what stands behind the last newline is no line
     headers, extra, first = _read_headers(lines, known)
     strict = appended and "answered_at" in headers
     turns, end = _read_turns(lines, first, strict=strict)
     stray = None
     if strict:
-        if end == len(lines):
+        if end == len(lines) and not _is_whole("\n".join(lines[first:]), headers.get("length"), ended=ended):
             raise _DamagedError(end - 1, "the block breaks off here: it was not written to its end")
         stray = next((n for n in range(end, len(lines)) if lines[n]), None)
     return _Block(
         headers, extra, turns, None if stray is None else _DamagedError(stray, "text that belongs to no block")
     )
+
+
+def _is_whole(turns: str, length: str | None, *, ended: bool) -> bool:
+    """Whether a block without its closing empty line lacks nothing else. `ended`: its last line has a line break."""
+    # Of a block that another program wrote nobody knows how long it was; then the line break must do.
+    return ended if length is None else length == str(len(turns))
 
 
 def _decoded(data: bytes) -> str:

@@ -9,6 +9,7 @@ Any thread may append or read.
 from __future__ import annotations
 
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
@@ -33,7 +34,7 @@ from intern.domain import (
     Withdrawn,
     snowflake_time,
 )
-from intern.knowledge.blocks import bare, time_of
+from intern.knowledge.blocks import BlockWarning, bare, time_of
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.log import get_logger
 from intern.text.halves import whole
@@ -75,8 +76,11 @@ class DecisionLog:
         self._forgotten: dict[UserId, datetime] = {}
         # A withdrawal does not wait for a regeneration that writes its own decisions.
         self._appending = threading.Lock()
-        for placed in self._read(warn=True):
+        damaged: list[BlockWarning] = []
+        for placed in self._read(damaged):
             self._remember(placed.decision)
+        self.damaged = tuple(damaged)
+        """What was passed over when the file was read."""
 
     def append(self, decision: Decision) -> None:
         """Write a decision down. Raises KnowledgeError, and it has not been taken then."""
@@ -95,14 +99,14 @@ class DecisionLog:
 
     def all(self) -> Iterator[Decision]:
         """Every decision ever taken, oldest first, read as they are asked for."""
-        return (placed.decision for placed in self._read(warn=False))
+        return (placed.decision for placed in self._read())
 
     def after(self, position: int, most: int) -> Sequence[Placed]:
         """Some of the decisions that stand behind `position` (0: from the start), oldest first.
 
         A position behind the end is of another log; then it is read from the start. Blocks; raises KnowledgeError.
         """
-        return tuple(islice(self._read(warn=False, start=position), most))
+        return tuple(islice(self._read(start=position), most))
 
     def of(self, qa_id: QAId) -> PairDecision | None:
         """The last decision about a pair; None where there is none yet."""
@@ -180,7 +184,7 @@ class DecisionLog:
         if self._newest is None or time > self._newest:
             self._newest = time
 
-    def _read(self, *, warn: bool, start: int = 0) -> Iterator[Placed]:
+    def _read(self, damaged: list[BlockWarning] | None = None, *, start: int = 0) -> Iterator[Placed]:
         try:
             with self._path.open("rb") as file:
                 end = start if start <= file.seek(0, SEEK_END) else 0
@@ -190,11 +194,12 @@ class DecisionLog:
                     if not line.strip():
                         continue
                     try:
-                        decision = _DECODER.decode(line)
+                        decision = _DECODER.decode(line.removeprefix(BOM_UTF8))  # some editors begin a file with it
                         if not isinstance(decision, Withdrawn | Forgotten):
                             time_of(decision.qa_id)
                     except (msgspec.DecodeError, ValueError) as error:
-                        if warn:
+                        if damaged is not None:
+                            damaged.append(BlockWarning(self._path.name, number, str(error)))
                             _log.warning("decision_damaged", file=self._path.name, line=number, reason=str(error))
                     else:
                         yield Placed(end, decision)

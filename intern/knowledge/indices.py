@@ -77,7 +77,7 @@ def parse_index(text: str) -> tuple[IndexEntry, ...]:
 def read_index(path: Path, *, files: FileLayer | None = None) -> tuple[IndexEntry, ...]:
     """The entries on disk; none where there is no index yet. Raises KnowledgeError where it cannot be read."""
     data = (files or FileLayer()).read(path)
-    return parse_index(data.decode("utf-8", "replace")) if data else ()
+    return parse_index(data.decode("utf-8-sig", "replace")) if data else ()
 
 
 def write_index(path: Path, entries: Iterable[IndexEntry], *, files: FileLayer | None = None) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import threading
 import unicodedata
@@ -22,6 +23,13 @@ from intern.text.extracting import Kind, NoTextError, check_ending, html_text, k
 
 # Extracted texts that are kept for the next question, in characters: of what was loaded for a few.
 _KEPT_CHARS = 4_000_000
+
+_TEMPORARY = ("~", ".tmp", ".temp", ".swp", ".swo", ".swx")
+# Names that browsers and copying programs give to what they are still fetching.
+_UNFINISHED = (".part", ".partial", ".filepart", ".crdownload", ".download")
+# Names that editors, patch, merges and packages give to other states of a file: an older one would win over its
+# correction. "Copy of …" is left alone: people call documents so, and mean them.
+_COPY = re.compile(r"\.(bak|backup|old|orig|rej|save|dpkg-(old|dist|new)|rpm(save|orig|new))[-.]?[0-9]*$")
 
 # Characters that could forge a line of the index, or that UTF-8 cannot carry.
 _UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}
@@ -266,14 +274,24 @@ def is_set_aside(rel_path: str) -> bool:
 def _set_aside(name: str) -> str | None:
     if name.startswith("."):
         return "it is hidden"
-    if name.endswith(("~", ".tmp", ".swp")) or name.startswith("~$") or (name[0] == "#" and name[-1] == "#"):
+    if name.endswith(_TEMPORARY) or name.startswith("~$") or (name[0] == "#" and name[-1] == "#"):
         return "it is temporary"
     return None
+
+
+def _left_behind(name: str) -> str | None:
+    """Why a name tells of another state of the document that it is named after."""
+    lower = name.lower()
+    if lower.endswith(_UNFINISHED):
+        return "its name says that it is not whole"
+    return "its name says that it is a copy that a program left behind" if _COPY.search(lower) else None
 
 
 def _check_name(name: str) -> None:
     """Raise _PassedOverError where the name alone tells that it is no source."""
     if reason := _set_aside(name):
+        raise _PassedOverError(reason)
+    if reason := _left_behind(name):
         raise _PassedOverError(reason)
     if not name.isprintable() and _printable(name) != name:  # the first is quick, and true of almost every name
         raise _PassedOverError("its name holds control characters or is not UTF-8")

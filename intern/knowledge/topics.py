@@ -18,7 +18,7 @@ from pathlib import Path
 
 from intern.domain import ConversationId, QAId, TopicBlock, TopicName
 from intern.errors import SourceError
-from intern.knowledge.blocks import format_topic, parse_blocks, time_of
+from intern.knowledge.blocks import BlockWarning, Parsed, format_topic, parse_blocks, time_of
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.log import get_logger
 from intern.text.halves import whole
@@ -36,14 +36,20 @@ class TopicLibrary:
         self._dir = topics_dir
         self._files = files or FileLayer()
         self._places = _Places()
+        self.damaged: tuple[BlockWarning, ...] = ()
+        """What was passed over when the files were read."""
         self.reload()
 
     def reload(self) -> None:
         """Read every file again, after the folder was replaced as a whole. Raises KnowledgeError."""
         places = _Places()
+        damaged: list[BlockWarning] = []
         for name in self._names_on_disk():
-            places.put(name, self.read(name))
+            blocks, warnings = self._parsed(name, self._files.read(self._path(name)) or b"")
+            places.put(name, blocks)
+            damaged += warnings
         self._places = places
+        self.damaged = tuple(damaged)
 
     def names(self) -> tuple[TopicName, ...]:
         """All topics, sorted."""
@@ -62,7 +68,7 @@ class TopicLibrary:
         data = self._files.read(self._path(name))
         if data is None:
             raise SourceError(f"there is no topic {name}")
-        return data.decode(errors="replace")
+        return data.decode("utf-8-sig", errors="replace")
 
     def update(self, name: TopicName, add: TopicBlock | None = None, remove: Collection[QAId] = ()) -> tuple[QAId, ...]:
         """Put a block into a topic, making it if it is new, and take others out; return those that were there.
@@ -121,11 +127,11 @@ class TopicLibrary:
         except OSError as error:
             raise unreadable(self._dir, error) from error
 
-    def _parsed(self, name: TopicName, data: bytes) -> tuple[tuple[TopicBlock, ...], bool]:
+    def _parsed(self, name: TopicName, data: bytes) -> Parsed[TopicBlock]:
         parsed = parse_blocks(data, file=f"{name}.txt")
         for warning in parsed.warnings:
             _log.warning("topic_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)
-        return tuple(sorted(parsed.blocks, key=_by_answer)), bool(parsed.warnings)
+        return Parsed(tuple(sorted(parsed.blocks, key=_by_answer)), parsed.warnings)
 
     def _write(self, path: Path, blocks: Iterable[TopicBlock]) -> None:
         text = whole("".join(map(format_topic, blocks)))

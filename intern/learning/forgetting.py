@@ -36,7 +36,9 @@ from intern.knowledge.topics import TopicLibrary
 from intern.learning.material import IsWithdrawn, left_of
 from intern.observe.clock import Clock
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MEMBER = re.compile(r"[0-9]{1,20}")
+# Other programs may have put something before or behind a number.
+_MESSAGE = re.compile(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 # A line this long is hardly anybody else's.
 _TELLING = 12
@@ -57,8 +59,11 @@ class Forget(Struct, frozen=True, kw_only=True):
         """Itself. Raises ConfigError where it cannot be meant."""
         if (self.user_id is None) == (not self.message_ids):
             raise ConfigError("say what to forget: a member (--user ID) or messages (--message ID)")
-        for each in (*self.message_ids, *filter(None, [self.user_id])):
-            if not _ID.fullmatch(each):
+        asked: list[tuple[re.Pattern[str], str]] = [(_MESSAGE, each) for each in self.message_ids]
+        if self.user_id is not None:
+            asked.append((_MEMBER, self.user_id))
+        for pattern, each in asked:
+            if not pattern.fullmatch(each):
                 raise ConfigError(
                     f"{each[:80]!r} is no id; on Discord, developer mode lets you copy ids by a right click"
                 )

@@ -104,14 +104,22 @@ def pair_of(qa_id: QAId, archive: Pairs) -> CapturedPair:
 
 def _was_said(review: Review, pair: CapturedPair, decisions: Decisions) -> bool:
     """Whether the same was said before. Raises ConfigError where the pair does not wait for anybody's word."""
-    decided = decisions.of(pair.qa_id)
-    if isinstance(decided, AwaitingReview):
-        return False
     said = decisions.review_of(pair.qa_id)
-    if isinstance(said, Approved if review.action == "approve" else Rejected):
+    waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
+    if not waits and isinstance(said, Approved if review.action == "approve" else Rejected):
         return True
-    stands = "not been looked at yet" if decided is None else f"been {_word(said or decided)} already"
-    raise ConfigError(f"{pair.qa_id} does not wait for review: it has {stands}; `intern review` lists those that wait")
+    check_waits(pair.qa_id, decisions)
+    return False
+
+
+def check_waits(qa_id: QAId, decisions: Decisions) -> None:
+    """Raise ConfigError where a pair does not wait for anybody's word."""
+    decided = decisions.of(qa_id)
+    if isinstance(decided, AwaitingReview):
+        return
+    decided = decisions.review_of(qa_id) or decided
+    stands = "not been looked at yet" if decided is None else f"been {_word(decided)} already"
+    raise ConfigError(f"{qa_id} does not wait for review: it has {stands}; `intern review` lists those that wait")
 
 
 def _word(decision: PairDecision) -> str:

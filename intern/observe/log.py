@@ -19,7 +19,7 @@ import structlog
 
 Logger = structlog.stdlib.BoundLogger
 LogFormat = Literal["auto", "json", "pretty"]
-LogLevel = Literal["debug", "info", "warning", "error"]
+LogLevel = Literal["debug", "info", "warning", "error", "auto"]
 
 # Libraries are quieter than we are: their INFO tells of each request.
 _LIBRARIES = ("hikari", "httpx", "httpcore", "aiohttp", "asyncio")
@@ -44,13 +44,14 @@ def traced(trace_id: str) -> Generator[None]:
 def configure(
     *,
     log_format: LogFormat = "auto",
-    level: LogLevel = "info",
+    level: LogLevel = "auto",
     secrets: Iterable[str] = (),
     stream: TextIO | None = None,
 ) -> None:
     """Send every log line to `stream` (stderr), as JSON or, with `auto` on a terminal, for people to read.
 
-    Each of `secrets` is replaced by `[secret]` wherever it stands, tracebacks and libraries' lines included.
+    Each of `secrets` is replaced by `[secret]` wherever it stands, tracebacks and libraries' lines included. `level`
+    "auto" is "info".
     """
     out = stream or sys.stderr
     pretty = log_format == "pretty" or (log_format == "auto" and out.isatty())
@@ -72,7 +73,7 @@ def configure(
     )
     root = logging.getLogger()
     root.handlers[:] = [_Sink(out, scrubbed)]
-    root.setLevel(level.upper())
+    root.setLevel("INFO" if level == "auto" else level.upper())
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
 

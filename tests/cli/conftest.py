@@ -53,6 +53,14 @@ def logging_put_back() -> Generator[None]:
 
 
 @pytest.fixture
+def made(folder: Path) -> Path:
+    """A data folder with nothing in it."""
+    path = folder / "data"
+    (path / "team-knowledge").mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
 def sources(folder: Path) -> Path:
     """Two documents where the defaults look for them."""
     path = folder / "data" / "knowledge-base" / "sources"

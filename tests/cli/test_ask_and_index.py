@@ -149,6 +149,7 @@ def test_the_trace_of_a_silence_tells_its_reason_and_what_led_to_it(
     assert told in trace
 
 
+@pytest.mark.usefixtures("made")
 def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:
     code, out, err = intern("ask", PORT)
     assert (code, out) == (1, "")
@@ -157,6 +158,7 @@ def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:
     )
 
 
+@pytest.mark.usefixtures("made")
 def test_a_missing_sources_folder_is_told_with_what_to_do(intern: Intern) -> None:
     code, out, err = intern("index")
     assert (code, out, err.count("\n")) == (3, "", 1)
@@ -236,6 +238,7 @@ async def _taught(clock: HandClock) -> None:
         await door.capture(samples.capture("Where does the relay keep its certificates?", "Below `/etc/lumen`.", n=2))
 
 
+@pytest.mark.usefixtures("made")
 def test_regeneration_of_nothing_gives_nothing(intern: Intern) -> None:
     line = "0 captures: 0 filed under 0 topics, 0 skipped, 0 replaced by fuller ones, 0 parked\n"
     assert intern("regenerate") == (0, "", line)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Intern
 
 
@@ -23,6 +25,7 @@ def test_it_says_where_the_copy_is_and_what_else_belongs_to_it(intern: Intern, s
     assert json.loads(out)["bytes"] == (folder / "copy.db").stat().st_size
 
 
+@pytest.mark.usefixtures("made")
 def test_without_a_database_it_ends_with_3(intern: Intern) -> None:
     code, out, err = intern("backup", "copy.db")
     assert (code, out) == (3, "")

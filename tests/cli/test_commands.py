@@ -83,6 +83,64 @@ def test_a_wrong_setting_ends_with_2_and_one_line(intern: Intern, arguments: lis
     assert intern(*arguments) == (2, "", line)
 
 
+_MADE_BY = {"run", "try", "init", "index", "import", "import-notes"}
+"""Commands that make a data folder."""
+_WITHOUT = {"doctor", "prompts", "backtest"}
+"""Commands that work without one: to tell that there is none, or because they want none."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["status", "--sources"],
+        ["backup", "copy.db"],
+        ["topics"],
+        ["topics", "show", "ports"],
+        ["archive"],
+        ["archive", "show", "qa_20260201_031056"],
+        ["facts"],
+        ["facts", "search", "port"],
+        ["facts", "retire", "7", "--why", "old"],
+        ["nuggets"],
+        ["nuggets", "show", "7"],
+        ["review"],
+        ["review", "reject", "qa_20260201_031056"],
+        ["ask", "Which port?"],
+        ["search", "port"],
+        ["eval", "questions.jsonl"],
+        ["discover"],
+        ["discover", "--once"],
+        ["regenerate"],
+        ["regenerate", "--dry-run"],
+        ["retry"],
+        ["forget", "--user", "7"],
+        ["index"],
+    ],
+    ids=" ".join,
+)
+def test_where_there_is_no_data_folder_a_command_ends_with_2_and_makes_nothing(
+    intern: Intern, folder: Path, arguments: list[str]
+) -> None:
+    (folder / "questions.jsonl").write_text('{"question": "Which port?"}\n')
+    (folder / "other").mkdir()
+    for data in ("data", "other", "questions.jsonl"):
+        (folder / "intern.toml").write_text(f'[data]\ndir = "{data}"\n')
+        code, out, err = intern(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"intern: there is no data folder here: {folder / data} is not there, or holds nothing")
+        assert sorted(each.name for each in folder.rglob("*")) == ["intern.toml", "other", "questions.jsonl"]
+
+
+def test_every_command_is_tried_without_a_data_folder() -> None:
+    [tried] = (
+        mark.args[1]
+        for mark in test_where_there_is_no_data_folder_a_command_ends_with_2_and_makes_nothing.pytestmark  # type: ignore[attr-defined]
+        if mark.name == "parametrize"
+    )
+    assert {name for name, *_ in tried} | _MADE_BY | _WITHOUT == set(COMMANDS)
+
+
 def test_config_names_the_settings(intern: Intern) -> None:
     Path("other.toml").write_text("[llm]\nmax_retries = -1\n")
     assert intern("--config", "other.toml", "index").err.startswith("intern: other.toml: llm.max_retries")
@@ -114,6 +172,7 @@ def test_a_model_that_no_price_names_is_warned_of_where_the_log_is_shown(folder:
     assert json.loads(warned)["event"] == "model_without_price"
     assert "[[llm.prices]] does not name the model of [llm]" in warned
     assert asked.startswith("intern: discord.token is not set")
+    (folder / "data" / "team-knowledge").mkdir(parents=True)
     assert process("status").err == ""
 
 
@@ -161,6 +220,7 @@ def test_a_closed_pipe_ends_quietly_with_0(sources: Path, arguments: list[str]) 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 @pytest.mark.parametrize("arguments", [["--help"], ["try", "--play"], ["ask", "How?", "--json"]])
+@pytest.mark.usefixtures("made")
 def test_a_full_disk_behind_stdout_ends_with_3_and_one_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

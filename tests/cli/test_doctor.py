@@ -32,12 +32,14 @@ from intern.app.status import status_of
 from intern.cli.doctor_ import command as doctor_command
 from intern.domain import SearchDocument, Secret, SourceId
 from intern.errors import ConfigError, DiscordUnavailableError
+from intern.knowledge.archive import Archive
 from intern.knowledge.database import Database
 from intern.knowledge.search_store import SqliteSearchStore
 from intern.llm.embedding_local import LOCAL_MODEL
 from intern.llm.options import EmbeddingOptions, LlmOptions
 from intern.llm.prices import Price
 from intern.settings import Settings, load_settings
+from tests import samples
 from tests.cli.conftest import Ended, Intern, command, environment
 from tests.double.discord import DiscordDouble
 from tests.fakes import HandClock
@@ -374,6 +376,25 @@ async def test_what_is_no_database_is_told_as_damaged(tmp_path: Path) -> None:
 def listed_document() -> SearchDocument:
     at = datetime(2026, 2, 1, tzinfo=UTC)
     return SearchDocument(id="kb:a#0", source_id=SourceId("kb:a"), kind="source", text="keys", at=at)
+
+
+def test_damaged_text_files_and_scan_paths_that_cannot_be_looked_at_are_to_do(intern: Intern, folder: Path) -> None:
+    team, gone = folder / "data" / "team-knowledge", folder / "gone"
+    Archive(team / "raw", clock=HandClock()).append(samples.capture(n=1))
+    [week] = (team / "raw").iterdir()
+    week.write_text("notes to self\n" + week.read_text()[:-5])
+    (team / "topics").mkdir()
+    (team / "topics" / "ports.txt").write_text("--- QA ---\nid: 1\n")
+    (folder / "intern.toml").write_text(
+        f'[llm]\nprovider = "offline"\n[discovery]\nscan_paths = ["{gone}", "{folder}"]\n'
+    )
+    code, out, _ = intern("doctor", "--json")
+    damaged, unseen, _no_token = (each for each in json.loads(out)["findings"] if each["level"] == "todo")
+    assert code == 1
+    assert damaged["what"].startswith(f"3 damaged pieces of text files are passed over: {week.name}, line 1: ")
+    assert "ports.txt, line 2" in damaged["what"]
+    assert damaged["do"].startswith(f"mend data/team-knowledge/raw/{week.name} at line 1 with a text editor")
+    assert unseen["what"] == f"discovery cannot look at {gone} (No such file or directory)"
 
 
 async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_made(

@@ -135,6 +135,7 @@ def test_sources_that_no_index_lists_are_pointed_out(intern: Intern, indexed: Pa
     assert (code, err) == (0, "expected sources that no index lists: 1 (kb:port.md)\n")
 
 
+@pytest.mark.usefixtures("made")
 def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:
     code, _, err = intern("eval", write(ROWS[0]))
     assert code == 0

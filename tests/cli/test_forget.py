@@ -78,6 +78,8 @@ def test_what_cannot_be_looked_up_is_3(intern: Intern) -> None:
         ([], "say what to forget"),
         (["--user", "1", "--message", "2"], "say what to forget"),
         (["--user", "@ann"], "is no id"),
+        (["--user", "abc"], "'abc' is no id"),
+        (["--message", "abc"], "'abc' is no id"),
         (["--user", "1", "--erase"], "--erase cannot be undone: say --yes"),
     ],
 )

@@ -52,11 +52,12 @@ def listing() -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in Path("data").rglob("*") if path.is_file()}
 
 
-def test_an_empty_folder_lists_nothing_and_is_not_made(intern: Intern) -> None:
+@pytest.mark.usefixtures("made")
+def test_an_empty_folder_lists_nothing_and_is_left_so(intern: Intern) -> None:
     assert intern("topics") == (0, "", "")
     assert intern("archive") == (0, "", "")
     assert intern("topics", "list", "--json") == (0, "[]\n", "")
-    assert not Path("data").exists()
+    assert listing() == {}
 
 
 def test_topics_are_listed_with_what_they_hold(intern: Intern, pairs: list[CapturedPair]) -> None:

@@ -87,11 +87,12 @@ def test_what_waits_is_shown_whole_with_its_id_and_age_and_nothing_is_changed(in
     assert listing() == before
 
 
+@pytest.mark.usefixtures("made")
 def test_where_nothing_waits_it_says_so_and_makes_nothing(intern: Intern) -> None:
     assert intern("review") == (0, "", "nothing waits for review\n")
     assert intern("review", "list", "--json") == (0, "[]\n", "")
     assert intern("review", "approve", "--all") == (0, "", "nothing waits for review\n")
-    assert not Path("data").exists()
+    assert not (Path("data") / "intern.db").exists()
 
 
 def test_what_was_deleted_since_is_not_shown(intern: Intern) -> None:
@@ -148,6 +149,17 @@ def test_an_id_that_is_unknown_or_does_not_wait_is_2_and_nothing_is_written(inte
         assert why in err
         assert err.count("\n") == 1
     assert standing(first, third) == ["AwaitingReview"] * 2
+
+
+@pytest.mark.parametrize("action", ["approve", "reject"])
+def test_what_was_said_of_a_pair_before_is_2_when_it_is_said_again(intern: Intern, action: str) -> None:
+    [pair] = waiting(1)
+    assert intern("review", action, pair.qa_id).code == 0
+    before = [*decisions().all()]
+    code, out, err = intern("review", action, pair.qa_id)
+    assert (code, out) == (2, "")
+    assert f"{pair.qa_id} does not wait for review: it has been {action}" in err
+    assert [*decisions().all()] == before
 
 
 @pytest.mark.parametrize("arguments", [("approve",), ("reject",), ("approve", "qa_1", "--all")])

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
+import pytest
 from msgspec.structs import replace
 
 from intern.domain import SearchDocument, SourceId
@@ -80,10 +81,12 @@ def test_a_search_that_cannot_look_ends_with_3(intern: Intern, folder: Path) -> 
     assert "damaged" in err
 
 
+@pytest.mark.usefixtures("made")
 def test_discovery_is_off_until_it_is_told_where_to_look(intern: Intern) -> None:
     assert intern("discover") == (0, "", "discovery is off: discovery.scan_paths names no folder\n")
 
 
+@pytest.mark.usefixtures("made")
 def test_the_feed_is_shown_and_worked_on_once(intern: Intern, folder: Path) -> None:
     docs = folder / "docs"
     docs.mkdir()
@@ -99,6 +102,28 @@ def test_the_feed_is_shown_and_worked_on_once(intern: Intern, folder: Path) -> N
     code, out, _ = intern("search", "spools", "--type", "documentation")
     assert code == 0
     assert out.startswith(f"{docs / 'a.md'}  (documentation)\n")
+
+
+@pytest.mark.usefixtures("made")
+def test_a_scan_path_that_cannot_be_looked_at_is_named_and_no_found_nothing(intern: Intern, folder: Path) -> None:
+    docs, gone, loop = folder / "docs", folder / "gone", folder / "loop"
+    loop.symlink_to(loop)
+    (folder / "intern.toml").write_text(f'[discovery]\nscan_paths = ["{gone}", "{loop}", "{gone}/*.md"]\n')
+    for arguments in (["discover"], ["discover", "--once"], ["discover", "--json"]):
+        code, out, err = intern(*arguments)
+        assert code == 3
+        assert f"intern: {gone} could not be looked at (No such file or directory); correct discovery.scan_paths" in err
+        assert f"intern: {loop} could not be looked at (Too many levels of symbolic links)" in err
+        assert "all that was found is indexed" not in out + err
+    assert json.loads(intern("discover", "--once", "--json").out)["unreadable"].keys() == {str(gone), str(loop)}
+
+    docs.mkdir()
+    (folder / "intern.toml").write_text(f'[discovery]\nscan_paths = ["{gone}", "{docs}"]\n')
+    code, out, err = intern("discover")
+    assert (code, out) == (0, "")
+    could_not, *found = err.splitlines()
+    assert could_not.startswith(f"intern: {gone} could not be looked at (No such file or directory); ")
+    assert found == ["all that was found is indexed"]
 
 
 def test_each_source_is_told_of(intern: Intern, sources: Path) -> None:

@@ -83,11 +83,47 @@ def listing(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_folder_that_is_not_there_is_told_as_empty_and_not_made(intern: Intern) -> None:
+def test_a_folder_with_nothing_in_it_is_told_as_empty_and_left_so(intern: Intern, made: Path) -> None:
+    before = listing(made)
     status = told(intern)
     assert (status["running"], status["pid"], status["archived"], status["topics"]) == (False, None, 0, 0)
-    assert (status["parked"], status["marks"], status["pending_posts"]) == ([], [], 0)
-    assert not DATA.exists()
+    assert (status["parked"], status["marks"], status["pending_posts"], status["damaged"]) == ([], [], 0, [])
+    assert listing(made) == before
+
+
+def test_damaged_pieces_are_counted_and_named_with_file_and_line(intern: Intern) -> None:
+    archived(3)
+    [week] = (TEAM / "raw").iterdir()
+    lines = week.read_text().splitlines(keepends=True)
+    _, second, _ = (n for n, line in enumerate(lines) if line == "--- QA ---\n")
+    del lines[second + 3]  # its conversation
+    week.write_text("".join(lines)[:-5])
+    (TEAM / "decisions.jsonl").write_text('{"action":"filed"\n')
+    code, out, err = intern("status", "--json")
+    status = json.loads(out)
+    assert (code, status["archived"]) == (0, 1)
+    assert status["damaged"][:2] == [
+        f"{week.name}, line {second + 1}: conversation_id is missing",
+        f"{week.name}, line {len(lines) - 1}: the block breaks off here: it was not written to its end",
+    ]
+    assert status["damaged"][2].startswith("decisions.jsonl, line 1: ")
+    for each in status["damaged"]:
+        assert err.count(f"intern: {each}") == 1
+    assert "damaged: 3 pieces of text files are passed over; `intern doctor` names them" in intern("status").out
+    for arguments in (("archive",), ("topics",), ("ask", "How?"), ("regenerate", "--dry-run"), ("regenerate",)):
+        assert intern(*arguments).err.count(f"{week.name}, line {second + 1}: conversation_id is missing") == 1
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_the_log_level_that_is_set_holds_for_commands(intern: Intern, level: str) -> None:
+    archived(1)
+    [week] = (TEAM / "raw").iterdir()
+    week.write_text(week.read_text() + "notes to self\n")
+    Path("intern.toml").write_text(f'[log]\nlevel = "{level}"\nformat = "json"\n')
+    logged = [json.loads(line)["event"] for line in intern("status").err.splitlines()]
+    assert logged == (["archive_block_damaged"] if level != "error" else [])
+    logged = [json.loads(line)["level"] for line in intern("regenerate").err.splitlines() if line.startswith("{")]
+    assert ("info" in logged) == (level in {"debug", "info"})
 
 
 def test_pairs_are_counted_by_what_became_of_them(intern: Intern) -> None:
@@ -235,6 +271,7 @@ def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
     assert intern("status", "--sources").out.startswith("no sources: `intern index` lists them\nleft out")
 
 
+@pytest.mark.usefixtures("made")
 def test_captures_that_wait_for_their_images_are_told_with_the_first_one_s_reason(intern: Intern) -> None:
     assert told(intern)["pending_images"] is None
     clock = HandClock(SystemClock().now() - timedelta(hours=3))
@@ -320,6 +357,7 @@ def test_what_cannot_be_read_ends_with_3(intern: Intern, path: str) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("made")
 def test_neither_hikari_nor_the_model_s_client_is_imported() -> None:
     code = (
         "import sys\nfrom intern.cli import main\ntry: main()\nfinally:\n"
@@ -336,6 +374,7 @@ def test_neither_hikari_nor_the_model_s_client_is_imported() -> None:
     assert set(done.stderr.splitlines()).isdisjoint({"hikari", "aiohttp"})
 
 
+@pytest.mark.usefixtures("made")
 def test_what_was_masked_is_told_by_kind_and_number_over_all_days(intern: Intern) -> None:
     async def masked() -> None:
         clock = HandClock()

@@ -179,7 +179,8 @@ def test_a_torn_tail_costs_one_block_and_the_next_append_starts_afresh(tmp_path:
 
     with capture_logs() as logs:
         archive = Archive(tmp_path, clock=HandClock(NOW + timedelta(seconds=2)))
-    assert [(log["event"], log["file"], log["line"]) for log in logs] == [("archive_block_damaged", "2026-W05.txt", 16)]
+    assert [(log["event"], log["file"], log["line"]) for log in logs] == [("archive_block_damaged", "2026-W05.txt", 18)]
+    assert [(each.file, each.line) for each in archive.damaged] == [("2026-W05.txt", 18)]
     assert list(archive.after(None)) == [first]
 
     second = archive.append(capture("second"))
@@ -187,7 +188,21 @@ def test_a_torn_tail_costs_one_block_and_the_next_append_starts_afresh(tmp_path:
     assert list(Archive(tmp_path).after(None)) == [first, second]
 
 
-@pytest.mark.parametrize("lost", range(1, 60, 7))
+@pytest.mark.parametrize("trimmed", [1, 2])
+def test_an_archive_whose_last_empty_line_an_editor_trimmed_loses_nothing_and_goes_on(
+    tmp_path: Path, trimmed: int
+) -> None:
+    file = tmp_path / "2026-W05.txt"
+    file.write_bytes(archived_at(NOW, NOW + timedelta(seconds=1))[:-trimmed])
+
+    archive = Archive(tmp_path, clock=HandClock(NOW + timedelta(seconds=2)))
+    assert (len(archive), archive.damaged) == (2, ())
+    pair = archive.append(capture())
+    again = Archive(tmp_path)
+    assert (len(again), again.damaged, again.get(pair.qa_id)) == (3, (), pair)
+
+
+@pytest.mark.parametrize("lost", range(3, 60, 7))
 def test_a_block_that_was_torn_stays_torn_when_others_follow(tmp_path: Path, lost: int) -> None:
     file = tmp_path / "2026-W05.txt"
     file.write_bytes(archived_at(NOW)[:-lost])

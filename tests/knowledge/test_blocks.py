@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from io import BytesIO
 from typing import get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from msgspec.structs import replace
 
 from intern.domain import (
@@ -171,6 +172,45 @@ def test_an_archive_gives_back_exactly_what_was_written(written: list[CapturedPa
 
 
 @patient
+@given(
+    st.lists(pairs(), min_size=1, max_size=3),
+    st.sampled_from(["\n", "\r\n"]),
+    st.integers(0, 2),
+    st.booleans(),
+    st.data(),
+)
+def test_an_archive_that_an_editor_saved_gives_back_what_was_written(
+    written: list[CapturedPair],
+    line_end: str,
+    trimmed: int,
+    marked: bool,  # noqa: FBT001
+    data: st.DataObject,
+) -> None:
+    text = "".join(map(format_raw, written))
+    assume("\r" not in text)  # nobody can tell it from an editor's
+    text = text[: len(text) - trimmed].replace("\n", line_end)
+    # A file to which another one was added has a mark within.
+    last = text.rfind(f"{line_end}--- QA ---{line_end}")
+    place = data.draw(st.sampled_from([0, 0 if last < 0 else last + len(line_end)]))
+    saved = f"{text[:place]}\ufeff{text[place:]}" if marked else text
+
+    assert scanned(saved.encode()) == (written, [])
+    topic_file = "".join(map(format_topic, map(_as_topic, written)))
+    saved = "\ufeff" * marked + topic_file[: len(topic_file) - trimmed].replace("\n", line_end)
+    assert parse_blocks(saved.encode(), file="gpu.txt") == (tuple(map(_as_topic, written)), ())
+
+
+def _as_topic(pair: CapturedPair) -> TopicBlock:
+    return TopicBlock(
+        qa_id=pair.qa_id,
+        timestamp=pair.timestamp,
+        turns=pair.turns,
+        conversation_id=pair.conversation_id,
+        answered_at=pair.answered_at,
+    )
+
+
+@patient
 @given(st.lists(topic_blocks(), max_size=3))
 def test_a_topic_file_gives_back_exactly_what_was_written(written: list[TopicBlock]) -> None:
     parsed = parse_blocks("".join(map(format_topic, written)).encode(), file="gpu.txt")
@@ -184,7 +224,7 @@ def test_a_torn_write_costs_its_own_block_wherever_it_tears(
     before: CapturedPair, torn: CapturedPair, after: CapturedPair, data: st.DataObject
 ) -> None:
     block = format_raw(torn).encode()
-    cut = data.draw(st.integers(1, len(block) - 1))
+    cut = data.draw(st.integers(1, len(block) - 3))  # the last two bytes are line breaks, and nothing of the text
     archive = format_raw(before).encode() + block[:cut]
 
     assert scanned(archive)[0] == [before]
@@ -213,6 +253,7 @@ def test_the_raw_format_is_this_text() -> None:
         "guild_id: 1\n"
         "channel_id: 2\n"
         "replaces: qa_20260131_000000.000000\n"
+        "length: 62\n"
         "imported_from: export.json\n"
         "User: How do I start?\n"
         "  \n"
@@ -247,30 +288,39 @@ def test_torn_utf8_costs_one_block_and_names_file_and_line() -> None:
 
     found, warnings = scanned(torn + b"\n" + format_raw(second).encode())
     assert found == [second]
-    assert list(map(str, warnings)) == ["2026-W05.txt, line 7: bytes that are not UTF-8"]
+    assert list(map(str, warnings)) == ["2026-W05.txt, line 8: bytes that are not UTF-8"]
+
+
+def test_of_a_block_without_a_length_the_last_line_break_tells_whether_it_is_whole() -> None:
+    text = re.sub("length: .*\n", "", format_raw(pair("how?", "so\nand so")))
+    for whole_block in (text, text[:-1]):
+        assert scanned(whole_block.encode()) == ([pair("how?", "so\nand so")], [])
+    found, [warning] = scanned(text[:-2].encode())
+    assert found == []
+    assert "breaks off" in warning.reason
 
 
 def test_zeros_behind_the_last_block_cost_nothing_but_a_warning() -> None:
     found, warnings = scanned(format_raw(pair()).encode() + bytes(100))
 
     assert found == [pair()]
-    assert [warning.line for warning in warnings] == [10]
+    assert [warning.line for warning in warnings] == [11]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "reason"),
     [
-        ("id: qa_20260201_031056.228000\n", "", 12, "missing"),
-        ("id: qa_20260201_031056.228000\n", "id: 17\n", 12, "no id of a pair"),
-        ("id: qa_20260201_031056.228000\n", "id: qa_20260201_031056\n", 12, "different times"),
-        ("timestamp: 2026", "timestamp: 20x6", 12, "timestamp is no time"),
-        ("timestamp: 2026-02-01", "timestamp: 2026-02-31", 12, "timestamp is no time"),
-        ("\nanswered_at: ", "\nanswered_at: yesterday", 12, "answered_at is no time"),
-        ("conversation_id: thread_1\n", "", 12, "conversation_id"),
-        ("conversation_id: thread_1\n", "garbage\n", 15, "neither a header"),
-        ("conversation_id: thread_1\n", "timestamp: 2026-02-01T03:10:56.228000Z\n", 15, "second timestamp"),
-        ("Team: so\n", "Team: so\nand more\n", 20, "neither a turn"),
-        ("User: how?\nTeam: so\n", "", 18, "neither a header"),
+        ("id: qa_20260201_031056.228000\n", "", 13, "missing"),
+        ("id: qa_20260201_031056.228000\n", "id: 17\n", 13, "no id of a pair"),
+        ("id: qa_20260201_031056.228000\n", "id: qa_20260201_031056\n", 13, "different times"),
+        ("timestamp: 2026", "timestamp: 20x6", 13, "timestamp is no time"),
+        ("timestamp: 2026-02-01", "timestamp: 2026-02-31", 13, "timestamp is no time"),
+        ("\nanswered_at: ", "\nanswered_at: yesterday", 13, "answered_at is no time"),
+        ("conversation_id: thread_1\n", "", 13, "conversation_id"),
+        ("conversation_id: thread_1\n", "garbage\n", 16, "neither a header"),
+        ("conversation_id: thread_1\n", "timestamp: 2026-02-01T03:10:56.228000Z\n", 16, "second timestamp"),
+        ("Team: so\n", "Team: so\nand more\n", 22, "neither a turn"),
+        ("User: how?\nTeam: so\n", "", 20, "neither a header"),
     ],
 )
 def test_a_damaged_block_costs_itself_alone(old: str, new: str, line: int, reason: str) -> None:
@@ -308,14 +358,7 @@ def test_a_topic_file_survives_an_editor_that_strips_blanks() -> None:
 
 
 def topic(*texts: str) -> TopicBlock:
-    captured = pair(*texts)
-    return TopicBlock(
-        qa_id=captured.qa_id,
-        timestamp=captured.timestamp,
-        turns=captured.turns,
-        conversation_id=captured.conversation_id,
-        answered_at=captured.answered_at,
-    )
+    return _as_topic(pair(*texts))
 
 
 @pytest.mark.parametrize(

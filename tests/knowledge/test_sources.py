@@ -118,6 +118,30 @@ def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> N
             folder.read(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        *((f"spool.md{end}", "it is temporary") for end in ("~", ".~1~", ".tmp", ".swo")),
+        *((f"spool.md{end}", "not whole") for end in (".part", ".PARTIAL", ".crdownload")),
+        *(
+            (f"spool.md{end}", "a copy that a program left behind")
+            for end in (".bak", ".BAK", ".bak2", ".bak.1", ".orig", ".rej", ".old", ".old-3", ".save", ".dpkg-old")
+        ),
+        ("docs.bak/spool.md", "a copy that a program left behind"),
+    ],
+)
+def test_what_a_program_kept_of_a_document_is_left_out_with_the_reason(tmp_path: Path, name: str, why: str) -> None:
+    kept = ("spool.md", "Copy of spool.md", "spool (1).md", "old.md", "parts.md", "v1.old.md", "bak", "embargo-2.0")
+    for each in (name, *kept):
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_text("x")
+    scan = SourceFolder(tmp_path, 100).scan()
+    assert [file.rel_path for file in scan.files] == sorted(kept)
+    [skipped] = scan.skipped
+    assert name.startswith(skipped.rel_path)
+    assert why in skipped.reason
+
+
 def test_links_may_point_around_inside_but_not_out(tmp_path: Path) -> None:
     root, outside = tmp_path / "sources", tmp_path / "outside"
     (root / ".data").mkdir(parents=True)
