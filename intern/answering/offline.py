@@ -31,7 +31,8 @@ from intern.answering.prompts import (
     VerifyIn,
 )
 from intern.answering.selecting import entry_words
-from intern.text.passages import passages
+from intern.text.markup import without_markup
+from intern.text.passages import GAP, passages
 from intern.text.words import Rarity, word_set, words
 
 NOTE = "(offline mode: quoted from the sources)"
@@ -53,10 +54,14 @@ _BLAND = frozenset(
     )
 )
 _BLAND_WEIGHT = 0.4
-# A source is as good as none beside one that fits twice as well.
-_NEAR_BEST = 0.5
+# Of a source that the text search ranks, its place there counts for 1 and that by its description for this much.
+_BY_DESCRIPTION = 0.6
+_PLACE = 8  # the first two places of an order differ by a ninth
+# How good documentation must be, beside a team answer that fits best, to be read as well; and the other way round.
+_NEAR_BEST = 0.8
 # Short enough to be read in a chat, long enough for a paragraph with its code.
 _QUOTE_CHARS = 500
+_FENCE = "```"
 
 _ASKING = re.compile(
     r"""[?？؟]
@@ -89,23 +94,44 @@ _words_of = lru_cache(maxsize=1024)(entry_words)  # what is shown for one questi
 
 
 def select(given: SelectIn) -> Selection:
-    """The entries whose descriptions hold most of what is telling in the question."""
+    """The best source, and the best of the other kind (team answers, documentation) where it is nearly as good."""
     entries = given.entries
     fits = _fits(
         given.query or given.question,
         [_words_of(entry) for entry in entries],
         [is_team(entry.source_id) for entry in entries],
     )
-    best = max((fit.rank for fit in fits if fit.covered >= _DESCRIBED), default=0.0)
-    kept = [n for n, fit in enumerate(fits) if fit.covered >= _DESCRIBED and fit.rank >= best * _NEAR_BEST]
-    kept.sort(key=lambda n: (-fits[n].rank, not is_team(entries[n].source_id), n))
-    return Selection(selected_source_ids=tuple(entries[n].source_id for n in kept[: given.max_sources]))
+    scores = _scores(given, fits)
+    order = sorted(scores, key=lambda n: (-scores[n], not is_team(entries[n].source_id), n))
+    kept = [n for n in order if scores[n] >= scores[order[0]] * _NEAR_BEST]
+    best_of_kind = {is_team(entries[n].source_id): n for n in reversed(kept)}
+    chosen = sorted(best_of_kind.values(), key=kept.index)
+    return Selection(selected_source_ids=tuple(entries[n].source_id for n in chosen[: given.max_sources]))
+
+
+def _scores(given: SelectIn, fits: Sequence[_Fit]) -> dict[int, float]:
+    """The entries that may hold the answer. A text tells more than its description, where the texts were searched."""
+    described = [n for n, fit in enumerate(fits) if fit.covered >= _DESCRIBED]
+    if not given.ranked:
+        return {n: fits[n].rank for n in described}
+    described.sort(key=lambda n: -fits[n].rank)
+    places = {source_id: place for place, source_id in enumerate(given.ranked)}
+    scores = {n: _BY_DESCRIPTION / (_PLACE + place) for place, n in enumerate(described)}
+    for n, entry in enumerate(given.entries):
+        if entry.source_id in places:
+            scores[n] = scores.get(n, 0.0) + 1 / (_PLACE + places[entry.source_id])
+    return scores
 
 
 def answer(given: AnswerIn) -> Draft:
-    """The passage or the team answer that holds most of what is telling in the question, word for word."""
+    """The passage or the team answer that holds most of what is telling in the question, word for word.
+
+    It is of the best source, or the best of its kind, or of a fact; what ranks below is not quoted.
+    """
     room = given.max_answer_chars - len(NOTE) - 2
-    quotes = [quote for source in given.sources for quote in _quotes(source, min(room, _QUOTE_CHARS))]
+    best_of_kind = {_kind(source.source_id): source for source in reversed(given.sources)}
+    sources = [source for source in given.sources if source is best_of_kind[_kind(source.source_id)]]
+    quotes = [quote for source in sources for quote in _quotes(source, room)]
     fits = _fits(
         given.query or given.question,
         [words(quote.about) for quote in quotes],
@@ -120,10 +146,11 @@ def answer(given: AnswerIn) -> Draft:
 
 
 def verify(given: VerifyIn) -> Verification:
-    """Each paragraph of the answer must stand in a source, but for white space."""
+    """Each paragraph of the answer must stand in a source, but for white space and markup."""
     quoted = given.answer.removesuffix(NOTE).strip()
-    texts = [_flat(source.text) for source in given.sources]
-    strange = [part for part in quoted.split("\n\n") if part.strip() and not any(_flat(part) in text for text in texts)]
+    texts = [_flat(text) for source in given.sources for text in (*_readings(source), source.said or "")]
+    parts = [part for part in quoted.removesuffix(GAP.strip()).split("\n\n") if part.strip()]
+    strange = [part for part in parts if not any(_flat(part.removesuffix(_FENCE)) in text for text in texts)]
     return Verification(
         is_good_enough=bool(quoted) and not strange,
         issues=tuple(f"this stands in no source: {_flat(part)[:200]}" for part in strange),
@@ -176,16 +203,46 @@ def _fits(query: str, texts: Sequence[Sequence[str]], team: Sequence[bool]) -> l
     return fits
 
 
-def _quotes(source: ShownSource, max_chars: int) -> Iterable[_Quote]:
-    if max_chars < 1:
+def _kind(source_id: str) -> str:
+    kind = source_id.partition(":")[0]
+    return kind if kind in {"team", "fact"} else ""
+
+
+def _readings(source: ShownSource) -> tuple[str, ...]:
+    """The text as it stands, and as a chat can show it."""
+    return (source.text,) if is_team(source.source_id) else (source.text, without_markup(source.text))
+
+
+def _quotes(source: ShownSource, room: int) -> Iterable[_Quote]:
+    if room < 1:
         return
     if is_team(source.source_id):
         for qa_id, turns in _blocks(source.text):
             said = "\n\n".join(text for speaker, text in turns if speaker == "Team")
-            yield _Quote(said, "\n".join(text for _, text in turns), f"{source.source_id}#{qa_id}")
+            about = "\n".join(text for _, text in turns)
+            yield _Quote(_beginning(said, room), about, f"{source.source_id}#{qa_id}")
         return
-    for piece in passages(source.text, max_chars):
+    text = _readings(source)[-1]
+    if source.source_id.startswith("nugget:"):
+        # Its summary is mostly the question: it says what is matched, and what the team said is quoted.
+        summary, _, account = text.partition("\n\n")
+        yield _Quote(_beginning(source.said or account or summary, room), f"{source.title}\n{text}", source.source_id)
+        return
+    for piece in passages(text, min(room, _QUOTE_CHARS)):
         yield _Quote(_without_heading(piece.text), f"{source.title}\n{piece.heading}\n{piece.text}", source.source_id)
+
+
+def _beginning(text: str, room: int) -> str:
+    """The text, or what fits of its beginning, with a sign that more follows."""
+    if len(text) <= room:
+        return text
+    room -= len(GAP.rstrip()) + len(f"\n{_FENCE}")
+    if room < 1:
+        return ""
+    begun = text[:room]
+    borders = (begun.rfind(mark) for mark in ("\n\n", "\n", " "))
+    begun = begun[: next((at for at in borders if at >= room // 2), room)].rstrip()
+    return f"{begun}\n{_FENCE}{GAP.rstrip()}" if begun.count(_FENCE) % 2 else f"{begun}{GAP.rstrip()}"
 
 
 def _blocks(text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
@@ -199,6 +256,8 @@ def _blocks(text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
                 turns.append((speaker, said))
             elif turns and line.startswith("  "):
                 turns[-1] = (turns[-1][0], f"{turns[-1][1]}\n{line[2:]}")
+            elif turns and line == GAP.strip():  # what people wrote is indented
+                turns[-1] = (turns[-1][0], f"{turns[-1][1].rstrip()}{GAP.rstrip()}")
             elif not turns and speaker == "id":
                 qa_id = said.strip()
         if qa_id:

@@ -232,6 +232,7 @@ async def select(work: Work, query: str) -> Chosen:
                 history=work.asked.history,
                 question=work.asked.question,
                 query=query,
+                ranked=tuple(best or ()),
             )
             ids = (await work.model.ask(SELECT, given, images=work.asked.images)).selected_source_ids
         selection = structs.replace(chosen(ids, shown, work.options.max_sources), facts=learned.facts)

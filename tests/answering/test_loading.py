@@ -24,6 +24,15 @@ def test_team_knowledge_stands_first() -> None:
     assert [one.source_id for one in shown] == ["team:a.txt", "kb:a", "kb:b"]
 
 
+def test_a_page_in_two_formats_is_shown_once() -> None:
+    page = "Install the relay with apt, then open port 7480 for agents."
+    asciidoc = source("kb:docs/install.txt", f"Install\n=======\n{page}\n")
+    markdown = source("kb:docs/install.html", f"# Install\n\n{page}")
+    other = source("kb:docs/install.md", "Agents buffer for a day when nobody listens.")
+    shown = shown_sources([asciidoc, markdown, other], "install", 3000)
+    assert [one.source_id for one in shown] == ["kb:docs/install.txt", "kb:docs/install.md"]
+
+
 @given(st.lists(st.text(alphabet="ab \n#", max_size=300), max_size=6), st.integers(1, 500))
 def test_the_total_is_never_exceeded(texts: list[str], room: int) -> None:
     shown = shown_sources([source(f"kb:{n}", text) for n, text in enumerate(texts)], "a b", room)

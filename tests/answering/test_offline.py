@@ -9,7 +9,7 @@ import pytest
 
 from intern.answering.offline import NOTE, RULES, answer, gate, select, verify
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import AnswerIn, GateIn, SelectIn, ShownSource, VerifyIn
+from intern.answering.prompts import AnswerIn, Draft, GateIn, SelectIn, ShownSource, VerifyIn
 from intern.answering.workflow import Answerer
 from intern.domain import AIResult, Conversation, IndexEntry, Message, RequestContext, SourceId
 from intern.llm.offline import OfflineModel
@@ -184,6 +184,93 @@ def test_an_answer_never_exceeds_its_room(room: int) -> None:
     draft = answer(answering("How do I change the port?", ("kb:ports.md", PORTS), room=room))
     assert len(draft.answer or "") <= room
     assert bool(draft.answer) == bool(draft.citations)
+
+
+LONG = "First stop the relay.\n\n" + "\n".join(f"Then look at spool file number {n} of the relay." for n in range(100))
+
+
+def verified(draft: Draft, given: AnswerIn) -> bool:
+    assert draft.answer is not None
+    shown = VerifyIn(sources=given.sources, history="", question="", answer=draft.answer, citations=draft.citations)
+    return verify(shown).is_good_enough
+
+
+def test_of_a_team_answer_that_is_too_long_the_beginning_is_quoted() -> None:
+    topic = block("qa_1", "How do I purge the spool?", LONG.replace("\n", "\n  "))
+    given = answering("how can I purge the spool", ("team:spool.txt", topic))
+    draft = answer(given)
+    assert draft.answer is not None
+    assert draft.answer.startswith("First stop the relay.\n\nThen look at spool file number 0 of the relay.\n")
+    assert draft.answer.endswith(f" of the relay.\n\n[…]\n\n{NOTE}")
+    assert 2900 <= len(draft.answer) <= 3000
+    assert draft.citations == ("team:spool.txt#qa_1",)
+    assert verified(draft, given)
+
+
+def test_a_code_block_that_is_cut_is_closed() -> None:
+    topic = block("qa_1", "How do I purge the spool?", "Run this:\n  ```\n  " + "purge --all\n  " * 400 + "```")
+    given = answering("how can I purge the spool", ("team:spool.txt", topic))
+    draft = answer(given)
+    assert draft.answer is not None
+    assert draft.answer.endswith(f"purge --all\n```\n\n[…]\n\n{NOTE}")
+    assert verified(draft, given)
+
+
+def test_a_team_answer_that_was_cut_to_fit_the_prompt_says_so() -> None:
+    topic = block("qa_1", "How do I purge the spool?", "Stop the relay first.") + "[…]\n\n"
+    draft = answer(answering("how can I purge the spool", ("team:spool.txt", topic)))
+    assert draft.answer == f"Stop the relay first.\n\n[…]\n\n{NOTE}"
+
+
+@pytest.mark.parametrize("said", ["Stop the relay, then delete its folder.", LONG])
+def test_a_nugget_is_quoted_by_what_the_team_said_not_by_what_was_asked(said: str) -> None:
+    asked = "How do I purge the spool of the relay?"
+    text = f"FACT, 2026-03-04. {asked}\n\n{said[:200]}\n\nThe team's words:\n\n{said}"
+    nugget = ShownSource(source_id="nugget:18bc737c", title="purge spool", text=text, said=said)
+    given = AnswerIn(max_answer_chars=3000, sources=(nugget,), history="", question=asked, query="")
+    draft = answer(given)
+    assert draft.answer is not None
+    assert draft.answer.startswith(said[:30])
+    assert asked not in draft.answer
+    assert "FACT" not in draft.answer
+    assert verified(draft, given)
+
+
+def test_what_ranks_below_is_not_quoted_though_its_passage_fits_better() -> None:
+    best = ("kb:tls.md", TLS + "\n\nCertificates of agents are checked, too.\n")
+    below = ("kb:old.md", "Own certificates, own certificates, own certificates: not supported.")
+    draft = answer(answering("how can I use my own certificates", best, below))
+    assert draft.citations != ("kb:old.md",)
+    assert answer(answering("how can I use my own certificates", below, best)).citations == ("kb:old.md",)
+
+
+@pytest.mark.anyio
+async def test_an_answer_quotes_the_source_that_its_trace_names_first_or_there_is_none() -> None:
+    docs = DOCS | {f"kb:note{n}.md": f"# Notes {n} about the relay\n\nOwn TLS certificates: own." for n in range(9)}
+    answerer = Answerer(OfflineModel(RULES), Shelf(docs), AnsweringOptions())
+    for question in ("how can I use my own TLS certificate", "How do I restore from a backup?", "which port to open?"):
+        with anyio.fail_after(5):
+            result = await answerer.answer(Conversation((Message(role="user", text=question),)), RequestContext())
+        assert result.debug is not None
+        quoted = [citation.source_id.partition("#")[0] for citation in result.citations]
+        assert quoted in ([], [result.debug["selection"]["source_ids"][0]])
+
+
+def test_where_the_texts_were_searched_their_order_counts_most() -> None:
+    entries = tuple(IndexEntry(SourceId(f"kb:{n}.md"), f"Key terms: spool, relay {n}") for n in range(9))
+    given = SelectIn(
+        entries=entries, max_sources=5, history="", question="relay spool", query="", ranked=("kb:1.md", "kb:3.md")
+    )
+    assert select(given).selected_source_ids == ("kb:1.md",)
+
+
+def test_a_quote_has_no_markup_that_a_chat_does_not_show() -> None:
+    line = "To purge the spool, run linkgit:relay-purge[1] <<stop,once>>."
+    text = f"= Spool\n\nifdef::relay[]\n[[purge]]\n{line}\nendif::relay[]\n"
+    given = answering("how do I purge the spool", ("kb:spool.txt", text))
+    draft = answer(given)
+    assert draft.answer == f"To purge the spool, run relay-purge(1) once.\n\n{NOTE}"
+    assert verified(draft, given)
 
 
 def test_nothing_shown_is_nothing_answered() -> None:

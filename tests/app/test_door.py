@@ -104,6 +104,15 @@ async def test_a_captured_answer_is_found_at_once(tmp_path: Path) -> None:
     assert citation.url == f"https://discord.com/channels/{samples.GUILD}/{samples.CHANNEL}/{pair.message_ids[-1]}"
 
 
+async def test_of_a_captured_answer_that_is_too_long_the_beginning_is_said(tmp_path: Path) -> None:
+    steps = "\n".join(f"{n}. Purge the spool of agent number {n} with the relay stopped." for n in range(1, 90))
+    async with open_intern(settings_in(tmp_path), clock=HandClock()) as intern:
+        assert await intern.capture(samples.capture(QUESTION, f"{ANSWER}\n{steps}")) is not None
+        said = await reply(intern, PARAPHRASE)
+    assert said.startswith(f"{ANSWER}\n1. Purge")
+    assert "[…]" in said
+
+
 async def test_a_capture_that_is_there_already_is_none(tmp_path: Path) -> None:
     async with open_intern(settings_in(tmp_path), clock=HandClock()) as intern:
         assert await intern.capture(samples.capture(QUESTION, ANSWER)) is not None
