@@ -9,7 +9,10 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
+
+from intern.observe.log import PROCESSORS
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
@@ -17,6 +20,8 @@ ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
 # An example's 200 ms pass by themselves where other tests want the processor; a test that hangs has its own timeout.
 settings.register_profile("beside others", deadline=None)
 settings.load_profile("beside others")
+
+structlog.configure(processors=PROCESSORS)  # so that structlog's capture_logs takes our events
 
 
 def pytest_configure() -> None:

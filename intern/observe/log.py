@@ -26,8 +26,17 @@ _LIBRARIES = ("hikari", "httpx", "httpcore", "aiohttp", "asyncio")
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of a module. Before `configure`, warnings and errors go to stderr and nothing else does."""
-    logger: Logger = structlog.stdlib.get_logger(name)
+    """The logger of a module. Before `configure`, warnings and errors go to stderr and nothing else does.
+
+    It has processors of its own: a program that opens the door as a library may configure structlog as it likes.
+    """
+    logger: Logger = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=PROCESSORS,
+        wrapper_class=structlog.stdlib.BoundLogger,
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    )
     return logger
 
 
@@ -154,13 +163,9 @@ _SHARED: list[Any] = [
     _drop_color_message,
 ]
 
-structlog.configure(
-    processors=[
-        structlog.stdlib.filter_by_level,
-        *_SHARED,
-        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-    ],
-    wrapper_class=structlog.stdlib.BoundLogger,
-    logger_factory=structlog.stdlib.LoggerFactory(),
-    cache_logger_on_first_use=False,
-)
+PROCESSORS: list[Any] = [
+    structlog.stdlib.filter_by_level,
+    *_SHARED,
+    structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+]
+"""What an event of ours goes through on its way to the standard library's logging."""

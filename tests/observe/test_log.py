@@ -3,6 +3,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +75,44 @@ def test_a_terminal_gets_lines_for_people_and_a_pipe_gets_json() -> None:
         configure(log_format="auto", stream=stream)
         get_logger("intern.test").info("hello")
         assert stream.getvalue().startswith("{") is is_json
+
+
+HOST = """
+import structlog
+{before}
+import anyio, logging, sys, pathlib
+from intern.app import open_intern
+from intern.domain import Conversation, Message
+from intern.settings import load_settings
+{after}
+async def main():
+    settings = load_settings(environ={{}}, overrides={{"data": {{"dir": sys.argv[1]}}}})
+    async with open_intern(settings) as door:
+        await door.index()
+        result = await door.answer(Conversation((Message(role="user", text="Which port does the relay listen on?"),)))
+    print(result.reply_text or result)
+    structlog.get_logger("host").info("still mine", n=1)
+
+anyio.run(main)
+"""
+CONFIGURE = """structlog.configure(
+    processors=[structlog.processors.add_log_level, structlog.processors.JSONRenderer()],
+    wrapper_class=structlog.make_filtering_bound_logger(20),
+    logger_factory=structlog.PrintLoggerFactory(),
+    cache_logger_on_first_use=True,
+)"""
+
+
+@pytest.mark.parametrize("when", ["before", "after", "never"])
+def test_a_host_program_may_configure_structlog_as_it_likes(tmp_path: Path, when: str) -> None:
+    sources = tmp_path / "knowledge-base" / "sources"
+    sources.mkdir(parents=True)
+    (sources / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480.\n")
+    program = HOST.format(**{"before": "", "after": "", when: CONFIGURE})
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "port 7480" in done.stdout
+    if when != "never":
+        assert json.loads(done.stdout.splitlines()[-1]) == {"event": "still mine", "n": 1, "level": "info"}
