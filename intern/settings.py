@@ -27,6 +27,7 @@ from intern.conversations.options import ConversationOptions
 from intern.discord.options import DiscordOptions
 from intern.discovery.options import DiscoveryOptions
 from intern.domain import QAId, Secret
+from intern.domain.secret import address_secrets
 from intern.errors import ConfigError, KnowledgeError
 from intern.indexing.options import IndexingOptions
 from intern.knowledge.blocks import time_of
@@ -176,10 +177,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Whatever no log may show: tokens and keys, and what stands behind the `?` of an endpoint's address."""
+        """What no log may show: tokens and keys, also those in addresses."""
         known = [self.discord.token, self.llm.api_key, self.kb_model.api_key, self.page.token, self.embeddings.api_key]
-        known += [Secret(options.base_url.partition("?")[2]) for options in (self.llm, self.kb_model, self.embeddings)]
-        return tuple(dict.fromkeys(secret.reveal() for secret in known if secret))
+        urls = (self.llm.base_url, self.kb_model.base_url, self.embeddings.base_url, self.discord.rest_url)
+        held = [part for url in urls for part in address_secrets(url)]
+        return tuple(dict.fromkeys([*(secret.reveal() for secret in known if secret), *held]))
 
     def require_for_run(self) -> None:
         """Raise ConfigError unless `intern run` has all that it cannot guess."""

@@ -662,6 +662,26 @@ def test_no_secret_is_printed() -> None:
     assert CANARY not in str(msgspec.structs.asdict(settings))
 
 
+def test_no_address_shows_what_it_holds_beside_its_place() -> None:
+    sections = msgspec.structs.asdict(Settings())
+    address = f"https://models.example:8443/v1?key={CANARY}2#{CANARY}3"
+    addresses: dict[str, Any] = {
+        name: {field: address for field in section.__struct_fields__ if field.endswith("_url")}
+        for name, section in sections.items()
+        if section is not None
+    }
+    assert {name for name, fields in addresses.items() if fields} == {"discord", "llm", "embeddings"}
+    addresses["llm"]["kb"] = {"base_url": address}
+    addresses["discord"]["rest_url"] = address.replace("models", f"user:{CANARY}1@models")
+
+    settings = load_settings(environ={}, overrides=addresses)
+
+    assert CANARY not in f"{settings} {settings!r} {[getattr(settings, name) for name in sections]}"
+    assert "base_url='https://models.example:8443/v1?***'" in repr(settings.llm)
+    assert "rest_url='https://***@models.example:8443/v1?***'" in repr(settings.discord)
+    assert {f"user:{CANARY}1", f"key={CANARY}2#{CANARY}3"} <= set(settings.secrets)
+
+
 def test_every_secret_is_listed_for_the_log_to_scrub() -> None:
     settings = loaded(
         '[discord]\ntoken = "one"\n[llm]\napi_key = "two"\nbase_url = "http://h/v1?key=four"\n'

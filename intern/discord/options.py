@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from intern.domain.ids import ChannelId, GuildId, RoleId, UserId
-from intern.domain.secret import Secret
+from intern.domain.secret import Secret, settings_repr
 
 ChannelMode = Literal["answer", "mention_only", "capture_only", "off"]
 """`mention_only`: captures, and answers who mentions the bot or replies to it. `capture_only`: captures, never answers.
@@ -49,6 +49,9 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The one role that may ever be mentioned, and only where a question is handed over to the team."""
     rest_url: str = "https://discord.com/api/v10"
     """Discord, or another server that speaks as Discord does. The gateway's own address is asked for there."""
+
+    def __repr__(self) -> str:
+        return settings_repr(self)
 
     def __post_init__(self) -> None:
         for name in ("guild_ids", "team_member_ids", "team_role_ids", "listed_channel_ids"):

@@ -1,6 +1,13 @@
-"""A value that must never be seen: it prints as stars, and only `reveal` gives it away."""
+"""A value that must never be seen: it prints as stars, and only `reveal` gives it away. So do secrets in addresses."""
 
 from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+_USER = re.compile(r"(?<=://)[^/?#\s]*(?=@)")
+_QUERY = re.compile(r"(?<=[?#])\S+")
 
 
 class Secret:
@@ -28,3 +35,20 @@ class Secret:
         return "Secret('***')" if self._value else "Secret('')"
 
     __str__ = __repr__
+
+
+def address_secrets(url: str) -> tuple[str, ...]:
+    """The parts of an address that may hold a key: its query, its fragment, and user and password before its host."""
+    return tuple(found[0] for pattern in (_USER, _QUERY) for found in pattern.finditer(url))
+
+
+def settings_repr(options: Struct) -> str:
+    """The `__repr__` of settings that hold an address: as msgspec's, without what `address_secrets` finds."""
+    fields = ((name, getattr(options, name)) for name in options.__struct_fields__)
+    return f"{type(options).__name__}({', '.join(f'{name}={_shown(name, value)!r}' for name, value in fields)})"
+
+
+def _shown(name: str, value: object) -> object:
+    if not isinstance(value, str) or not ("://" in value or name.endswith("_url")):
+        return value
+    return _QUERY.sub("***", _USER.sub("***", value))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from intern.domain.secret import Secret
+from intern.domain.secret import Secret, settings_repr
 from intern.llm.prices import FREE, Price, price_of
 
 StructuredOutput = Literal["json_schema", "function_calling", "json_object"]
@@ -49,6 +49,9 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prices: tuple[Price, ...] = ()
     """What models take for a million tokens; calls of a model without one are counted as free."""
 
+    def __repr__(self) -> str:
+        return settings_repr(self)
+
     def __post_init__(self) -> None:
         if not all(price.model for price in self.prices):
             raise ValueError("prices must name a model each; `model` is empty in one of them")
@@ -86,6 +89,9 @@ class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_key: Secret = Secret()
     model: str = ""
     """Of an endpoint."""
+
+    def __repr__(self) -> str:
+        return settings_repr(self)
 
     def over(self, llm: LlmOptions) -> LlmOptions:
         """The endpoint: its limits and patience are those of `[llm]`. A key goes only where it was meant to go."""

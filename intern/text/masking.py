@@ -26,15 +26,15 @@ def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Ma
     Masking a masked text changes nothing.
     """
     kinds: Counter[str] = Counter()
-    for kind, pattern, is_secret in (*(_RULES if secrets else ()), *(_EMAILS if emails else ())):
+    for kind, pattern, secret_of in (*(_RULES if secrets else ()), *(_EMAILS if emails else ())):
 
-        def mask(match: _Match, kind: str = kind, is_secret: Callable[[str], bool] = is_secret) -> str:
-            secret = match["secret"]
-            if not is_secret(secret):
+        def mask(match: _Match, kind: str = kind, secret_of: Callable[[str], str] = secret_of) -> str:
+            secret = secret_of(match["secret"])
+            if not secret:
                 return match[0]
             kinds[kind] += 1
-            start, end = match.start("secret") - match.start(), match.end("secret") - match.start()
-            return f"{match[0][:start]}[masked {kind}]{match[0][end:]}"
+            start = match.start("secret") - match.start()
+            return f"{match[0][:start]}[masked {kind}]{match[0][start + len(secret) :]}"
 
         text = pattern.sub(mask, text)
     return Masked(text, dict(kinds))
@@ -52,21 +52,64 @@ def masked_start(text: str, most: int) -> str:
     return masked if len(masked) <= room else masked[: max(0, room - 1)] + "…"
 
 
-def _always(_: str) -> bool:
-    return True
+# How much of what a pattern found is a secret: all of it, its beginning, or nothing.
+def _whole(found: str) -> str:
+    return found
 
 
-def _has_letters_and_digits(secret: str) -> bool:
+def _of_letters_and_digits(found: str) -> str:
     """Placeholders (`YOUR_API_KEY_HERE`) and plain words have no digits, plain numbers no letters."""
-    return any(map(str.isdigit, secret)) and any(map(str.isalpha, secret))
+    return found if any(map(str.isdigit, found)) and any(map(str.isalpha, found)) else ""
 
 
-def _is_card(secret: str) -> bool:
+def _random(found: str) -> str:
+    """Names made of words (`sk-fading-circle-container2`) have few characters beside them."""
+    pieces = _PIECE.findall(found)
+    return found if sum(map(len, pieces)) >= _LEAST_RANDOM else ""
+
+
+def _password(found: str) -> str:
+    return "" if _PLACEHOLDER.fullmatch(found) else found
+
+
+def _key_block(found: str) -> str:
+    """Between its marks stands a key, and no prose that explains them."""
+    return found if _KEY_LINE.search(found) else ""
+
+
+def _card(found: str) -> str:
     """Luhn's check digit (ISO/IEC 7812-1), over the digits only."""
-    digits = [int(sign) for sign in reversed(secret) if sign.isdigit()]
+    digits = [int(sign) for sign in reversed(found) if sign.isdigit()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
-    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
+    return found if (sum(digits[::2]) + sum(doubled)) % 10 == 0 else ""
 
+
+def _seed_phrase(found: str) -> str:
+    """As many words as a phrase has, so that what follows it stays.
+
+    It ends with a line where its lines have the same number of words, else with any line, else after the most words.
+    """
+    words = list(_WORD.finditer(found))
+    lines = [found.count("\n", 0, word.start()) for word in words]
+    fitting = [count for count in _SEED_LENGTHS if count <= len(words)]
+    at_line_end = [count for count in fitting if count == len(words) or lines[count] > lines[count - 1]]
+    regular = [count for count in at_line_end if len({*Counter(lines[:count]).values()}) == 1]
+    best = max(regular or at_line_end or fitting)
+    return found[: words[best - 1].end()]
+
+
+_PIECE = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]+|(?=[a-z]*[A-Z]{2})(?=[A-Z]*[a-z])[A-Za-z]{8,}")
+_LEAST_RANDOM = 12
+_PLACEHOLDER = re.compile(
+    r"[<{$%*(].*|[x.*]+|(?:your|my|the)?[_-]?(?:pass(?:word|wd|phrase)?|pwd|secret|token|key)(?:[_-]?here)?",
+    re.IGNORECASE,
+)
+_KEY_LINE = re.compile(
+    r"(?<![^\s\\-])(?:\\[nr])?(?:[A-Za-z0-9+/=]{40,}"
+    r"|(?=\S{0,200}?(?:\d|[a-z][A-Z]))[A-Za-z0-9+/=]{16,}(?=\Z|[\s\\-]))"
+)
+_WORD = re.compile(r"[a-z]{3,8}\b")
+_SEED_LENGTHS = (12, 15, 18, 21, 24)  # BIP39
 
 # Common English words that are not in BIP39's list: a run of words that holds one is prose, not a seed phrase.
 _PROSE = "the|and|not|does|with|for|your|are|was|has|from|but|how|which|its|them|our|out|wallet"
@@ -75,16 +118,18 @@ _BETWEEN_SEED_WORDS = r"(?:[\s,;]|\d{1,2}[.):]?){1,8}+"  # possessive: a hostile
 _ANNOUNCED = r"\b(?i:seed|mnemonic|(?:recovery|secret|backup)[ -](?:phrase|words?))\b(?:(?!\[masked)[\s\S]){0,60}?"
 
 _PEM = r"[A-Z0-9 ]{0,30} PRIVATE KEY(?: BLOCK)?-----"
-_CUT_OFF_PEM = r"(?:(?:\\[nr]|\s)*+[A-Za-z0-9+/=]{16,})+"  # its end is missing: the lines that are there
+# Its end is missing: the lines that are there.
+_CUT_OFF_PEM = r"(?:(?:\\[nr]|\s)*+(?:[A-Za-z0-9+/=]{40,}+|[A-Za-z0-9+/=]{16,}+(?=\s*(?:\n|\Z)|\\|[\"'`])))+"
 _IS = r"[\"']?\s{0,5}[=:]\s{0,5}[\"']?"
 
-# Issuer prefixes and lengths of the big networks. 17 to 20 digits are Discord's ids, so longer cards are let go.
+# Issuer prefixes and lengths of the big networks; 424242 and 400000 are Stripe's test numbers, and no bank's. 17 to 20
+# digits are Discord's ids, so longer cards are let go.
 _CARD = (
-    r"(?:4\d{3}|5[1-5]\d\d|2[2-7]\d\d|6011|64[4-9]\d|65\d\d|62\d\d|35\d\d)(?:[ -]?\d{4}){3}"
+    r"(?!4242[ -]?42|4000[ -]?00)(?:4\d{3}|5[1-5]\d\d|2[2-7]\d\d|6011|64[4-9]\d|65\d\d|62\d\d|35\d\d)(?:[ -]?\d{4}){3}"
     r"|3[47]\d\d[ -]?\d{6}[ -]?\d{5}|3[068]\d\d[ -]?\d{6}[ -]?\d{4}"
 )
 
-_Rules = tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...]
+_Rules = tuple[tuple[str, re.Pattern[str], Callable[[str], str]], ...]
 
 # Not `git@github.com:owner/repo`, which names a repository, nor what a package manager writes (`left-pad@1.3.0`).
 # A local part is looked for only where one begins, or each of a hundred thousand letters would begin a search.
@@ -92,53 +137,53 @@ _EMAILS: _Rules = (
     (
         "email",
         re.compile(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])"),
-        _always,
+        _whole,
     ),
 )
 
 # Earlier rules see the text first: what a name gives away goes before what only looks like a key.
 _RULES: _Rules = tuple(
-    (kind, re.compile(pattern), is_secret)
-    for kind, pattern, is_secret in (
+    (kind, re.compile(pattern), secret_of)
+    for kind, pattern, secret_of in (
         (
             "private_key",
             rf"(?P<secret>-----BEGIN{_PEM}(?:(?:(?!-----BEGIN)[\s\S])*?-----END{_PEM}|{_CUT_OFF_PEM}))",
-            _always,
+            _key_block,
         ),
-        ("private_key", r"(?i:private[ _-]?key)\b\W{0,20}(?P<secret>\b(?:0x)?[0-9a-fA-F]{64}\b)", _always),
+        ("private_key", r"(?i:private[ _-]?key)\b\W{0,20}(?P<secret>\b(?:0x)?[0-9a-fA-F]{64}\b)", _whole),
         (
             "seed_phrase",
             rf"{_ANNOUNCED}(?P<secret>(?:{_SEED_WORD}{_BETWEEN_SEED_WORDS}){{11,23}}{_SEED_WORD})",
-            _always,
+            _seed_phrase,
         ),
-        ("discord_token", r"(?P<secret>\b[MNO][\w-]{22,30}\.[\w-]{6}\.[\w-]{27,})", _always),
-        ("discord_token", r"(?P<secret>\bmfa\.[\w-]{80,})", _always),
-        ("discord_webhook", r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/(?P<secret>[\w-]{50,})", _always),
-        ("github_token", r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _always),
-        ("gitlab_token", r"(?P<secret>\bglpat-[\w-]{20,})", _always),
-        ("aws_key", r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _always),
+        ("discord_token", r"(?P<secret>\b[MNO][\w-]{22,30}\.[\w-]{6}\.[\w-]{27,})", _whole),
+        ("discord_token", r"(?P<secret>\bmfa\.[\w-]{80,})", _whole),
+        ("discord_webhook", r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/(?P<secret>[\w-]{50,})", _whole),
+        ("github_token", r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _whole),
+        ("gitlab_token", r"(?P<secret>\bglpat-[\w-]{20,})", _whole),
+        ("aws_key", r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _whole),
         (
             "aws_key",
             rf"(?i:aws_?secret_?access_?key){_IS}(?P<secret>[A-Za-z0-9/+]{{40}}(?![A-Za-z0-9/+]))",
-            _always,
+            _whole,
         ),
-        ("slack_token", r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _always),
-        ("slack_webhook", r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _always),
-        ("api_key", r"(?P<secret>\bsk-[\w-]{20,})", _has_letters_and_digits),
-        ("api_key", r"(?P<secret>\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,})", _always),
+        ("slack_token", r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _whole),
+        ("slack_webhook", r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _whole),
+        ("api_key", r"(?P<secret>\bsk-[\w-]{20,})", _random),
+        ("api_key", r"(?P<secret>\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,})", _whole),
         (
             "api_key",
             r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))",
-            _always,
+            _whole,
         ),
-        ("jwt", r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _always),
-        ("bearer_token", r"\b(?i:bearer)\s{1,5}(?P<secret>[\w.~+/=-]{20,})", _has_letters_and_digits),
-        ("password", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\[]{0,100}:(?P<secret>[^\s/:@\[]{1,200})@", _always),
+        ("jwt", r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
+        ("bearer_token", r"\b(?i:bearer)\s{1,5}(?P<secret>[\w.~+/=-]{20,})", _random),
+        ("password", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\[]{0,100}:(?P<secret>[^\s/:@\[?#\\]{1,200})@", _password),
         (
             "api_key",
             rf"(?i:\b\w{{0,30}}(?:api|access|secret|auth|client)[_-]?(?:key|token|secret)\b){_IS}(?P<secret>[\w.~+/=-]{{16,}})",
-            _has_letters_and_digits,
+            _of_letters_and_digits,
         ),
-        ("card_number", rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _is_card),
+        ("card_number", rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _card),
     )
 )

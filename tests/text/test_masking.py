@@ -46,6 +46,7 @@ def test_a_secret_is_masked_and_what_stands_around_it_stays(kind: str, secret: s
             "https://discord.com/api/webhooks/123/[masked discord_webhook]",
         ),
         (f"-----BEGIN PRIVATE {'KEY'}-----\n{'MIIE' * 10}", "[masked private_key]"),
+        (f"-----BEGIN PRIVATE {'KEY'}-----\n{'MIIE' * 10} and so on", "[masked private_key] and so on"),
     ],
 )
 def test_only_the_secret_part_goes(text: str, kept: str) -> None:
@@ -56,6 +57,23 @@ def test_only_the_secret_part_goes(text: str, kept: str) -> None:
 def test_a_seed_phrase_is_masked_where_it_is_announced(between: str) -> None:
     masked = mask_secrets(f"My Seed Phrase is: {_SEED.replace(' ', between)}. Help!")
     assert masked.text == "My Seed Phrase is: [masked seed_phrase]. Help!"
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    [
+        _SEED,
+        "\n".join(_SEED.split()),
+        "\n".join(_SEED.split() * 2),
+        f"{_SEED}\n{_SEED}",
+        "\n".join(" ".join(_SEED.split()[n : n + 4]) for n in (0, 4, 8)),
+        ", ".join(_SEED.split()),
+    ],
+)
+@pytest.mark.parametrize("after", ["please help restore", "thanks", "please", "thanks everyone please help"])
+def test_what_is_written_on_the_line_below_a_seed_phrase_stays(phrase: str, after: str) -> None:
+    masked = mask_secrets(f"My seed phrase:\n{phrase}\n{after}\nI lost it.")
+    assert masked.text == f"My seed phrase:\n[masked seed_phrase]\n{after}\nI lost it."
 
 
 def test_a_numbered_seed_phrase_is_masked() -> None:
@@ -74,6 +92,12 @@ def test_a_numbered_seed_phrase_is_masked() -> None:
         "sk-this-is-only-a-long-class-name",
         "put -----BEGIN PUBLIC KEY----- at the top",
         "token: see the docs; https://example.org:8080/a@b",
+        "It starts with -----BEGIN PRIVATE KEY----- and ends with -----END PRIVATE KEY-----, doesn't it?",
+        "-----BEGIN PRIVATE KEY-----\ninternationalization of this is missing",
+        "http://127.1.1.1:80#\\@127.2.2.2:80/ and http://127.0.0.1:80?x@y",
+        "postgres://user:password@localhost/db and https://name:<your-token>@example.org and redis://:${PASS}@h",
+        "We use bearer token-based-authentication-2 here, see class sk-fading-circle-container2-child.",
+        "Use 4242 4242 4242 4242 in tests, or 4000000000000341.",
     ],
 )
 def test_what_only_looks_like_a_secret_stays(text: str) -> None:
@@ -88,6 +112,67 @@ def test_what_only_looks_like_a_secret_stays(text: str) -> None:
 def test_masking_twice_is_masking_once(pieces: list[str]) -> None:
     once = mask_secrets(" ".join(pieces)).text
     assert mask_secrets(once).text == once
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "the",
+                "your",
+                "my",
+                "a",
+                "is",
+                "was",
+                "=",
+                ":",
+                "-",
+                "\n",
+                ".",
+                ",",
+                "?",
+                "password",
+                "token",
+                "api_key",
+                "secret",
+                "key",
+                "seed",
+                "phrase",
+                "bearer",
+                "private",
+                "key",
+                "card",
+                "number",
+                "reset",
+                "expires",
+                "docs",
+                "settings",
+                "YOUR_API_KEY",
+                "<token>",
+                "2FA",
+                "v1.2.3",
+                "10",
+                "minutes",
+                "112233445566778899",
+                "https://example.org/reset?token=TOKEN",
+                "postgres://user:password@host",
+                "-----BEGIN",
+                "PRIVATE",
+                "KEY-----",
+                "-----END",
+                "PRIVATE",
+                "KEY-----",
+                "environment",
+                "variable",
+                "authentication",
+            ]
+        ),
+        max_size=40,
+    )
+)
+def test_words_about_secrets_are_no_secrets(pieces: list[str]) -> None:
+    text = " ".join(pieces)
+    assert mask_secrets(text).text == text
 
 
 @given(st.text())
