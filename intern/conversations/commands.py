@@ -307,6 +307,8 @@ class Commands:
             return self._wording.over_budget
         if reason in COULD_NOT_LOOK:
             return self._wording.cannot_look
+        if reason == "not_answerable":
+            return self._wording.refused
         return self._wording.greeting if reason == "not_a_question" else NOT_KNOWN
 
     async def _note(self, command: AskCommand, result: AIResult) -> None:

@@ -33,6 +33,8 @@ class Wording(Struct, frozen=True, kw_only=True):
     """Looked, and found nothing."""
     handoff: str
     """Looked, found nothing, and the mention of the team's role follows."""
+    refused: str
+    """Did not look, for the question is out of scope."""
     cannot_look: str
     """Could not look."""
     over_budget: str
@@ -115,9 +117,9 @@ def reply_of(
         return None
     if result.reason in COULD_NOT_LOOK:
         return notice(request, wording.over_budget if result.reason == "over_budget" else wording.cannot_look)
-    if result.reason == "not_a_question":
-        return notice(request, wording.greeting)
-    if handoff_role_id is None or nothing_to_look_for:
+    if nothing_to_look_for:
+        return notice(request, wording.greeting if result.reason == "not_a_question" else wording.refused)
+    if handoff_role_id is None:
         return notice(request, wording.unknown)
     # The team has been told by this very message, or not at all.
     told = notice(request, f"{wording.handoff} <@&{handoff_role_id}>")

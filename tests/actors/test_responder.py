@@ -36,6 +36,7 @@ from tests.samples import CHANNEL, GUILD, answer_request, author, message
 WORDING = Wording(
     unknown="unknown",
     handoff="handed off",
+    refused="not mine",
     cannot_look="cannot look",
     over_budget="over budget",
     greeting="hi",

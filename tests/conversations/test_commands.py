@@ -47,6 +47,7 @@ pytestmark = pytest.mark.anyio
 WORDING = Wording(
     unknown="dunno",
     handoff="told",
+    refused="not mine",
     cannot_look="cannot look",
     over_budget="over budget",
     greeting="I am here",
@@ -251,7 +252,11 @@ async def test_silence_is_put_into_words(reason: SilenceReason) -> None:
     world = World()
     world.answers.result = AIResult(should_reply=False, reason=reason)
     answer = await world.ask()
-    expected = {"not_a_question": WORDING.greeting, "over_budget": WORDING.over_budget} | dict.fromkeys(
+    expected = {
+        "not_a_question": WORDING.greeting,
+        "not_answerable": WORDING.refused,
+        "over_budget": WORDING.over_budget,
+    } | dict.fromkeys(
         (
             "sources_unreadable",
             "images_unavailable",

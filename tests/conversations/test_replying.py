@@ -30,6 +30,7 @@ TEAM = RoleId("42")
 WORDING = Wording(
     unknown="unknown",
     handoff="handed off",
+    refused="not mine",
     cannot_look="cannot look",
     over_budget="over budget",
     greeting="hi",
@@ -84,8 +85,18 @@ def test_the_word_says_whether_it_looked() -> None:
     assert said(CALLED, "over_budget") == "over budget"
     assert {said(CALLED, reason, TEAM) for reason in COULD_NOT_LOOK - {"over_budget"}} == {"cannot look"}
     assert said(CALLED, "not_a_question", TEAM) == "hi"
-    looked = {reason for reason in REASONS if reason not in {*COULD_NOT_LOOK, "not_a_question"}}
+    looked = {reason for reason in REASONS if reason not in {*COULD_NOT_LOOK, "not_a_question", "not_answerable"}}
     assert {said(CALLED, reason) for reason in looked} == {"unknown"}
+
+
+@pytest.mark.parametrize("role", [None, TEAM])
+def test_who_calls_the_bot_with_what_it_does_not_answer_is_told_so_and_nobody_else(role: RoleId | None) -> None:
+    assert said(CALLED, "not_answerable", role) == "not mine"
+    assert said(IN_OUR_THREAD, "not_answerable", role) is None
+    assert said(UNADDRESSED, "not_answerable", role) is None
+    refused = load_wording().refused
+    assert "learn" not in refused
+    assert "ask the team" in refused
 
 
 def test_that_the_team_was_told_is_said_only_in_the_message_that_tells_it() -> None:
