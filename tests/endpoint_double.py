@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 _PIECE = 20
@@ -183,6 +184,18 @@ class EndpointDouble:
         assert http.transport is not None
         http.transport.abort()
         return half
+
+
+@contextmanager
+def retried_at_once() -> Generator[None]:
+    """A failed call is made again without a pause."""
+
+    def without_pause(_: Exception, __: int) -> float:
+        return 0.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("intern.llm.endpoint.pause_before_retry", without_pause)
+        yield
 
 
 @contextmanager

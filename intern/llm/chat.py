@@ -14,6 +14,7 @@ from intern.domain import Image
 from intern.errors import ModelRefusedError, ModelReplyCutError, ModelReplyError
 from intern.llm.options import LlmOptions, StructuredOutput
 from intern.llm.prompt import InT, OutT, Prompt
+from intern.llm.reading import NoEndError, objects
 from intern.llm.schema import Schema, narrowed, reply_schema
 from intern.llm.templates import Rendered
 from intern.llm.usage import estimated_tokens
@@ -181,11 +182,18 @@ def read_completion(body: bytes, *, what: str) -> Completion:
 def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
     """The reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`."""
     text = _complete_text(completion.choice, prompt.name, options, what=what)
+    fault: Exception | None = None
     try:
-        return msgspec.json.decode(text, type=prompt.gives)
-    except _BROKEN as error:
-        # Not `from error`: it quotes the reply, and a traceback would show it.
-        raise ModelReplyError(f"{what}: the reply does not fit {prompt.gives.__name__}: {_fault(error)}") from None
+        for each in objects(text):
+            try:
+                return msgspec.json.decode(each, type=prompt.gives)
+            except _BROKEN as error:
+                fault = fault if isinstance(fault, msgspec.ValidationError) else error
+    except NoEndError:
+        hint = "raise llm.max_tokens, or turn the model's thinking off"
+        raise ModelReplyError(f"{what}: the reply is a thought that never ends; {hint}") from None
+    # Not `from fault`: it quotes the reply, and a traceback would show it.
+    raise ModelReplyError(f"{what}: the reply does not fit {prompt.gives.__name__}: {_fault(fault)}") from None
 
 
 def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str) -> str:
@@ -207,22 +215,13 @@ def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str
     if calling and calls:
         return calls[0].arguments
     text = choice.message.content or ""
-    if options.structured_output != "json_schema":
-        text = _without_code_fence(text)
     # Where a model has no form for calls, its server may give the arguments as plain text.
-    if calling and not text.lstrip().startswith("{"):
+    if calling and "{" not in text:
         raise ModelReplyError(f"{what}: the model did not call the function {name}")
     return text
 
 
-def _without_code_fence(text: str) -> str:
-    """The inside of a reply that is one Markdown code block, as models like to write JSON."""
-    block = text.strip()
-    first_line, newline, rest = block.partition("\n")
-    return rest.removesuffix("```") if newline and first_line.startswith("```") and rest.endswith("```") else text
-
-
-def _fault(error: Exception) -> str:
+def _fault(error: Exception | None) -> str:
     """What is wrong with a reply and where, without a word of the reply: it may tell of people."""
     if not isinstance(error, msgspec.MsgspecError):
         return type(error).__name__

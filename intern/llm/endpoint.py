@@ -9,18 +9,19 @@ the endpoint and the setting to look at; they never hold the key, and little of 
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from itertools import count
 from logging import DEBUG
 from typing import Any, NamedTuple, Self
 
 import anyio
 import httpx
-import stamina
 import structlog
 
 from intern.domain import Image
@@ -146,24 +147,16 @@ class Endpoint:
 
     async def _answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
         """What the endpoint answered in the end. Raises the `ModelError` family."""
-        try:
-            return await self._attempt(limits, call)  # almost always all there is to it
-        except EndpointUnavailableError as error:
-            failed = [error]
-        attempts = stamina.retry_context(
-            on=pause_before_retry,
-            attempts=self._options.max_retries + 1,
-            timeout=None,  # attempts and pauses are bounded one by one; the caller knows its own deadline
-            wait_initial=_FIRST_PAUSE,
-            wait_max=_LONGEST_PAUSE,
-            wait_jitter=_JITTER,
-        )
-        async for attempt in attempts:
-            with attempt:
-                if failed:
-                    raise failed.pop()
-                await still_fits()  # what failed may have cost something
+        for tried in count():
+            try:
                 return await self._attempt(limits, call)
+            except EndpointUnavailableError as error:
+                if tried >= self._options.max_retries:
+                    raise
+                pause = pause_before_retry(error, tried)
+                _log.warning("model_call_retried", seconds=round(pause, 3), reason=str(error))
+            await anyio.sleep(pause)
+            await still_fits()  # what failed may have cost something
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempt(self, limits: Limits, call: Call) -> bytes:
@@ -460,11 +453,12 @@ def _reason(error: BaseException) -> str:
     return said or (_reason(cause) if cause else "")
 
 
-def pause_before_retry(error: Exception) -> bool | float:
-    """Whether to try again: False, True (after a growing, jittered pause), or the seconds that the endpoint named."""
-    if not isinstance(error, EndpointUnavailableError):
-        return False
-    return True if error.retry_after is None else error.retry_after
+def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
+    """The seconds that the endpoint named, or else a jittered pause that doubles with each retry before it."""
+    if error.retry_after is not None:
+        return error.retry_after
+    growing = _FIRST_PAUSE * 2.0 ** min(tried, 10) + random.uniform(0, _JITTER)  # noqa: S311
+    return min(growing, _LONGEST_PAUSE)
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:

@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-import stamina
 from anyio import fail_after
 from msgspec import structs
 
@@ -34,7 +33,7 @@ from intern.llm.templates import Templates
 from intern.llm.usage import Usage
 from intern.observe.log import configure, get_logger
 from tests.answering.shelf import Shelf
-from tests.endpoint_double import prompt_of, text_of
+from tests.endpoint_double import prompt_of, retried_at_once, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -136,7 +135,7 @@ async def test_what_trying_again_cannot_mend_is_not_tried_again(prompt: str, sai
 @pytest.mark.parametrize("prompt", REPLIES)
 async def test_what_may_pass_is_tried_again_so_often_and_no_more(prompt: str) -> None:
     endpoint = Endpoint(**{prompt: refusing(503)})
-    with stamina.set_testing(True, attempts=100, cap=True):
+    with retried_at_once():
         [result] = await answered(endpoint, max_retries=2)
     assert result.reason == "model_unavailable"
     assert endpoint.asked[prompt] == 3

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import anyio
 import msgspec
 import pytest
-import stamina
 import trustme
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSListener
@@ -27,7 +26,7 @@ from intern.llm.prompt import Prompt
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage
 from tests import endpoint_double as doubles
-from tests.endpoint_double import EndpointDouble, endpoint_double
+from tests.endpoint_double import EndpointDouble, endpoint_double, retried_at_once
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +49,7 @@ GIVEN = GateIn("Is it open?")
 
 @pytest.fixture(autouse=True)
 def no_pauses() -> Iterator[None]:
-    with stamina.set_testing(True, attempts=100, cap=True):
+    with retried_at_once():
         yield
 
 

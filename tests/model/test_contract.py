@@ -15,7 +15,6 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-import stamina
 from msgspec import structs
 
 from intern.answering.prompts import GATE, SELECT, GateIn, SelectIn
@@ -36,6 +35,7 @@ from intern.llm.options import LlmOptions, StructuredOutput
 from intern.llm.prompt import Prompt
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage
+from tests.endpoint_double import retried_at_once
 from tests.model.serving import CONTEXT
 from tests.model.wire import Change, Wire, ruin, tighten
 
@@ -54,7 +54,7 @@ ON_ONE_BACKEND = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 
 @pytest.fixture(autouse=True)
 def no_pauses() -> Iterator[None]:
-    with stamina.set_testing(True, attempts=100, cap=True):
+    with retried_at_once():
         yield
 
 
