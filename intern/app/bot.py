@@ -196,6 +196,7 @@ async def _around(room: _Room) -> Parts:
     await answered.open(ThreadReader(discord.history, audience.admits_id))
     late = LateChanges(workshop.archive, admits=audience.admits_id, pending=workshop.pending, answered=answered.threads)
     finder = Finder(workshop.search, room.embedder and LastVectors(room.embedder))
+    discovered = discovered_sources(settings, workshop.search)
     answerer = Answerer(
         models.answering,
         Library(
@@ -205,8 +206,8 @@ async def _around(room: _Room) -> Parts:
             topics=workshop.topics,
             archive=workshop.archive,
             pages=workshop.pages,
-            ranks=Ranking(settings, finder),
-            more=discovered_sources(settings, workshop.search),
+            ranks=Ranking(settings, finder, discovered),
+            more=discovered,
             learned=LearnedSources(
                 db,
                 workshop.search,

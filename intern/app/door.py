@@ -361,6 +361,7 @@ class Intern:
                 clock=self._clock,
                 site=self._settings.discord.site,
             )
+        discovered = None if store is None else discovered_sources(self._settings, store)
         return Library(
             kb_index=paths.index,
             team_index=paths.team_index,
@@ -368,8 +369,8 @@ class Intern:
             topics=topics,
             archive=archive,
             pages=PageCopies(paths.web_cache),
-            ranks=None if finder is None else Ranking(self._settings, finder),
-            more=None if store is None else discovered_sources(self._settings, store),
+            ranks=None if finder is None else Ranking(self._settings, finder, discovered),
+            more=discovered,
             learned=learned,
             site=self._settings.discord.site,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from intern.discovery.feed import is_stale
 from intern.discovery.reading import FileText, read_file
-from intern.discovery.scanning import Scanner
+from intern.discovery.scanning import Scanner, names_of
 from intern.domain import IndexEntry, SearchDocument, SearchKind, SourceId, SourceText, TopicName
 from intern.errors import SourceError
 from intern.indexing.catalogue import Catalogue
@@ -63,31 +63,50 @@ class Searchable:
 
 
 class DiscoveredSources:
-    """Discovered files as sources of answers, where the operator wants that."""
+    """Discovered files as sources of answers, where the operator wants that.
+
+    Here they go by their paths below their scan paths, which models and members can read, and which tell nothing of the
+    machine; the store knows them by what their whole paths hash to.
+    """
 
     def __init__(self, settings: Settings, store: SqliteSearchStore) -> None:
         self._store = store
+        self._scan_paths = settings.discovery.scan_paths
+        self._named: Mapping[SourceId, SourceId] = {}
         self._secrets = settings.secrets
         self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
 
     async def entries(self) -> tuple[IndexEntry, ...]:
         """The files that could be summarised. Raises KnowledgeError."""
-        documents = await self._store.documents("file")
+        documents = [each for each in await self._store.documents("file") if each.status == "ok"]
+        await self._name(documents)
         return tuple(
-            IndexEntry(document.source_id, f"{document.title}: {document.meta.get('summary')}")
+            IndexEntry(self._named[document.source_id], f"{document.title}: {document.meta.get('summary')}")
             for document in documents
-            if document.status == "ok"
         )
+
+    async def named(self, source_ids: Sequence[SourceId]) -> list[SourceId]:
+        """What these go by here, where they are discovered files. Raises KnowledgeError."""
+        if any(each.startswith("file:") and each not in self._named for each in source_ids):
+            await self.entries()
+        return [self._named.get(each, each) for each in source_ids]
 
     async def load(self, source_id: SourceId, /) -> SourceText | None:
         """The text as it stands there now, secrets masked; None for what was not discovered. Raises SourceError."""
         if not source_id.startswith("file:"):
             return None
-        for document in await self._store.documents("file", [source_id]):
-            return await run_sync(self._text, document)
+        if source_id not in self._named.values():
+            await self.entries()
+        stored = [known for known, named in self._named.items() if named == source_id]
+        for document in await self._store.documents("file", stored) if stored else ():
+            return await run_sync(self._text, source_id, document)
         raise SourceError(f"{source_id!a} was not discovered")
 
-    def _text(self, document: SearchDocument) -> SourceText:
+    async def _name(self, documents: Sequence[SearchDocument]) -> None:
+        names = await run_sync(names_of, [each.path for each in documents], self._scan_paths)
+        self._named = {each.source_id: SourceId(f"file:{names[each.path]}") for each in documents}
+
+    def _text(self, source_id: SourceId, document: SearchDocument) -> SourceText:
         try:
             found = self._scanner.look(document.path)
         except OSError as error:
@@ -96,19 +115,21 @@ class DiscoveredSources:
         if not isinstance(read, FileText):
             reason = "it is gone" if read is None else read.reason
             raise SourceError(f"{document.path} could not be read: {reason}")
-        return SourceText(source_id=document.source_id, text=read.text, title=document.title)
+        return SourceText(source_id=source_id, text=read.text, title=document.title)
 
 
 class Ranking:
     """A search in all that answers may draw on."""
 
-    def __init__(self, settings: Settings, finder: Finder) -> None:
+    def __init__(self, settings: Settings, finder: Finder, discovered: DiscoveredSources | None = None) -> None:
         self._finder = finder
+        self._discovered = discovered
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
     async def rank(self, text: str, limit: int, /) -> list[SourceId]:
         """The best sources for a text, best first. Raises KnowledgeError."""
-        return await self._finder.rank(text, limit, self._kinds)
+        found = await self._finder.rank(text, limit, self._kinds)
+        return found if self._discovered is None else await self._discovered.named(found)
 
 
 def discovered_sources(settings: Settings, store: SqliteSearchStore) -> DiscoveredSources | None:

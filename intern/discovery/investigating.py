@@ -32,8 +32,6 @@ SUMMARY_FAILED = "[Summary generation failed]"
 
 # 500 tokens, as the specification has it.
 _MOST_SUMMARY_CHARS = 2000
-# Some 2,200 tokens of a file tell what it is for; the structure tells of the rest.
-_MOST_TEXT_CHARS = 8000
 _SIDE_BY_SIDE = 4
 
 
@@ -191,10 +189,10 @@ class Discovery:
         structure = await run_sync(structure_of, question.path, read.text)
         file_type = file_type_of(question.path, question.type)
         given = SummarizeFileIn(
-            file_path=question.path,
+            file_path=await run_sync(self._scanner.name_of, question.path),
             file_type=file_type,
-            structure=structure,
-            text=_ends_of(read.text, _MOST_TEXT_CHARS),
+            structure=structure,  # it tells of the whole
+            text=_ends_of(read.text, self._options.max_chars),
         )
         summary, failure = await self._summary(given)
         return self._remembered(
@@ -206,7 +204,7 @@ class Discovery:
                 "file_size": read.size,
                 "file_type": file_type,
                 "summary": summary,
-                "truncated": read.truncated,
+                "truncated": read.truncated or len(read.text) > self._options.max_chars,
                 "original_size": read.original_size,
                 "summary_failed": bool(failure),
                 "reason": failure,

@@ -29,6 +29,8 @@ class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
     max_items: Annotated[int, Meta(ge=1)] = 10
     """Files that are summarised in one cycle."""
+    max_chars: Annotated[int, Meta(ge=500)] = 8_000
+    """Characters of a file that a model is shown: some 2,200 tokens tell what it is for."""
     answer: bool = False
     """What was discovered serves answers, too."""
 

@@ -10,6 +10,7 @@ import glob
 import os
 import stat
 import unicodedata
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -87,6 +88,10 @@ class Scanner:
                 _entries(root.start)
         return look.troubles
 
+    def name_of(self, path: str) -> str:
+        """What to call a file: its path below its scan path."""
+        return names_of([path], self._options.scan_paths)[path]
+
     def look(self, path: str) -> FoundFile | None:
         """A file as it is now; None where it is gone, of no type, or not below a scan path. Raises OSError."""
         real = os.path.realpath(path)
@@ -161,6 +166,32 @@ class Scanner:
     def _is_skipped(self, path: str, root: str) -> bool:
         below = os.path.relpath(path, root)
         return below != "." and any(self._skips(name) for name in Path(below).parts)
+
+
+def names_of(paths: Iterable[str], scan_paths: Sequence[str]) -> dict[str, str]:
+    """What to call each file: its path below its scan path, with as many folders above that as tell it from others."""
+    folders = [_folder_of(scan_path) for scan_path in scan_paths]
+    parts = {path: Path(path).parts[1:] for path in paths}
+    named = {path: _parts_below(path, folders) for path in parts}
+    while several := {
+        name for name, times in Counter(parts[each][-n:] for each, n in named.items()).items() if times > 1
+    }:
+        for path, number in named.items():
+            if parts[path][-number:] in several:
+                named[path] = number + 1
+    return {path: "/".join(parts[path][-number:]) for path, number in named.items()}
+
+
+def _folder_of(scan_path: str) -> str:
+    """The folder that a scan path is, or is in, or that its pattern begins with."""
+    path = os.path.abspath(os.path.expanduser(scan_path))  # noqa: PTH100, PTH111
+    real = os.path.realpath(_fixed_part(path) if glob.has_magic(path) else path)
+    return os.path.dirname(real) if os.path.isfile(real) else real  # noqa: PTH113, PTH120
+
+
+def _parts_below(path: str, folders: Iterable[str]) -> int:
+    folder = next((each for each in folders if _is_in(path, each)), os.path.dirname(path))  # noqa: PTH120
+    return len(Path(os.path.relpath(path, folder)).parts)
 
 
 class _Look:

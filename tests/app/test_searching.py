@@ -17,7 +17,7 @@ from intern.app.models import offline_rules
 from intern.app.searching import SearchResult
 from intern.app.sources_status import sources_of
 from intern.app.workshop import Workshop
-from intern.domain import MessageId, SearchFilter
+from intern.domain import Conversation, Message, MessageId, SearchFilter, SourceId
 from intern.errors import KnowledgeError, ModelReplyError
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SummarizeOut
 from intern.knowledge.database import Database
@@ -148,6 +148,35 @@ async def test_discovered_files_serve_answers_where_the_operator_wants_that(tmp_
             (tmp_path / "docs" / "spool.md").unlink()
             with pytest.raises(KnowledgeError):
                 await intern._library.load(entry.source_id)
+
+
+async def test_discovered_files_go_by_their_paths_below_their_scan_paths_in_prompts_and_answers(
+    tmp_path: Path,
+) -> None:
+    settings = settings_in(
+        tmp_path,
+        scan_paths=[str(tmp_path / "docs"), str(tmp_path / "more" / "*.md"), str(tmp_path / "one.md")],
+        answer=True,
+    )
+    put(tmp_path / "docs" / "ops" / "spool.md", "# Spool\n\nThe spool holds 4 GB. To empty it, run `spool purge`.\n")
+    for folder in ("docs", "more"):
+        put(tmp_path / folder / "limits.md", f"# Limits of {folder}\n\nThe limit of {folder} is seven.\n")
+    put(tmp_path / "one.md", "# One\n\nAbout keys.\n")
+    with fail_after(20):
+        async with open_intern(settings) as intern:
+            await intern.discover()
+            ids = ["file:docs/limits.md", "file:more/limits.md", "file:one.md", "file:ops/spool.md"]
+            entries = await intern.entries()
+            assert sorted(each.source_id for each in entries) == ids
+            assert str(tmp_path) not in str(entries)
+            for each in ids:
+                loaded = await intern._library.load(SourceId(each))
+                assert (loaded.source_id, loaded.title) == (each, each.rpartition("/")[2].removeprefix("file:"))
+            result = await intern.answer(Conversation((Message(role="user", text="How do I empty the spool?"),)))
+            assert [(each.source_id, each.title) for each in result.citations] == [("file:ops/spool.md", "spool.md")]
+            assert (await intern._library.best("empty the spool", 1)) == ["file:ops/spool.md"]
+            with pytest.raises(KnowledgeError, match="was not discovered"):
+                await intern._library.load(SourceId("file:../secret.md"))
 
 
 async def test_beside_a_running_bot_the_bot_does_the_work(tmp_path: Path) -> None:

@@ -76,6 +76,22 @@ async def test_an_answered_question_leaves_the_metadata_of_the_file(tmp_path: Pa
             assert found.document.path == path
 
 
+@pytest.mark.parametrize(("chars", "truncated"), [(1_000, False), (1_001, True)])
+async def test_a_file_of_which_the_model_saw_a_part_is_remembered_as_truncated(
+    tmp_path: Path,
+    chars: int,
+    truncated: bool,  # noqa: FBT001
+) -> None:
+    with fail_after(10):
+        async with desk(tmp_path, max_chars=1_000) as at:
+            at.write("sub/relay.md", "x" * chars)
+            await at.discovery.work()
+            [given] = at.model.calls(SUMMARIZE_FILE)
+            assert len(given.text) <= 1_000
+            assert given.file_path == "sub/relay.md"
+            assert (await at.known())["relay.md"].meta["truncated"] is truncated
+
+
 async def test_a_second_cycle_over_unchanged_files_asks_nothing_and_writes_nothing(tmp_path: Path) -> None:
     with fail_after(10):
         async with desk(tmp_path) as at:
@@ -225,7 +241,7 @@ async def test_of_a_very_long_file_the_first_and_the_last_lines_are_read(tmp_pat
             await at.discovery.work()
             known = await at.known()
             assert (known["long.md"].meta["truncated"], known["long.md"].meta["original_size"]) == (True, 10_001)
-            assert (known["fits.md"].meta["truncated"], known["fits.md"].meta["original_size"]) == (False, None)
+            assert known["fits.md"].meta["original_size"] is None
             for given in at.model.calls(SUMMARIZE_FILE):
                 assert len(given.text) <= 8000
 
