@@ -221,7 +221,7 @@ async def select(work: Work, query: str) -> Chosen:
         # The text of a source tells more than its description, where not all of these can be shown.
         best = None
         if not index.fits(room):
-            best = await work.knowledge.best(*index.to_rank(wanted, room))
+            best = await work.knowledge.best(wanted, index.worth_ranking(room))
         # Last, so that the index before it is the same prompt for every question while it fits.
         shown = (*index.shown(wanted, room, best or ()), *nuggets)
         ids: tuple[str, ...] = ()

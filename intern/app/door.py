@@ -61,6 +61,7 @@ from intern.learning.reviewing import Review, check_waits
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
 from intern.search.finding import Embedder, Finder, Found, LastVectors
+from intern.search.nuggets import best_found
 from intern.settings import Settings
 from intern.text.halves import encoded
 
@@ -220,11 +221,12 @@ class Intern:
         What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
         """
         finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings)
-        found = await finder.find(text, wanted, limit)
+        find = partial(best_found, finder, text, wanted or SearchFilter(), limit, now=self._clock.now())
+        found = await find()
         outdated = await run_sync(freshness.outdated, found)
         if outdated.sources or outdated.files:
             await self._freshen(found, outdated)
-            found = await finder.find(text, wanted, limit)
+            found = await find()
             outdated = await run_sync(freshness.outdated, found)
         return tuple(result_of(each, outdated) for each in found if each.document.source_id not in outdated.gone)
 

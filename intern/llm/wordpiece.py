@@ -49,6 +49,10 @@ class WordPiece:
                 break
         return [*ids[: room + 1], self._end]
 
+    def knows_any(self, text: str) -> bool:
+        """Whether one of the words is in the vocabulary whole, and not only in pieces."""
+        return any(word in self._ids for word in _words(text))
+
     def _taken_apart(self, word: str) -> tuple[int, ...]:
         """The longest pieces from the left; a word that does not come out even is unknown as a whole."""
         if len(word) > _LONGEST_WORD:

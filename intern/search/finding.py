@@ -7,39 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from anyio import create_task_group
+from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.domain import (
-    HeldTerms,
-    LikeHit,
-    Match,
-    MatchingIds,
-    SearchDocument,
-    SearchFilter,
-    SearchHit,
-    SearchKind,
-    SourceId,
-)
+from intern.domain import Match, Scored, SearchDocument, SearchFilter, SearchKind, SourceId
 from intern.errors import KnowledgeError, ModelError
+from intern.llm.embedding_local import knows_any
 from intern.observe.log import get_logger
-from intern.search.query import ENOUGH_DOCUMENTS, TOO_COMMON, Terms, all_of, any_of, by_term, quoted, telling, terms_of
-from intern.search.ranking import LEAST_LIKENESS, fused, joined, of_best
+from intern.search.query import Terms, by_term, each_of, terms_of
+from intern.search.ranking import LEAST_LIKENESS, LeastLikeness, fused, joined, of_best
 
 _log = get_logger(__name__)
 
 S = TypeVar("S")
-T = TypeVar("T")
 V = TypeVar("V")
+T = TypeVar("T")
 
 # Sources that words and likeness each propose: what stands below the fiftieth place of both is not the best of all.
 _PROPOSED = 50
-
-_WORTH_LOOKING_TWICE = 10
-"""Documents for each source that is wanted. Of fewer, hardly enough hold every word, and all are weighed at once."""
 
 _REMEMBERED = 16  # questions that are answered at the same time, and some
 
@@ -47,32 +36,13 @@ _REMEMBERED = 16  # questions that are answered at the same time, and some
 class SearchStore(Protocol):
     """Where documents lie and are matched. All methods raise KnowledgeError."""
 
-    async def held(self, terms: Sequence[Match], at_most: float, least: int) -> HeldTerms:
-        """How many documents hold each term; counting stops at that share, and is not done below `least` documents."""
-        ...
-
     async def matching(
-        self, match: Match, table: Literal["words", "trigrams"], wanted: SearchFilter, limit: int
-    ) -> tuple[SearchHit, ...]:
-        """The sources whose best document matches best, best first."""
+        self, words: Sequence[Match], trigrams: Sequence[Match], wanted: SearchFilter, limit: int
+    ) -> tuple[Sequence[Scored], Sequence[Scored]]:
+        """The sources that hold one of the words, and those that hold one of the trigrams; both best first."""
         ...
 
-    async def ids(
-        self, words: Sequence[Match], trigrams: Match | None, wanted: SearchFilter, limit: int
-    ) -> MatchingIds:
-        """What `matching` finds in either table, by id alone; nothing where nothing is asked.
-
-        Each of `words` is looked for only where those before it find fewer than `limit`; what the last finds counts.
-        """
-        ...
-
-    async def scores(
-        self, words: Match | None, trigrams: Match | None, wanted: SearchFilter, limit: int
-    ) -> tuple[Mapping[SourceId, float], Mapping[SourceId, float]]:
-        """What `matching` finds in the table of words and in that of trigrams, and how well; no text is read."""
-        ...
-
-    async def containing(self, part: str, wanted: SearchFilter, limit: int) -> tuple[SearchHit, ...]:
+    async def containing(self, part: str, wanted: SearchFilter, limit: int) -> Sequence[Scored]:
         """Sources that hold a run of characters too short for trigrams, in scripts without spaces."""
         ...
 
@@ -82,17 +52,15 @@ class SearchStore(Protocol):
 
     async def like(
         self, vector: bytes, model: str, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
-    ) -> tuple[LikeHit, ...]:
+    ) -> Sequence[Scored]:
         """The sources whose best document is most like a vector of this model, best first; then those of `also`.
 
         With a `limit` of 0 nothing but `also` is compared.
         """
         ...
 
-    async def likenesses(
-        self, vector: bytes, model: str, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
-    ) -> Mapping[SourceId, float]:
-        """What `like` finds, and how like it is; no text is read."""
+    async def documents_at(self, rids: Collection[int], wanted: SearchFilter) -> Mapping[int, SearchDocument]:
+        """These documents, as far as the filter lets them pass."""
         ...
 
 
@@ -166,18 +134,17 @@ class Found(Struct, frozen=True, kw_only=True):
     """Likeness should have been looked at, and could not: what says the same in other words may be missing."""
 
 
-class _ByWords(Struct, frozen=True, kw_only=True):
-    """What words found."""
+class _Candidate(Struct, frozen=True, kw_only=True):
+    """A source that may be told of, and what `Found` says of it."""
 
-    hits: Mapping[SourceId, SearchHit]
-    """In their order."""
-    scores: Mapping[SourceId, float]
-    """From 0 to 1: bm25 as a share of the best one's, by which the tables of words and of trigrams can be compared."""
-
-
-class _Candidate(Struct, frozen=True):
     rid: int
-    found: Found
+    source_id: SourceId
+    score: float
+    bm25: float = 0.0
+    likeness: float | None = None
+    words_place: int | None = None
+    likeness_place: int | None = None
+    words_only: bool = False
 
 
 class Finder:
@@ -188,12 +155,12 @@ class Finder:
     """
 
     def __init__(
-        self, store: SearchStore, embedder: Embedder | None = None, *, least_likeness: float | None = None
+        self, store: SearchStore, embedder: Embedder | None = None, *, least_likeness: LeastLikeness | None = None
     ) -> None:
         self._store = store
         self._embedder = embedder
-        known = 0.0 if embedder is None else LEAST_LIKENESS.get(embedder.model, 0.0)
-        self._least_likeness = known if least_likeness is None else least_likeness
+        known = LeastLikeness() if embedder is None else LEAST_LIKENESS.get(embedder.model, LeastLikeness())
+        self._least_likeness = least_likeness or known
 
     async def find(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
         """The best sources for a text, best first; empty where nothing holds a word of it and nothing is like it.
@@ -201,129 +168,101 @@ class Finder:
         Where likeness could not be looked at, each result says so. Raises KnowledgeError, also where nothing is left
         then: that would look as if there were nothing.
         """
-        candidates = await self._candidates(text, wanted or SearchFilter(), limit)
+        found = await self._found(text, wanted or SearchFilter(), limit)
         terms = terms_of(text)
-        held = await self._store.which(by_term(terms.words), [each.rid for each in candidates])
+        held = await self._store.which(by_term(terms.words), list(found))
         inside = (*terms.grams, *terms.short)
         return tuple(
-            replace(found, matched=held.get(rid, ()) or _inside(found.document, inside))
-            for rid, found in ((each.rid, each.found) for each in candidates)
+            replace(each, matched=held.get(rid, ()) or _inside(each.document, inside)) for rid, each in found.items()
         )
+
+    async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
+        """What `find` finds, without the words that each holds: these take as long again to tell."""
+        return tuple((await self._found(text, wanted or SearchFilter(), limit)).values())
 
     async def rank(self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",)) -> list[SourceId]:
         """The ids of the sources that say most of a text, best first; by what they say, not by their descriptions.
 
-        Raises KnowledgeError as `find` does.
+        Reads no text, for an answer waits. Raises KnowledgeError as `find` does.
         """
         wanted = SearchFilter(kinds=tuple(kinds), part="text")
-        if self._embedder is None:
-            return (await self._ids(terms_of(text), wanted, limit))[:limit]
-        return await self._ids_by_both(self._embedder, text, wanted, limit)
+        return [each.source_id for each in await self._candidates(text, wanted, limit)]
 
-    async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
-        """What `find` finds, without the words that each holds: these take as long again to tell."""
-        return tuple(each.found for each in await self._candidates(text, wanted or SearchFilter(), limit))
-
-    async def _ids_by_both(self, embedder: Embedder, text: str, wanted: SearchFilter, limit: int) -> list[SourceId]:
-        """What `_candidates` finds, by id alone: an answer waits."""
-        proposed = max(limit, _PROPOSED)
-        by_words = partial(self._scores, terms_of(text), wanted, proposed)
-        if not text.strip():
-            return list(await by_words())[:limit]
-
-        async def compared(vector: bytes, limit: int, also: Collection[SourceId] = ()) -> Mapping[SourceId, float]:
-            return await self._store.likenesses(vector, embedder.model, wanted, limit, also)
-
-        words, seen = await _side_by_side(by_words, partial(_seen, embedder, text, partial(compared, limit=proposed)))
-        if isinstance(seen, ModelError):
-            _do_without(seen, words_found=bool(words))
-            return list(words)[:limit]
-        others = words.keys() - seen.found.keys()
-        found = {**seen.found, **(await compared(seen.vector, 0, sorted(others)) if others else {})}
-        alike = {each: value for each, value in found.items() if value >= self._least_likeness or each in words}
-        return list(joined(words, alike) if alike else words)[:limit]
-
-    async def _scores(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[SourceId, float]:
-        rankings: list[Mapping[SourceId, float]] = []
-        if terms.words or terms.grams:
-            match = await self._any_word(terms)
-            rankings += await self._store.scores(match, any_of(terms.grams), wanted, limit)
-        for part in terms.short:
-            hits = await self._store.containing(part, wanted, limit)
-            rankings.append({hit.document.source_id: hit.bm25 for hit in hits})
-        scores = _best_shares(rankings)
-        return {source_id: scores[source_id] for source_id in fused(*map(list, rankings))[:limit]}
-
-    async def _any_word(self, terms: Terms) -> Match | None:
-        """Whatever holds one of the words, but for those that too many documents hold."""
-        return any_of(telling(terms.words, *await self._held(terms))) if terms.words else None
-
-    async def _held(self, terms: Terms) -> tuple[Sequence[int], int]:
-        """How many documents hold each of the words, and how many there are."""
-        held = await self._store.held([quoted(term) for term in terms.words], TOO_COMMON, ENOUGH_DOCUMENTS)
-        return held.counts, held.documents
-
-    async def _ids(self, terms: Terms, wanted: SearchFilter, limit: int) -> list[SourceId]:
-        """By words alone, and no more read than that takes: an answer waits."""
-        words: list[Match | None] = []
-        if terms.words:
-            counts, documents = await self._held(terms)
-            # Where enough sources hold each of the words, the many more that hold one of them need not be weighed.
-            words = [all_of(terms.words)] if documents >= limit * _WORTH_LOOKING_TWICE else []
-            words.append(any_of(telling(terms.words, counts, documents)))
-        found = tuple(dict.fromkeys(filter(None, words)))
-        both = await self._store.ids(found, any_of(terms.grams), wanted, limit)
-        rankings: list[Sequence[SourceId]] = [both.words, both.trigrams]
-        for part in terms.short:
-            hits = await self._store.containing(part, wanted, limit)
-            rankings.append([hit.document.source_id for hit in hits])
-        return fused(*rankings)
+    async def _found(self, text: str, wanted: SearchFilter, limit: int) -> dict[int, Found]:
+        candidates = await self._candidates(text, wanted, limit)
+        documents = await self._store.documents_at([each.rid for each in candidates], wanted)
+        return {
+            each.rid: Found(
+                document=documents[each.rid],
+                score=each.score,
+                bm25=each.bm25,
+                likeness=each.likeness,
+                words_place=each.words_place,
+                likeness_place=each.likeness_place,
+                words_only=each.words_only,
+            )
+            for each in candidates
+            if each.rid in documents
+        }
 
     async def _candidates(self, text: str, wanted: SearchFilter, limit: int) -> list[_Candidate]:
-        embedder = self._embedder
+        embedder, terms = self._embedder, terms_of(text)
         if embedder is None or not text.strip():
-            return _of_words(await self._by_words(text, wanted, limit), words_only=False)
+            return _of_words(await self._by_words(terms, wanted, limit))
         proposed = max(limit, _PROPOSED)
-
-        async def compared(vector: bytes, limit: int, also: Collection[SourceId] = ()) -> tuple[LikeHit, ...]:
-            return await self._store.like(vector, embedder.model, wanted, limit, also)
-
+        compared = partial(self._store.like, model=embedder.model, wanted=wanted)
         words, seen = await _side_by_side(
-            partial(self._by_words, text, wanted, proposed),
+            partial(self._by_words, terms, wanted, proposed),
             partial(_seen, embedder, text, partial(compared, limit=proposed)),
         )
         if isinstance(seen, ModelError):
-            _do_without(seen, words_found=bool(words.hits))
-            return _of_words(words, words_only=True)[:limit]
-        others = words.hits.keys() - {hit.document.source_id for hit in seen.found}
-        hits = (*seen.found, *(await compared(seen.vector, 0, sorted(others)) if others else ()))
-        alike = [hit for hit in hits if hit.likeness >= self._least_likeness or hit.document.source_id in words.hits]
-        return _of_both(words, alike, proposed)[:limit] if alike else _of_words(words, words_only=False)[:limit]
+            _do_without(seen, words_found=bool(words))
+            return [replace(each, words_only=True) for each in _of_words(words)][:limit]
+        others = words.keys() - {hit.source_id for hit in seen.found}
+        hits = (*seen.found, *(await compared(seen.vector, limit=0, also=sorted(others)) if others else ()))
+        least = await self._least(terms, words_found=bool(words))
+        alike = [hit for hit in hits if hit.score >= least or hit.source_id in words]
+        return _of_both(words, alike, proposed)[:limit] if alike else _of_words(words)[:limit]
 
-    async def _by_words(self, text: str, wanted: SearchFilter, limit: int) -> _ByWords:
-        terms = terms_of(text)
-        rankings: list[tuple[SearchHit, ...]] = []
-        if match := await self._any_word(terms):
-            rankings.append(await self._store.matching(match, "words", wanted, limit))
-        if match := any_of(terms.grams):
-            rankings.append(await self._store.matching(match, "trigrams", wanted, limit))
+    async def _least(self, terms: Terms, *, words_found: bool) -> float:
+        """How like the text a source must be, to be found by that alone."""
+        least = self._least_likeness
+        if words_found:
+            return least.beside_words
+        if least.alone == least.of_unknown or await run_sync(knows_any, " ".join((*terms.words, *terms.short))):
+            return least.alone
+        return least.of_unknown
+
+    async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[SourceId, _ByWords]:
+        """The best that hold a word, in their order."""
+        rankings: list[Sequence[Scored]] = []
+        if terms.words or terms.grams:
+            rankings += await self._store.matching(each_of(terms.words), each_of(terms.grams), wanted, limit)
         rankings += [await self._store.containing(part, wanted, limit) for part in terms.short]
-        hits: dict[SourceId, SearchHit] = {}
-        for ranking in rankings:
-            hits = {**{hit.document.source_id: hit for hit in ranking}, **hits}
-        scores = _best_shares([{hit.document.source_id: hit.bm25 for hit in ranking} for ranking in rankings])
-        order = fused(*([hit.document.source_id for hit in ranking] for ranking in rankings))
-        return _ByWords(hits={source_id: hits[source_id] for source_id in order[:limit]}, scores=scores)
+        hits = {hit.source_id: hit for ranking in reversed(rankings) for hit in ranking}
+        shares = _best_shares([{hit.source_id: hit.score for hit in ranking} for ranking in rankings])
+        order = fused(*([hit.source_id for hit in ranking] for ranking in rankings))
+        return {source_id: _ByWords(hits[source_id], shares[source_id]) for source_id in order[:limit]}
 
 
-class _Seen(Struct, Generic[T], frozen=True):
+class _ByWords(NamedTuple):
+    """A source that holds a word."""
+
+    hit: Scored
+    share: float
+    """From 0 to 1: bm25 as a share of the best one's, by which the tables of words and of trigrams can be compared."""
+
+
+class _Seen(NamedTuple):
     """What is most like a text, and the text's vector."""
 
     vector: bytes
-    found: T
+    found: Sequence[Scored]
 
 
-async def _seen(embedder: Embedder, text: str, look: Callable[[bytes], Awaitable[T]]) -> _Seen[T] | ModelError:
+async def _seen(
+    embedder: Embedder, text: str, look: Callable[[bytes], Awaitable[Sequence[Scored]]]
+) -> _Seen | ModelError:
     """The error where there is no vector to be had: words may do without. Raises KnowledgeError."""
     try:
         [vector] = await embedder.embed([text.encode("utf-8", "replace").decode()])
@@ -368,29 +307,21 @@ def _best_shares(rankings: Sequence[Mapping[SourceId, float]]) -> dict[SourceId,
     return scores
 
 
-def _of_words(words: _ByWords, *, words_only: bool) -> list[_Candidate]:
+def _of_words(words: Mapping[SourceId, _ByWords]) -> list[_Candidate]:
     return [
-        _Candidate(
-            hit.rid,
-            Found(
-                document=hit.document,
-                score=words.scores[source_id],
-                bm25=hit.bm25,
-                words_place=place,
-                words_only=words_only,
-            ),
-        )
-        for place, (source_id, hit) in enumerate(words.hits.items(), 1)
+        _Candidate(rid=hit.rid, source_id=hit.source_id, score=share, bm25=hit.score, words_place=place)
+        for place, (hit, share) in enumerate(words.values(), 1)
     ]
 
 
-def _of_both(words: _ByWords, alike: Sequence[LikeHit], proposed: int) -> list[_Candidate]:
+def _of_both(words: Mapping[SourceId, _ByWords], alike: Sequence[Scored], proposed: int) -> list[_Candidate]:
     """Joined; of those beyond the `proposed`, likeness is known, their places are not."""
-    by_words = {each.found.document.source_id: each for each in _of_words(words, words_only=False)}
-    by_likeness = {hit.document.source_id: (place, hit) for place, hit in enumerate(alike, 1)}
+    by_words = {each.source_id: each for each in _of_words(words)}
+    by_likeness = {hit.source_id: (place, hit) for place, hit in enumerate(alike, 1)}
     scores = joined(
-        {source_id: words.scores[source_id] for source_id in by_words},
-        {source_id: hit.likeness for source_id, (_, hit) in by_likeness.items()},
+        {source_id: each.score for source_id, each in by_words.items()},
+        {hit.source_id: hit.score for hit in alike},
+        {hit.source_id for hit in (*(hit for hit, _ in words.values()), *alike) if hit.written},
     )
     candidates: list[_Candidate] = []
     for source_id, score in scores.items():
@@ -398,14 +329,10 @@ def _of_both(words: _ByWords, alike: Sequence[LikeHit], proposed: int) -> list[_
         candidate = by_words.get(source_id)
         if candidate is None:
             assert hit is not None
-            candidate = _Candidate(hit.rid, Found(document=hit.document, score=score))
-        found = replace(
-            candidate.found,
-            score=score,
-            likeness=None if hit is None else hit.likeness,
-            likeness_place=place if place is not None and place <= proposed else None,
-        )
-        candidates.append(_Candidate(candidate.rid, found))
+            candidate = _Candidate(rid=hit.rid, source_id=source_id, score=score)
+        told = place if place is not None and place <= proposed else None
+        likeness = None if hit is None else hit.score
+        candidates.append(replace(candidate, score=score, likeness=likeness, likeness_place=told))
     return candidates
 
 

@@ -1,4 +1,4 @@
-"""Nuggets for a question, in two stages: what words and likeness find, then what of it can be trusted most."""
+"""Search in two stages: what words and likeness find, then which of the nuggets among it can be trusted most."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.domain import NuggetStatus, SearchFilter
+from intern.domain import SearchFilter
 from intern.search.finding import Found
 from intern.text.words import word_set
 
@@ -40,35 +39,22 @@ class Searches(Protocol):
         ...
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """Which nuggets count."""
-
-    statuses: tuple[NuggetStatus, ...] = ()
-    """All, unless some are named."""
-    oldest: timedelta | None = None
-    guild_id: str | None = None
-
-
-async def best_nuggets(
-    search: Searches, text: str, *, now: datetime, wanted: Wanted | None = None, limit: int = 5
+async def best_found(
+    search: Searches, text: str, wanted: SearchFilter, limit: int, *, now: datetime
 ) -> tuple[Found, ...]:
-    """The nuggets that say most of a text and can be trusted most. Raises KnowledgeError."""
-    wanted = wanted or Wanted()
-    after = None if wanted.oldest is None else now - wanted.oldest
-    # One status is the store's to look for; of several, the best are looked through.
-    status = wanted.statuses[0] if len(wanted.statuses) == 1 else None
-    asked = SearchFilter(kinds=("nugget",), status=status, guild_id=wanted.guild_id, after=after)
-    return reranked(await search.find(text, asked, max(STAGE_ONE, limit)), text, now=now, wanted=wanted)[:limit]
+    """The sources that say most of a text; of nuggets, those that can be trusted most. Raises KnowledgeError."""
+    return reranked(await search.find(text, wanted, max(STAGE_ONE, limit)), text, now=now)[:limit]
 
 
-def reranked(found: Sequence[Found], text: str, *, now: datetime, wanted: Wanted | None = None) -> tuple[Found, ...]:
-    """The second stage: in the order of what each says of the text, how far it can be trusted, and how old it is."""
-    wanted = wanted or Wanted()
+def reranked(found: Sequence[Found], text: str, *, now: datetime) -> tuple[Found, ...]:
+    """The second stage: nuggets by what each says of the text, how far it can be trusted, and how old it is.
+
+    What is no nugget keeps its score.
+    """
     asked = word_set(text)
-    kept = [each for each in found if not wanted.statuses or each.document.status in wanted.statuses]
-    if wanted.oldest is not None:
-        kept = [each for each in kept if now - each.document.at <= wanted.oldest]
-    worth = [replace(each, score=_worth(each, asked, now)) for each in kept]
+    worth = [
+        replace(each, score=_worth(each, asked, now)) if each.document.kind == "nugget" else each for each in found
+    ]
     return tuple(sorted(worth, key=lambda each: -each.score))
 
 

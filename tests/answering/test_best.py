@@ -7,7 +7,7 @@ from anyio import fail_after
 
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, GateDecision, Selection
-from intern.answering.selecting import best_entries, shown_entries
+from intern.answering.selecting import listed, shown_entries
 from intern.answering.workflow import Answerer
 from intern.domain import Conversation, IndexEntry, Message, RequestContext, SourceId
 from tests.answering.shelf import Shelf
@@ -53,10 +53,13 @@ async def test_a_search_that_cannot_look_leaves_the_descriptions() -> None:
     assert "kb:purge.md" in await shown_to_the_model(shelf, max_index_chars=60)
 
 
-def test_what_both_text_and_description_say_comes_first() -> None:
-    entries = [*ENTRIES, IndexEntry(SourceId("kb:keys.md"), "how signing keys are rotated")]
-    order = [SourceId("kb:3.md"), SourceId("kb:keys.md")]
-    ranked = [entry.source_id for entry in best_entries(entries, "rotate a key", order)]
-    assert ranked[:2] == ["kb:keys.md", "kb:3.md"]
+def test_the_search_in_the_texts_decides_the_order_and_descriptions_what_comes_after() -> None:
+    keys = IndexEntry(SourceId("kb:keys.md"), "how signing keys are rotated")
+    entries = (*ENTRIES, keys, IndexEntry(SourceId("kb:key.md"), "a key"))
+    order = [SourceId("kb:3.md"), SourceId("kb:7.md"), keys.source_id, SourceId("kb:gone.md")]
+    index = listed(entries)
+    ranked = [index.entries[n].source_id for n in index.ranked("rotate a key", order)]
+    assert ranked[:4] == ["kb:3.md", "kb:7.md", "kb:keys.md", "kb:key.md"]
     assert sorted(ranked) == sorted(entry.source_id for entry in entries)
-    assert SourceId("kb:3.md") in {entry.source_id for entry in shown_entries(entries, "rotate a key", 300, order)}
+    shown = {entry.source_id for entry in shown_entries(entries, "rotate a key", 80, order)}
+    assert shown == {"kb:3.md", "kb:7.md"}

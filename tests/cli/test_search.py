@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from intern.domain import SearchDocument, SourceId
 from intern.knowledge.database import Database
 from intern.knowledge.search_store import SqliteSearchStore
+from intern.llm.embedding_local import installed
 from tests.cli.conftest import Intern
 
 
@@ -71,6 +72,44 @@ def test_nuggets_and_facts_are_found_and_say_how_far_they_can_be_trusted(intern:
     assert (found["matched"], found["words_place"], found["words_only"]) == (["xylophone"], 1, False)
     assert found["score"] > 0
     assert intern("search", "xylophone", "--kind", "fact", "--status", "retired").code == 1
+
+
+def test_nuggets_are_listed_by_status_and_age_as_answers_draw_on_them(intern: Intern, folder: Path) -> None:
+    now = datetime.now(UTC)
+    guess = SearchDocument(
+        id="nugget:guess",
+        source_id=SourceId("nugget:guess"),
+        kind="nugget",
+        status="SPECULATION",
+        text="The xylophone may clog the spool.",
+        at=now - timedelta(days=3 * 365),
+    )
+    put(
+        folder,
+        guess,
+        replace(guess, id="nugget:heard", source_id=SourceId("nugget:heard"), status="COMMUNITY_OPINION", at=now),
+        replace(guess, id="nugget:old", source_id=SourceId("nugget:old"), status="FACT"),
+        replace(guess, id="nugget:known", source_id=SourceId("nugget:known"), status="FACT", at=now),
+    )
+    found = json.loads(intern("search", "xylophone", "--json").out)
+    assert [each["source_id"][7:] for each in found] == ["known", "heard", "old", "guess"]
+    assert [each["score"] for each in found] == pytest.approx([1.0, 0.85, 0.825, 0.619], abs=0.01)
+    [best] = json.loads(intern("search", "xylophone", "--json", "--top", "1").out)
+    assert best["source_id"] == "nugget:known"
+
+
+@pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+def test_with_vectors_what_nobody_wrote_of_is_not_found(intern: Intern, sources: Path) -> None:
+    (sources / "car.md").write_text("# Cars\n\nWhat to do when the car will not start.\n")
+    # Any made-up word is a little like this.
+    (sources / "glossary.md").write_text("# Glossary\n\nzsh, zstd, xz, gzip and bzip2.\n")
+    (sources.parents[2] / "intern.toml").write_text('[embeddings]\nprovider = "local"\n')
+    assert intern("index").code == 0
+    for asked in ("qwertzuiop", "flurbo gnarp", "zxcvbnm"):
+        assert intern("search", asked) == (1, "", "nothing was found\n")
+    code, out, _ = intern("search", "automobile")
+    assert code == 0
+    assert out.startswith("kb:car.md")
 
 
 def test_a_search_that_cannot_look_ends_with_3(intern: Intern, folder: Path) -> None:

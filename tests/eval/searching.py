@@ -14,7 +14,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from intern.answering.selecting import MOST_SHOWN, best_entries, listed, shown_entries
+from intern.answering.selecting import MOST_SHOWN, listed, shown_entries
 from intern.app.door import open_intern
 from intern.domain import SourceId
 from intern.indexing.embedding import Embedding
@@ -29,7 +29,7 @@ SHOWN = 50
 """Entries that the model is shown."""
 SHOWN_BAR = 0.80
 """By words alone."""
-SHOWN_BY_BOTH_BAR = 0.90
+SHOWN_BY_BOTH_BAR = 0.92
 DEPTHS = (1, 5, 10, 50)
 
 
@@ -83,9 +83,9 @@ async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
         if embedder is not None:
             await Embedding(store, embedder).all()
         finder = Finder(store, embedder)
-        by_text = [await finder.rank(*index.to_rank(query.query, room)) for query in queries]
+        by_text = [await finder.rank(query.query, index.worth_ranking(room)) for query in queries]
     ours = [
-        [entry.source_id for entry in best_entries(entries, query.query, best)]
+        [index.entries[n].source_id for n in index.ranked(query.query, best)]
         for query, best in zip(queries, by_text, strict=True)
     ]
     plain = _plain(texts, [query.query for query in queries])

@@ -53,7 +53,9 @@ def documents(count: int) -> list[SearchDocument]:
 
 
 async def like(store: SqliteSearchStore, model: str = "compass-1") -> list[str]:
-    return [hit.document.text for hit in await store.like(NORTH, model, SearchFilter(), 100)]
+    hits = await store.like(NORTH, model, SearchFilter(), 100)
+    told = await store.documents_at([hit.rid for hit in hits], SearchFilter())
+    return [told[hit.rid].text for hit in hits]
 
 
 async def test_all_documents_get_their_vectors_some_at_a_time(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ ALL = SearchFilter()
 
 
 async def alike(store: SqliteSearchStore, asked: bytes, wanted: SearchFilter = ALL, model: str = "m") -> list[str]:
-    return [hit.document.source_id for hit in await store.like(asked, model, wanted, 100)]
+    return [hit.source_id for hit in await store.like(asked, model, wanted, 100)]
 
 
 async def test_the_most_alike_come_first_and_filters_leave_out_the_others(tmp_path: Path) -> None:
@@ -48,8 +48,9 @@ async def test_the_most_alike_come_first_and_filters_leave_out_the_others(tmp_pa
             await store.put(documents)
             await store.put_vectors("m", [(each, vector(10 * n)) for n, each in enumerate(documents)])
             hits = await store.like(vector(0), "m", ALL, 3)
-            assert [hit.document for hit in hits] == documents[:3]
-            assert [hit.likeness for hit in hits] == pytest.approx([math.cos(math.radians(10 * n)) for n in range(3)])
+            documents_at = await store.documents_at([hit.rid for hit in hits], ALL)
+            assert [documents_at[hit.rid] for hit in hits] == documents[:3]
+            assert [hit.score for hit in hits] == pytest.approx([math.cos(math.radians(10 * n)) for n in range(3)])
             near = vector(22)
             assert await alike(store, near) == ["fact:c", "file:d", "nugget:b", "kb:a"]
             for wanted, ids in {
@@ -66,7 +67,7 @@ async def test_the_most_alike_come_first_and_filters_leave_out_the_others(tmp_pa
                 assert await alike(store, near, wanted) == ids
             # Far down, but asked for; once only where it is among the best anyway.
             also = [SourceId("kb:a"), SourceId("file:d"), SourceId("kb:none")]
-            told = [hit.document.source_id for hit in await store.like(near, "m", ALL, 2, also)]
+            told = [hit.source_id for hit in await store.like(near, "m", ALL, 2, also)]
             assert told == ["fact:c", "file:d", "kb:a"]
 
 
@@ -78,7 +79,8 @@ async def test_a_source_is_found_once_by_the_document_that_is_most_alike(tmp_pat
             await store.put_vectors("m", [(each, vector(n)) for n, each in enumerate(many)])
             await store.put_vectors("m", [(document("kb:short", "short"), vector(80))])
             hits = await store.like(vector(0), "m", ALL, 2)
-            assert [hit.document.id for hit in hits] == ["kb:long#0", "kb:short#0"]
+            told = await store.documents_at([hit.rid for hit in hits], ALL)
+            assert [told[hit.rid].id for hit in hits] == ["kb:long#0", "kb:short#0"]
 
 
 async def test_vectors_of_different_models_are_never_compared(tmp_path: Path) -> None:
@@ -275,11 +277,11 @@ async def _agree(stores: Sequence[SqliteSearchStore], known: Known, asked: bytes
     order = sorted(best.values(), reverse=True)
     for store in stores:
         hits = await store.like(asked, "m", wanted, SOURCES)
-        assert {hit.document.source_id: hit.likeness for hit in hits} == pytest.approx(best, abs=1e-5)
-        assert [hit.likeness for hit in hits] == pytest.approx(order, abs=1e-5)
+        assert {hit.source_id: hit.score for hit in hits} == pytest.approx(best, abs=1e-5)
+        assert [hit.score for hit in hits] == pytest.approx(order, abs=1e-5)
         [first, *_] = [*await store.like(asked, "m", wanted, 1), None]
         assert (first is None) == (not best)
-        assert first is None or first.likeness == pytest.approx(order[0], abs=1e-5)
+        assert first is None or first.score == pytest.approx(order[0], abs=1e-5)
 
 
 def numbers(blob: bytes) -> tuple[float, ...]:

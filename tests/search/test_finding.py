@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from random import Random
+from typing import Any, Never
 
+import apsw
 import pytest
 from anyio import fail_after
+from msgspec.structs import replace
 
-from intern.domain import HeldTerms, Match, SearchFilter, SourceId
+from intern.domain import SearchFilter
 from intern.errors import KnowledgeError
-from intern.knowledge.database import Transaction
-from intern.knowledge.search_store import SqliteSearchStore, WordTable
+from intern.knowledge.search_store import SqliteSearchStore
 from intern.search.finding import Finder
-from intern.search.query import ENOUGH_DOCUMENTS
 from tests.search.documents import document, opened
 
 pytestmark = pytest.mark.anyio
@@ -72,42 +73,61 @@ async def test_what_an_answer_is_to_draw_on_is_what_is_found(tmp_path: Path) -> 
             assert await finder.rank("安装驱动程序 or 驱动", 9) == ["kb:4"]
 
 
-async def test_where_enough_hold_every_word_those_that_hold_one_are_not_weighed(tmp_path: Path) -> None:
-    class Watched(SqliteSearchStore):
-        asked: list[Match]
-
-        def _ids(
-            self, db: Transaction, table: WordTable, match: Match, wanted: SearchFilter, limit: int
-        ) -> tuple[SourceId, ...]:
-            self.asked += [match] if table == "words" else []
-            return super()._ids(db, table, match, wanted, limit)
-
-    with fail_after(5):
-        async with opened(tmp_path) as (store, db):
-            await store.put([document(f"kb:{n}", "signing keys" if n < 3 else "keys") for n in range(90)])
-            watched = Watched(db)
-            watched.asked = []
-            assert len(await Finder(watched).rank("signing keys", 3)) == 3
-            assert watched.asked == ['"signing" AND "keys"']
-            assert len(await Finder(watched).rank("signing keys", 9)) == 9
-            assert watched.asked[1:] == ['"signing" AND "keys"', '"signing" OR "keys"']
-            # Of so few documents, hardly enough hold every word.
-            assert len(await Finder(watched).rank("signing keys", 10)) == 10
-            assert watched.asked[3:] == ['"signing" OR "keys"']
-
-
-async def test_among_many_documents_common_words_do_not_find_all_of_them(tmp_path: Path) -> None:
-    with fail_after(60):
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_words_rank_as_plain_fts5_does_among_many_documents_each_of_which_holds_common_words(
+    tmp_path: Path,
+) -> None:
+    chance = Random(17)
+    shares = [0.5, 0.3, 0.2, 0.1, 0.06, 0.04, 0.03, 0.002]
+    texts = [
+        " ".join(f"word{n}" for n, share in enumerate(shares) if chance.random() < share)
+        + " else" * chance.randrange(1, 20)
+        for _ in range(12_000)
+    ]
+    with fail_after(120):
         async with opened(tmp_path) as (store, _):
-            await store.put([document(f"kb:{n}", f"relay part{n}") for n in range(ENOUGH_DOCUMENTS)])
+            await store.put([document(f"kb:{n}", text) for n, text in enumerate(texts)])
+            plain: Any = apsw.Connection(":memory:")
+            plain.execute("create virtual table plain using fts5 (title, path, text, tokenize = 'porter')")
+            plain.executemany("insert into plain values ('', '', ?)", [(text,) for text in texts])
+            best = "select bm25(plain) from plain where plain match ? order by 1 limit 10"
+            score = "select bm25(plain) from plain where plain match ? and rowid = ?"
             finder = Finder(store)
-            assert await finder.rank("relay part77", 5) == ["kb:77"]
-            assert len(await finder.rank("relay", 5)) == 5
+            for asked in ("word0 word1 word2 word3 word4 word5 word6 word7", "word3 word4 word5", "word0 word6"):
+                match = " OR ".join(asked.split())
+                ranked = await finder.rank(asked, 10)
+                theirs = [value for (value,) in plain.execute(best, (match,))]
+                ours = [plain.execute(score, (match, int(each[3:]) + 1)).fetchall()[0][0] for each in ranked]
+                assert ours == pytest.approx(theirs)
+            plain.close()
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_a_filter_that_leaves_few_loses_none_that_holds_only_the_commonest_word(tmp_path: Path) -> None:
+    with fail_after(120):
+        async with opened(tmp_path) as (store, _):
+            many = [document(f"kb:{n}", f"relay {'spool' if n % 3 else 'valve'} of part{n}") for n in range(12_000)]
+            await store.put([*many, document("nugget:1", "the relay", kind="nugget", status="FACT")])
+            [found] = await Finder(store).find("relay spool valve part77", SearchFilter(kinds=("nugget",)))
+            assert found.document.source_id == "nugget:1"
+            assert found.matched == ("relay",)
+
+
+async def test_a_long_document_does_not_win_by_the_number_of_its_passages_and_a_topic_is_no_long_text(
+    tmp_path: Path,
+) -> None:
+    with fail_after(10):
+        async with opened(tmp_path) as (store, _):
+            long = [document("kb:long", "ports are open" if n == 7 else f"part {n}", n=n) for n in range(30)]
+            short = document("kb:short", "ports are open", type="document")
+            for kind, order in (("document", ["kb:short", "kb:long"]), ("topic", ["kb:long", "kb:short"])):
+                await store.put([*(replace(each, type=kind) for each in long), short])
+                assert await Finder(store).rank("ports", 5) == order
 
 
 async def test_a_store_that_cannot_look_is_an_error(tmp_path: Path) -> None:
     class Broken(SqliteSearchStore):
-        async def held(self, terms: Sequence[Match], at_most: float, least: int) -> HeldTerms:
+        async def matching(self, *_args: Any, **_named: Any) -> Never:
             raise KnowledgeError("the disk is gone")
 
     with fail_after(5):

@@ -74,7 +74,7 @@ async def _all_is_there(folder: Path, told: dict[str, set[int]]) -> None:
             assert len(documents) == 3 * len(stamps)
             assert all(each.text.startswith(f"text {each.stamp} of part") for each in documents)
             hits = await store.like(vector(0), "m", SearchFilter(), 1000)
-            alike = {str(hit.document.source_id): hit.likeness for hit in hits}
+            alike = {str(hit.source_id): hit.score for hit in hits}
             missing = {str(each.source_id) for each in await store.unembedded("m", 1000)}
             assert alike.keys() == stamps.keys() - missing
             assert not any(stamps[name] in told["vectors"] for name in missing)

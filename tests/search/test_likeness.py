@@ -14,8 +14,8 @@ from intern.domain import SearchFilter
 from intern.errors import KnowledgeError, ModelRefusedError, ModelUnavailableError
 from intern.knowledge.search_store import SqliteSearchStore
 from intern.search.finding import Finder, LastVectors
-from intern.search.ranking import joined
-from tests.search.documents import Directions, document, opened
+from intern.search.ranking import LEAST_LIKENESS, LeastLikeness, joined
+from tests.search.documents import Directions, document, opened, vector
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ async def shelf(folder: Path) -> AsyncGenerator[SqliteSearchStore]:
 async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path: Path) -> None:
     with fail_after(10):
         async with shelf(tmp_path) as store:
-            finder = Finder(store, Directions({"rotate keys": 5}), least_likeness=0.5)
+            finder = Finder(store, Directions({"rotate keys": 5}), least_likeness=LeastLikeness(beside_words=0.5))
             found = await finder.find("rotate keys")
             by_id = {str(each.document.source_id): each for each in found}
             keys, locks, new = (by_id[name] for name in ("kb:keys", "kb:locks", "kb:new"))
@@ -60,13 +60,47 @@ async def test_what_is_hardly_alike_is_found_by_its_words_only(tmp_path: Path) -
     with fail_after(10):
         async with shelf(tmp_path) as store:
             embedder = Directions({"soup": 10, "quux": 45})
-            found = await Finder(store, embedder, least_likeness=0.9).find("soup")
+            least = LeastLikeness(beside_words=0.9, alone=0.9, of_unknown=0.9)
+            found = await Finder(store, embedder, least_likeness=least).find("soup")
             by_id = {str(each.document.source_id): each for each in found}
             assert set(by_id) == {"kb:soup", "kb:keys", "kb:locks"}
             soup = by_id["kb:soup"]
             assert soup.matched == ("soup",)
             assert soup.likeness == pytest.approx(0.17, abs=0.01)
-            assert await Finder(store, embedder, least_likeness=0.9).find("quux") == ()
+            assert await Finder(store, embedder, least_likeness=least).find("quux") == ()
+
+
+async def test_by_likeness_alone_a_word_that_nobody_knows_finds_nothing_and_another_word_for_it_is_found(
+    tmp_path: Path,
+) -> None:
+    class Local(Directions):
+        model = next(iter(LEAST_LIKENESS))
+
+    car = document("kb:car", "what to do when the car will not start")
+    # What the local model says of them: a made-up word is as like some text as a word that means the same.
+    embedder = Local({"automobile": 68, "qwertzuiop": 65, "xylophone": 73, "qwertzuiop car": 75})
+    with fail_after(10):
+        async with opened(tmp_path) as (store, _):
+            await store.put([car])
+            await store.put_vectors(embedder.model, [(car, vector(0))])
+            finder = Finder(store, embedder)
+            assert await finder.find("qwertzuiop") == ()
+            assert await finder.find("xylophone") == ()
+            assert await finder.rank("qwertzuiop", 5) == []
+            [found] = await finder.find("automobile")
+            assert found.likeness == pytest.approx(0.37, abs=0.01)
+            assert [each.document for each in await finder.find("qwertzuiop car")] == [car]
+
+
+async def test_likeness_says_more_of_documents_than_of_what_people_say_in_chats(tmp_path: Path) -> None:
+    with fail_after(10):
+        async with opened(tmp_path) as (store, _):
+            for type_, first in (("document", "kb:alike"), ("page", "kb:alike"), ("topic", "kb:words")):
+                words = document("kb:words", "rotating the keys", type=type_)
+                alike = document("kb:alike", "changing the locks of the house", type=type_)
+                await store.put([words, alike])
+                await store.put_vectors("m", [(words, vector(60)), (alike, vector(20))])
+                assert (await Finder(store, Directions()).rank("rotate keys", 2))[0] == first
 
 
 async def test_an_embedder_that_fails_leaves_the_words_and_says_so(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 
 from intern.search.finding import Finder
-from intern.search.query import ENOUGH_DOCUMENTS, MOST_TERMS, any_of, quoted, telling, terms_of
+from intern.search.query import MOST_TERMS, any_of, quoted, terms_of
 from intern.search.ranking import fused
 from tests.search.documents import Directions, document, opened
 
@@ -47,15 +47,6 @@ def test_scripts_without_spaces_are_taken_in_pieces() -> None:
     assert terms.words == ("gpu",)
     assert terms.grams == ("gpu", "如何安", "何安装")
     assert terms.short == ("驱动",)
-
-
-def test_common_terms_go_only_where_there_are_many_documents_and_others_left() -> None:
-    many = ENOUGH_DOCUMENTS
-    assert telling(["a", "b"], [many // 10, 3], many) == ("b",)
-    assert telling(["a", "b"], [many // 10, 3], many - 1) == ("a", "b")
-    assert telling(["a", "b"], [many // 10, many // 5], many) == ("a", "b")
-    # A word that nobody ever wrote is no reason to leave out the others.
-    assert telling(["a", "typo"], [many // 10, 0], many) == ("a", "typo")
 
 
 @settings(max_examples=300)
