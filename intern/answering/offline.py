@@ -223,6 +223,8 @@ def _quotes(source: ShownSource, room: int) -> Iterable[_Quote]:
             yield _Quote(_beginning(said, room), about, f"{source.source_id}#{qa_id}")
         return
     text = _readings(source)[-1]
+    if source.source_id.startswith("fact:"):
+        text = re.sub(r"\n\(confidence [^\n]*\)\Z", "", text)  # for a model to weigh
     if source.source_id.startswith("nugget:"):
         # Its summary is mostly the question: it says what is matched, and what the team said is quoted.
         summary, _, account = text.partition("\n\n")

@@ -215,6 +215,7 @@ async def _around(room: _Room) -> Parts:
                 archive=workshop.archive,
                 decisions=lambda: workshop.decisions,
                 clock=clock,
+                min_confidence=settings.facts.min_confidence,
                 site=settings.discord.site,
             ),
             site=settings.discord.site,

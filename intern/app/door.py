@@ -361,6 +361,7 @@ class Intern:
                 archive=archive,
                 decisions=self._decisions(),
                 clock=self._clock,
+                min_confidence=self._settings.facts.min_confidence,
                 site=self._settings.discord.site,
             )
         discovered = None if store is None else discovered_sources(self._settings, store)

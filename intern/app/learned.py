@@ -51,6 +51,7 @@ _KINDS: tuple[SearchKind, ...] = ("nugget", "fact")
 
 # A fact goes to the model without anybody choosing it, so it must be about what is asked: alike, or with half of the
 # question's words.
+_PROPOSED_FACTS = 20
 _LIKE_ENOUGH = 0.45
 _WORDS_ENOUGH = 0.5
 
@@ -78,6 +79,7 @@ class LearnedSources:
         archive: Archive,
         decisions: Callable[[], DecisionLog],
         clock: Clock,
+        min_confidence: float = 0.0,
         site: str = DISCORD,
     ) -> None:
         """`decisions` may block. `site` is what links to messages begin with."""
@@ -87,6 +89,7 @@ class LearnedSources:
         self._decisions = decisions
         self._site = site
         self._clock = clock
+        self._min_confidence = min_confidence
         self._nuggets = NuggetStore(db)
         self._facts = FactStore(db, clock=clock)
         self._log = ExtractionLog(db, clock=clock)
@@ -98,13 +101,23 @@ class LearnedSources:
         only = SearchFilter(kinds=("nugget",))
         nuggets = await best_found(_Proposing(self._finder), query, only, MOST_NUGGETS, now=self._clock.now())
         wanted = SearchFilter(kinds=("fact",), status="active", visibility="shared")
-        facts = [each for each in await self._finder.propose(query, wanted, MOST_FACTS) if _fits(each, query)]
+        proposed = await self._finder.propose(query, wanted, _PROPOSED_FACTS)
+        facts = await self._trusted([each for each in proposed if _fits(each, query)])
         ids = [each.document.source_id for each in (*nuggets, *facts)]
         loaded = await self._loaded(ids)
         return Learned(
             nuggets=tuple(_entry(each) for each, _ in _of(loaded, ids, Nugget)),
             facts=tuple(text for _, text in _of(loaded, ids, Fact)),
         )
+
+    async def _trusted(self, found: Sequence[Found]) -> list[Found]:
+        """The facts that are certain enough, best first: of two that fit about as well, the more certain one."""
+        ids = [FactId(each.document.source_id.partition(":")[2]) for each in found]
+        facts = await self._facts.by_ids(ids) if ids else ()
+        confidence = {f"fact:{fact.id}": fact.confidence for fact in facts}
+        trusted = [each for each in found if confidence.get(each.document.source_id, -1) >= self._min_confidence]
+        trusted.sort(key=lambda each: -each.score * (1 + confidence[each.document.source_id]))
+        return trusted[:MOST_FACTS]
 
     async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
         """Those of these that are nuggets or facts, or why they cannot be told."""
@@ -139,9 +152,10 @@ class LearnedSources:
             standing = await self._standing(occurrence.conversation_id)
             # Nobody knows which of its messages said so: all that were read must stand.
             if standing is not None and _still_says(standing, standing.read.message_ids):
+                known = f"confidence {fact.confidence:.2f}, said last on {fact.last_seen_at:%Y-%m-%d}"
                 return SourceText(
                     source_id=SourceId(f"fact:{fact.id}"),
-                    text=f"{fact.content}\n(said last on {fact.last_seen_at:%Y-%m-%d})",
+                    text=f"{fact.content}\n({known})",
                     title=_shortened(fact.summary or fact.content, _LONGEST_TITLE),
                     url=_link(standing, standing.read.message_ids),
                     said=_team_said(standing),

@@ -43,6 +43,8 @@ class FactOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     keep_secret: bool = False
     """Secret facts are stored, for `intern facts --secret` alone; otherwise nothing of them is kept."""
+    min_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """Answers draw on no fact below it; `intern facts` and the search still show it."""
     overrides: tuple[VisibilityRule, ...] = ()
     """The first that fits a fact decides."""
 

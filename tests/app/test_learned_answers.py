@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
+from msgspec.structs import replace
 
 from intern.answering.prompts import (
     ANSWER,
@@ -24,6 +25,7 @@ from intern.answering.prompts import (
     Verification,
 )
 from intern.answering.workflow import Answerer
+from intern.app.door import open_intern
 from intern.app.learned import LearnedSources
 from intern.app.workshop import Workshop
 from intern.domain import (
@@ -55,6 +57,7 @@ from intern.learning.prompts import EXTRACT, INTEGRATE, ExtractIn, ExtractOut, F
 from intern.learning.remembering import Retirement
 from intern.search.finding import Finder
 from intern.settings import load_settings
+from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -157,6 +160,7 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
                 archive=work.archive,
                 decisions=lambda: work.decisions,
                 clock=clock,
+                min_confidence=settings.facts.min_confidence,
             )
             paths = settings.paths
             library = Library(
@@ -192,6 +196,45 @@ async def test_a_fact_that_fits_is_material_without_being_chosen_and_can_be_cite
         assert [each.source_id.partition(":")[0] for each in result.citations] == ["fact"]
         assert [each.url for each in result.citations] == [LINK.format(102)]
         assert not any(each.source_id.startswith("fact:") for each in here.shown[-1].entries)
+
+
+async def test_a_fact_that_is_too_uncertain_is_no_material_and_the_more_certain_comes_first(tmp_path: Path) -> None:
+    def unsure(given: ExtractIn) -> ExtractOut:
+        read = reading(given)
+        said = "The spool of the relay is purged while the relay {}."
+        sure = {"is stopped": 0.55, "sleeps": 0.95, "runs": 0.05, "is new": 0.49, "rests": 0.5}
+        facts = (replace(read.facts[0], content=said.format(how), confidence=value) for how, value in sure.items())
+        return ExtractOut(nuggets=(), facts=tuple(facts))
+
+    async with town(tmp_path) as here:
+        here.model.always(EXTRACT, unsure)
+        await here.teach()
+        facts = (await here.library.learned(QUESTION)).facts
+        kept = await here.work.extraction.facts.all(FactFilter())
+    assert [fact.text.partition(", said")[0] for fact in facts] == [
+        "The spool of the relay is purged while the relay sleeps.\n(confidence 0.95",
+        "The spool of the relay is purged while the relay is stopped.\n(confidence 0.55",
+        "The spool of the relay is purged while the relay rests.\n(confidence 0.50",
+    ]
+    assert len(kept) == 5
+
+
+@pytest.mark.parametrize(("least", "shown"), [(0.5, 1), (0.6, 0)])
+async def test_the_operator_says_how_certain_a_fact_must_be(tmp_path: Path, least: float, shown: int) -> None:
+    overrides = {"data": {"dir": str(tmp_path)}, "facts": {"min_confidence": least}}
+    settings = load_settings(environ={}, overrides=overrides)
+    settings.paths.sources.mkdir(parents=True)
+    with fail_after(30):
+        async with open_intern(settings, clock=HandClock()) as intern:
+            asked, said = (
+                "How do I purge the spool?",
+                "As of now the spool of the relay is purged with the relay stopped.",
+            )
+            assert await intern.capture(samples.capture(asked, said)) is not None
+            await intern.index()
+            result = await intern.answer(Conversation((Message(role="user", text=QUESTION),)))
+    assert result.debug is not None
+    assert len(result.debug["selection"]["facts"]) == shown
 
 
 async def test_a_fact_about_something_else_is_no_material(tmp_path: Path) -> None:
