@@ -94,6 +94,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """Everything that was counted this UTC day."""
     masked: dict[str, int]
     """Secrets that were kept out of the archive, ever, by kind."""
+    secret_facts: int
+    """Facts that were not kept, for they look secret."""
     pending_posts: int
     """Replies that are not wholly on Discord yet."""
     pending_images: PendingImages | None
@@ -150,6 +152,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
             shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
             shed=sum(number for _, name, number in counts if name == SHED),
             masked=_masked(counts),
+            secret_facts=db.number("extraction_log", "select coalesce(sum(facts_secret), 0) from extraction_log"),
             counts_today={name: number for day, name, number in counts if day == today},
             pending_posts=db.number("posts", "select count(*) from posts where state = 'open'"),
             pending_images=_pending(db.rows("pending_captures", _PENDING), clock),

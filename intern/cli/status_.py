@@ -72,6 +72,7 @@ def _lines(status: Status) -> list[str]:
         f"questions shed: {status.shed_today} today, {status.shed} in all",
         _declined(status.counts_today),
         *_masked(status.masked),
+        *_secret_facts(status.secret_facts),
         f"in work: {status.pending_posts} replies, {status.waiting_jobs} jobs",
         _spent(status),
         _searched(status),
@@ -139,6 +140,12 @@ def _masked(kinds: Mapping[str, int]) -> list[str]:
     if not kinds:
         return []
     return ["kept out of the archive: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))]
+
+
+def _secret_facts(number: int) -> list[str]:
+    if not number:
+        return []
+    return [f"facts that look secret: {number}, not kept (facts.overrides says what else they are, facts.keep_secret)"]
 
 
 def _tried(pair: ParkedPair) -> str:

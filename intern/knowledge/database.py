@@ -319,6 +319,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         facts_extracted integer not null default 0,
         facts_updated integer not null default 0,
         facts_deduplicated integer not null default 0,
+        facts_secret integer not null default 0,
         nuggets_extracted integer not null default 0,
         attempts integer not null default 0,
         next_at integer,

@@ -54,17 +54,18 @@ _HOLDING = f"exists (select 1 from json_each(message_ids) where value {_IN})"  #
 _READ = "id, agent_id, origin, guild_id, channel_id, message_ids, last_message_at, content_hash"
 _LOG = (
     "conversation_id, content_hash, extracted_at, model_used, facts_extracted, facts_updated, facts_deduplicated,"
-    " nuggets_extracted, attempts, next_at, error"
+    " facts_secret, nuggets_extracted, attempts, next_at, error"
 )
 _KEEP_LOG = (
-    f"insert into extraction_log ({_LOG}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+    f"insert into extraction_log ({_LOG}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
     " on conflict (conversation_id) do update set content_hash = excluded.content_hash,"
     " extracted_at = excluded.extracted_at, model_used = excluded.model_used, attempts = excluded.attempts,"
     " next_at = excluded.next_at, error = excluded.error"
 )
 _COUNTED = (
     ", facts_extracted = excluded.facts_extracted, facts_updated = excluded.facts_updated,"
-    " facts_deduplicated = excluded.facts_deduplicated, nuggets_extracted = excluded.nuggets_extracted"
+    " facts_deduplicated = excluded.facts_deduplicated, facts_secret = excluded.facts_secret,"
+    " nuggets_extracted = excluded.nuggets_extracted"
 )
 
 
@@ -79,6 +80,8 @@ class Extraction(Struct, frozen=True, kw_only=True):
     facts_extracted: int = 0
     facts_updated: int = 0
     facts_deduplicated: int = 0
+    facts_secret: int = 0
+    """That were not kept, for they look secret."""
     nuggets_extracted: int = 0
     attempts: int = 0
     """That failed one after another, with this content."""
@@ -289,6 +292,7 @@ def _apply(db: Transaction, outcome: Outcome) -> Applied:
             facts_extracted=applied.facts_extracted,
             facts_updated=applied.facts_updated,
             facts_deduplicated=applied.facts_deduplicated,
+            facts_secret=applied.refused.count("secret"),
             nuggets_extracted=applied.nuggets_extracted,
         ),
         counted=True,
@@ -373,6 +377,7 @@ def _log(db: Transaction, entry: Extraction, *, counted: bool = False) -> None:
             entry.facts_extracted,
             entry.facts_updated,
             entry.facts_deduplicated,
+            entry.facts_secret,
             entry.nuggets_extracted,
             entry.attempts,
             None if entry.next_at is None else millis(entry.next_at),

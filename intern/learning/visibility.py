@@ -12,7 +12,7 @@ from intern.text.masking import mask_secrets
 _SHORTEST_PIN = 4
 _SHORTEST_KEY = 8
 
-RULES = 1
+RULES = 2
 """Counts up whenever the rules here become others, so that stored facts are held against them again."""
 
 _STRICTNESS: tuple[Visibility, ...] = ("shared", "private", "secret")
@@ -23,23 +23,8 @@ _BY_CATEGORY: dict[str, Visibility] = {
     **dict.fromkeys(("operational", "operations", "workflow"), "private"),
 }
 
-# A word counts where it is about somebody's own secret: talk of how passwords work is a support channel's daily bread,
-# but a fact is kept for good, so what could be one is treated as one.
-_SECRET_WORDS = re.compile(
-    r"""\b(?:
-        pass(?:word|phrase|code|wd)s? | pwd | credentials? | api[ _-]?keys? | secret[ _-]?keys? | private[ _-]?keys?
-        | access[ _-]?keys? | (?:auth|access|api|bearer|bot|refresh|session|login|security|secret)[ _-]?tokens?
-        | tokens? | seed[ ]phrases? | recovery[ ](?:codes?|phrases?) | mnemonic[ ]phrases? | one[- ]time[ ]codes?
-        | pin[ ](?:code|number)s? | 2fa[ ]codes? | client[ _-]?secrets?
-        | diagnos(?:is|es|ed) | prescri(?:bed|ptions?) | medications? | antidepressants? | chemotherapy | biopsy
-        | depression | bipolar | adhd | hiv | cancer | diabet(?:es|ic) | epileps?y | pregnan(?:t|cy) | miscarriage
-        | psychiatrists? | therapists? | medical[ ](?:records?|history|leave|conditions?) | sick[ ]leave
-        | salar(?:y|ies) | bank[ ]accounts? | account[ ]numbers? | credit[ ]cards? | debit[ ]cards? | iban | cvv
-        | social[ ]security | ssn | tax[ ](?:id|number|returns?) | passport[ ]numbers?
-    )\b""",
-    re.IGNORECASE | re.VERBOSE,
-)
-# Of accounts: a credential's name with its value, an illness with somebody who has it.
+# Talk of how passwords are reset is a support channel's daily bread: a credential's name counts with its value, an
+# illness with somebody who has it, and money with whose it is.
 _BY_HEART = r"(?P<password>pass(?:word|phrase|code|wd)s?|pwd|pin(?:[ ]code)?s?)"
 _KEY = (
     r"(?:(?:api|secret|access|private)[ _-]?keys?|(?:client[ _-]?)?secrets?|credentials?|[a-z]*[ _-]?tokens?"
@@ -93,11 +78,25 @@ _SOMEBODY = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _PAY = re.compile(r"\b(?:salar(?:y|ies)|wages?|earns|is[ ]paid|owes|in[ ]debt)\b", re.IGNORECASE)
+# By name: `Nadia got a diagnosis`, `Nadia's salary`.
+_ILLNESSES = (
+    r"diagnosis|cancer|tumou?r|depression|adhd|hiv|diabetes|epilepsy|medication|antidepressants|burnout|surgery"
+)
+_HAS = re.compile(
+    r"\b(?P<name>[A-Z]\w+)[ ](?:got|has|had|takes?|took|needs?|needed|suffers[ ]from|suffered[ ]from|is[ ]on|was[ ]on"
+    r"|is[ ]taking|was[ ]given)[ ](?:(?:an?|the|his|her|their|with|from)[ ])?(?:\w+[ ])?"
+    rf"(?:{_ILLNESSES})\b(?![ ](?:\w+[ ])?(?:scans?|data|command|mode|file|log|report|page|field|tool|model)\b)"
+)
+_OWN_MONEY = re.compile(
+    r"\b(?P<name>[A-Z]\w+)(?:['’]s|s['’])[ ](?:\w+[ ])?(?:salary|wages?|debts?|bank[ ]account|pension|income)\b"
+)
+_NO_NAMES = frozenset({"The", "This", "That", "It", "A", "An", "Our", "Your", "Its", "Each", "Every", "Which", "What"})
 _ACCOUNT_NUMBER = re.compile(
     r"""\b(?:
         bank[ ]accounts? | account[ ]numbers? | (?:credit|debit)[ ]cards? | iban | cvv | social[ ]security | ssn
         | tax[ ](?:id|number) | passport
-    )\b[^.]{0,40}?\b(?:[A-Z]{2}\d{2}[\dA-Z ]{8,} | \d[\d -]{2,})""",
+    )\b (?:[ ](?:numbers?|no|id))? (?:[^.\w]{1,4}(?:is|was|are|ends?|ending|in|with)\b){0,3}
+    [^.\w]{0,6} (?: [A-Z]{2}\d{2}[\dA-Z ]{8,} | [A-Z]{0,2}\d[\d -]{2,})""",
     re.IGNORECASE | re.VERBOSE,
 )
 _NOT_PUBLIC = re.compile(
@@ -117,6 +116,11 @@ _PRIVATE_WORDS = re.compile(
     )\b""",
     re.IGNORECASE | re.VERBOSE,
 )
+
+
+_STRING = re.compile(r"(?<![\w/.:+=-])[A-Za-z0-9+/_-]{20,200}={0,2}(?![\w/-]|\.\w)")
+_CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9])|[0-9](?=[A-Za-z])")
+_MOST_ALIKE = 12  # different characters, of 20
 
 
 def strictest(*each: Visibility) -> Visibility:
@@ -139,10 +143,16 @@ def visibility_of(
 
 
 def of_words(text: str) -> Visibility:
-    """Who may read a text, by its words alone."""
-    if mask_secrets(text, emails=False).kinds or _SECRET_WORDS.search(text):
+    """Who may read a fact, by its words alone: as an account, but what only looks like a key counts as one."""
+    if mask_secrets(text, emails=False).kinds or any(map(_is_random, _STRING.findall(text))):
         return "secret"
-    return "private" if _PRIVATE_WORDS.search(text) else "shared"
+    return strictest(of_account(text), "private" if _PRIVATE_WORDS.search(text) else "shared")
+
+
+def _is_random(string: str) -> bool:
+    """Letters of both cases and digits, mixed as no name of anything is."""
+    kinds = re.search(r"[a-z]", string) and re.search(r"[A-Z]", string) and re.search(r"\d", string)
+    return bool(kinds) and len(_CHANGE.findall(string)) >= len(string) // 4 and len(set(string)) >= _MOST_ALIKE
 
 
 def of_account(text: str) -> Visibility:
@@ -160,6 +170,8 @@ def _of_sentence(sentence: str) -> Visibility:
     if _ACCOUNT_NUMBER.search(sentence) or _SUFFERS.search(sentence):
         return "secret"
     if _SOMEBODY.search(sentence) and (_ILLNESS.search(sentence) or _tells_pay(sentence)):
+        return "secret"
+    if any(found["name"] not in _NO_NAMES for found in (*_HAS.finditer(sentence), *_OWN_MONEY.finditer(sentence))):
         return "secret"
     return "private" if _NOT_PUBLIC.search(sentence) else "shared"
 

@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from intern.actors.witness import Witness
+from intern.app.door import open_intern
 from intern.app.status import SHED
 from intern.domain import (
     Approved,
@@ -44,6 +45,7 @@ from intern.knowledge.posts import PostLedger
 from intern.knowledge.topics import TopicLibrary
 from intern.knowledge.traces import Counts
 from intern.observe.clock import SystemClock
+from intern.settings import load_settings
 from tests import samples
 from tests.cli.conftest import Intern, environment, process
 from tests.fakes import HandClock
@@ -372,6 +374,27 @@ def test_neither_hikari_nor_the_model_s_client_is_imported() -> None:
         check=True,
     )
     assert set(done.stderr.splitlines()).isdisjoint({"hikari", "aiohttp"})
+
+
+@pytest.mark.usefixtures("made")
+def test_facts_that_look_secret_are_counted_and_harmless_words_are_not(intern: Intern) -> None:
+    async def teach() -> None:
+        settings = load_settings(environ={}, overrides={"data": {"dir": str(DATA)}})
+        settings.paths.sources.mkdir(parents=True, exist_ok=True)
+        said = (
+            "the admin password of the staging relay is hunter2; log in with that.",
+            "passwords are reset under Settings, by yourself.",
+        )
+        async with open_intern(settings, clock=HandClock()) as door:
+            for n, each in enumerate(said, 1):
+                assert await door.capture(samples.capture(f"How do I log in to relay {n}?", f"As of now {each}", n=n))
+            await door.index()
+
+    assert told(intern)["secret_facts"] == 0
+    anyio.run(teach)
+    assert told(intern)["secret_facts"] == 1
+    assert "facts that look secret: 1, not kept" in intern("status").out
+    assert "passwords are reset" in intern("facts").out
 
 
 @pytest.mark.usefixtures("made")

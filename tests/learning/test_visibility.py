@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, strategies as st
 
 from intern.domain import Visibility
 from intern.learning.options import VisibilityRule
@@ -28,8 +29,23 @@ def test_a_category_has_its_visibility(category: str, expected: Visibility) -> N
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("The PASSWORD of the relay is in the safe.", "secret"),
-        ("The bot token was changed on Monday.", "secret"),
+        ("The PASSWORD of the relay is hunter2.", "secret"),
+        ("The bot token is now Zx81abcQ99.", "secret"),
+        ("Log in to staging with kQ8zR2vT5xW9yB3nM7pL.", "secret"),
+        ("Her credit card ends in 4605.", "secret"),
+        ("Nadia takes antidepressants.", "secret"),
+        ("Token deposits arrive within ten minutes.", "shared"),
+        ("Passwords are reset under Settings.", "shared"),
+        ("The PASSWORD of the relay is in the safe.", "shared"),
+        ("The bot token was changed on Monday.", "shared"),
+        ("A refresh token lives for 30 days, an access token for 15 minutes.", "shared"),
+        ("The API key is read from RELAY_API_KEY at the start.", "shared"),
+        ("Credit cards are charged on the 1st of each month, from 2026-02-07 on.", "shared"),
+        ("The seed phrase has 12 or 24 words.", "shared"),
+        ("Salaries and bank accounts are no topic here.", "shared"),
+        ("The health page gives a diagnosis of the network.", "shared"),
+        ("The fix is in commit 3f2a9c1b8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a.", "shared"),
+        ("See https://docs.example/Guide2/InstallOnDebian12AndUbuntu24 or MaxConnectionsPerHost2Override.", "shared"),
         ("Nadia got a diagnosis last week.", "secret"),
         ("Nadia's salary is paid on Fridays.", "secret"),
         ("Her card is 4111 1111 1111 1111.", "secret"),
@@ -49,7 +65,41 @@ def test_the_strictest_of_all_decides() -> None:
     assert strictest("shared", "secret", "private") == "secret"
     assert visibility_of("The relay is blue.", "workflow", proposed="shared") == "private"
     assert visibility_of("The relay is blue.", "workflow", proposed="secret") == "secret"
-    assert visibility_of("The password is in the safe.", "workflow", proposed="private") == "secret"
+    assert visibility_of("The password is hunter2.", "workflow", proposed="private") == "secret"
+
+
+_NAMES = st.sampled_from(
+    ["password", "Passwort-free passphrase", "admin password", "API key", "bot token", "client secret"]
+)
+_VALUES = st.from_regex(r"[a-z]{3}[A-Z]{2}[0-9]{3}[a-z]{2}", fullmatch=True)
+
+
+@given(
+    name=_NAMES, value=_VALUES, form=st.sampled_from(["The {} is {}.", "{}: {}", "Our {} was `{}` until May.", "{}={}"])
+)
+def test_a_credential_with_its_value_is_secret_however_it_is_put(name: str, value: str, form: str) -> None:
+    assert visibility_of(form.format(name, value), "technical") == "secret"
+
+
+@given(
+    name=st.sampled_from(
+        ["Passwords", "Tokens", "API keys", "Access tokens", "Credentials", "Seed phrases", "PIN codes"]
+    ),
+    rest=st.sampled_from(
+        [
+            "expire after 24 hours.",
+            "are rotated every 90 days.",
+            "can be reset under Settings.",
+            "must have 12 characters.",
+            "are stored in the keyring.",
+            "arrive within ten minutes.",
+            "are not logged since v2.4.1.",
+            "belong into the environment.",
+        ]
+    ),
+)
+def test_what_is_said_about_credentials_is_for_everybody(name: str, rest: str) -> None:
+    assert visibility_of(f"{name} {rest}", "technical") == "shared"
 
 
 def test_the_first_rule_of_the_operator_that_fits_decides_alone() -> None:
