@@ -32,6 +32,7 @@ BENCHMARKS = {
     "socket_to_batch": 900,
     "capturing": 600,
     "regenerating": 600,
+    "filing": 1800,
     "answering": 900,
     "archive": 600,
     "indexing": 900,

@@ -50,7 +50,6 @@ from intern.knowledge.blocks import time_of
 from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog, recover_state
 from intern.knowledge.files import FileLayer
-from intern.knowledge.indices import read_index
 from intern.knowledge.jobs import Job, Jobs
 from intern.knowledge.left_out import LeftOutStore
 from intern.knowledge.library import Library
@@ -287,21 +286,26 @@ class Workshop:
         decided = count(1)
 
         async def filed(pair: CapturedPair, decision: PairDecision) -> None:
-            await self._filed(pair, decision)
+            await self._filed(pair, decision, behind=True)
             tell(next(decided))
 
         async with self._filing:
             retries = await self.attempts.retries()
             due = (await run_sync(self._again, retries)).due
-            return await catch_up(
-                self.archive,
-                self.archived_until(),
-                filer=self._filer,
-                choose=self._choose,
-                filed=filed,
-                due=await run_sync(self._pairs, due),
-                attempts=self.attempts,
-            )
+            try:
+                await self._list_all()
+                return await catch_up(
+                    self.archive,
+                    self.archived_until(),
+                    filer=self._filer,
+                    choose=self._choose,
+                    filed=filed,
+                    due=await run_sync(self._pairs, due),
+                    attempts=self.attempts,
+                )
+            finally:
+                with CancelScope(shield=True):
+                    await run_sync(self._team_catalogue.write)
 
     def archived_until(self) -> QAId | None:
         """The newest pair that was decided, or that the operator wants passed over."""
@@ -554,7 +558,7 @@ class Workshop:
         )
 
     async def _choose(self, pair: CapturedPair) -> Topic | Skip:
-        entries = await run_sync(read_index, self._settings.paths.team_index)
+        entries = await run_sync(self._team_catalogue.entries)
         return await choose_topic(self._model, pair, entries, self._settings.learning)
 
     async def _try(self, pair: CapturedPair) -> PairDecision:
@@ -562,11 +566,11 @@ class Workshop:
         await self._filed(pair, decision)
         return decision
 
-    async def _filed(self, pair: CapturedPair, decision: PairDecision) -> None:
+    async def _filed(self, pair: CapturedPair, decision: PairDecision, *, behind: bool = False) -> None:
         """See to the topic that a pair was filed in."""
         if not isinstance(decision, Filed):
             return
-        await self._list(decision.topic)
+        await self._list(decision.topic, behind=behind)
         try:
             opened = await self._filer.split_outgrown(decision.topic)
         except ModelError as error:
@@ -574,11 +578,24 @@ class Workshop:
             _log.warning("topic_split_delayed", topic_name=decision.topic, qa_id=pair.qa_id, reason=str(error))
         else:
             if opened is not None:
-                await self._list(opened)
+                await self._list(opened, behind=behind)
 
-    async def _list(self, topic: TopicName) -> None:
+    async def _list_all(self) -> None:
+        """List the topics that no index lists. A process that was killed may not have come to it."""
+        listed = await run_sync(self._team_catalogue.sources)
+        for name in self.topics.names():
+            if f"team:{name}.txt" not in listed:
+                await self._list(name, behind=True)
+
+    async def _list(self, topic: TopicName, *, behind: bool = False) -> None:
+        """`behind` is for many of them; see `Catalogue.add`."""
         await add_topic_provisionally(
-            self.topics, self._settings.paths.topics, topic, catalogue=self._team_catalogue, clock=self._clock
+            self.topics,
+            self._settings.paths.topics,
+            topic,
+            catalogue=self._team_catalogue,
+            clock=self._clock,
+            behind=behind,
         )
 
     def _unforgotten(self, pair: CapturedPair | None) -> CapturedPair | None:

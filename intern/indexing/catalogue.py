@@ -6,14 +6,28 @@ import threading
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from intern.domain import IndexEntry, SourceId
-from intern.knowledge.files import FileLayer
-from intern.knowledge.indices import CachedFile, CachedPage, CachedSource, IndexCache, is_url, read_index, write_index
+from intern.knowledge.files import FileLayer, stamp_of
+from intern.knowledge.indices import (
+    CachedFile,
+    CachedPage,
+    CachedSource,
+    IndexCache,
+    folded,
+    is_source_id,
+    is_url,
+    read_index,
+    write_index,
+)
 from intern.observe.clock import Clock
 
 # No text has this hash.
 _UNKNOWN = ""
+
+# What is added behind is written once it is this part of the index, one in…
+_GROWTH = 10
 
 
 def is_recovered(source: CachedSource) -> bool:
@@ -21,11 +35,22 @@ def is_recovered(source: CachedSource) -> bool:
     return source.content_hash == _UNKNOWN
 
 
+class _Known(NamedTuple):
+    """What stands in the cache."""
+
+    stamp: object
+    """Of the file; None where it is to be read."""
+    sources: Mapping[SourceId, CachedSource]
+    unwritten: int = 0
+    """How many of them the file lacks."""
+
+
 class Catalogue:
     """One index (of the sources, or of the team's topics). Any thread may change it; changes do not undo each other.
 
     The cache is the truth, the index is written from it; where the cache is lost, the index still tells the
-    descriptions. Synchronous; raises KnowledgeError where the disk fails.
+    descriptions. The cache is read again only when its file is another one. Synchronous; raises KnowledgeError where
+    the disk fails.
     """
 
     def __init__(self, *, cache_path: Path, index_path: Path, clock: Clock, files: FileLayer | None = None) -> None:
@@ -34,24 +59,64 @@ class Catalogue:
         self._clock = clock
         self._files = files or FileLayer()
         self._guard = threading.Lock()
+        # One attribute, set at once: any thread may look while another one changes it.
+        self._known = _Known(None, {})
+        self._listed: tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]] = ({}, {})
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
         """What the last indexing found; where that is lost, the descriptions alone (see `is_recovered`)."""
-        cache = IndexCache.load(self._cache_path, files=self._files)
-        return self._recovered() if cache.generated_at is None else cache.sources
+        known = self._known
+        if known.unwritten:
+            return known.sources
+        stamp = stamp_of(self._cache_path)
+        if stamp is None or stamp != known.stamp:
+            cache = IndexCache.load(self._cache_path, files=self._files)
+            if cache.generated_at is None:
+                return self._recovered()
+            self._known = known = _Known(stamp, cache.sources)
+        return known.sources
+
+    def entries(self) -> tuple[IndexEntry, ...]:
+        """What the index lists. Entries that did not change are the very same as before."""
+        sources, (known, listed) = self.sources(), self._listed
+        if sources is not known:
+            listed = {
+                source_id: listed[source_id]
+                if known.get(source_id) is source
+                else IndexEntry(source_id, folded(source.summary_text))
+                for source_id, source in sources.items()
+                if source.summary_text
+            }
+            self._listed = (sources, listed)
+        return tuple(listed.values())
 
     def change(self, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
         """Put entries in, take others out. Files whose content stays the same are not written."""
         with self._guard:
             self._save({**self.sources(), **put}, drop)
 
-    def add(self, source_id: SourceId, source: CachedSource) -> bool:
-        """Put an entry in unless there is one, and say whether there was none."""
+    def add(self, source_id: SourceId, source: CachedSource, *, behind: bool = False) -> bool:
+        """Put an entry in unless there is one, and say whether there was none.
+
+        `behind`: the files are written once a tenth of the list is new, so that many entries cost only a few writes.
+        Call `write` at the end; a process that dies before loses what was not written.
+        """
         with self._guard:
             known = self.sources()
-            if source_id not in known:
-                self._save({**known, source_id: source}, ())
-            return source_id not in known
+            if source_id in known:
+                return False
+            sources, unwritten = {**known, source_id: source}, self._known.unwritten + 1
+            if behind and unwritten * _GROWTH < len(sources):
+                self._known = _Known(None, sources, unwritten)
+            else:
+                self._save(sources, ())
+            return True
+
+    def write(self) -> None:
+        """Bring to disk what was added behind."""
+        with self._guard:
+            if self._known.unwritten:
+                self._save(self._known.sources, ())
 
     def _recovered(self) -> Mapping[SourceId, CachedSource]:
         try:
@@ -72,6 +137,9 @@ class Catalogue:
             IndexEntry(source_id, source.summary_text) for source_id, source in kept.items() if source.summary_text
         )
         write_index(self._index_path, entries, files=self._files)
+        # No file holds the others.
+        fit = {source_id: source for source_id, source in kept.items() if is_source_id(source_id)}
+        self._known = _Known(stamp_of(self._cache_path), fit)
 
 
 def _recovered(entry: IndexEntry, at: datetime, mtime_ns: int) -> CachedSource:

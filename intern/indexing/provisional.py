@@ -38,14 +38,27 @@ def describe_topic(blocks: Sequence[TopicBlock]) -> str:
 
 
 async def add_topic_provisionally(
-    topics: TopicLibrary, topics_dir: Path, name: TopicName, *, catalogue: Catalogue, clock: Clock
+    topics: TopicLibrary,
+    topics_dir: Path,
+    name: TopicName,
+    *,
+    catalogue: Catalogue,
+    clock: Clock,
+    behind: bool = False,
 ) -> bool:
     """List a new topic in the team index at once; its summary stays owed. Say whether it was not listed yet.
 
-    `topics_dir` is the library's folder. A topic that is listed already costs nothing but a look. Raises
-    KnowledgeError.
+    `topics_dir` is the library's folder, `behind` as in `Catalogue.add`. A topic that is listed already costs nothing
+    but a look. Raises KnowledgeError.
     """
-    return await anyio.to_thread.run_sync(_add, topics, topics_dir, name, catalogue, clock)
+
+    def add() -> bool:
+        source_id = SourceId(f"team:{name}.txt")
+        if source_id in catalogue.sources():
+            return False
+        return catalogue.add(source_id, _entry(topics, topics_dir, name, clock), behind=behind)
+
+    return await anyio.to_thread.run_sync(add)
 
 
 async def describe_provisionally(
@@ -71,13 +84,6 @@ async def describe_provisionally(
         catalogue.change(put, frozenset(stale).difference(put))
 
     await anyio.to_thread.run_sync(describe)
-
-
-def _add(topics: TopicLibrary, topics_dir: Path, name: TopicName, catalogue: Catalogue, clock: Clock) -> bool:
-    source_id = SourceId(f"team:{name}.txt")
-    if source_id in catalogue.sources():
-        return False
-    return catalogue.add(source_id, _entry(topics, topics_dir, name, clock))
 
 
 def _entry(topics: TopicLibrary, topics_dir: Path, name: TopicName, clock: Clock) -> CachedFile:

@@ -140,6 +140,17 @@ class FileLayer:
             os.close(fd)
 
 
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file from the one that stood there before it; None where there is none. Raises KnowledgeError."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
 def unreadable(path: Path, error: OSError) -> KnowledgeError:
     """The error to raise where `path` cannot be read."""
     return KnowledgeError(f"{path} could not be read ({error.strerror}); check that it exists and its permissions")

@@ -17,7 +17,7 @@ from intern.domain import CapturedPair, IndexEntry, Learned, MessageId, QAId, So
 from intern.errors import KnowledgeError, SourceError
 from intern.knowledge.archive import Archive
 from intern.knowledge.blocks import bare
-from intern.knowledge.files import FileLayer, unreadable
+from intern.knowledge.files import FileLayer, stamp_of
 from intern.knowledge.indices import folded, is_url, read_index
 from intern.knowledge.pages import PageCopies
 from intern.knowledge.sources import SourceFolder
@@ -309,12 +309,7 @@ class _WatchedIndex:
 
     def _stamp(self) -> tuple[int, int, int] | None:
         # Taken before reading: a file that is replaced in between is read once more than needed, never once too few.
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            if self._known[0] is not None:
-                self._known = (None, {})
-            return None
-        except OSError as error:
-            raise unreadable(self._path, error) from error
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        stamp = stamp_of(self._path)
+        if stamp is None and self._known[0] is not None:
+            self._known = (None, {})
+        return stamp

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 
 from intern.domain import ConversationId, QAId, TopicBlock, TopicName
@@ -147,6 +146,7 @@ class _Places:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ids: dict[TopicName, dict[datetime, QAId]] = {}
+        self._topics_at: dict[datetime, set[TopicName]] = defaultdict(set)
         self._conversations: dict[ConversationId, dict[tuple[TopicName, datetime], QAId]] = defaultdict(dict)
         self._conversation_at: dict[tuple[TopicName, datetime], ConversationId] = {}
 
@@ -156,14 +156,12 @@ class _Places:
 
     def topic_at(self, time: datetime) -> TopicName | None:
         with self._lock:
-            return min((name for name, ids in self._ids.items() if time in ids), default=None)
+            return min(self._topics_at.get(time, ()), default=None)
 
     def doubles(self) -> dict[QAId, tuple[TopicName, ...]]:
         with self._lock:
-            counts = Counter(chain.from_iterable(self._ids.values()))
-            several = sorted(time for time, count in counts.items() if count > 1)
-            places = {time: sorted(name for name, ids in self._ids.items() if time in ids) for time in several}
-            return {self._ids[names[0]][time]: tuple(names) for time, names in places.items()}
+            several = {time: tuple(sorted(names)) for time, names in self._topics_at.items() if len(names) > 1}
+            return {self._ids[names[0]][time]: names for time, names in sorted(several.items())}
 
     def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
         with self._lock:
@@ -177,6 +175,8 @@ class _Places:
             ids = {time_of(block.qa_id): block.qa_id for block in blocks}
             if ids:
                 self._ids[name] = ids
+            for time in ids:
+                self._topics_at[time].add(name)
             for block in blocks:
                 if block.conversation_id is not None:
                     place = (name, time_of(block.qa_id))
@@ -185,6 +185,9 @@ class _Places:
 
     def _forget(self, name: TopicName) -> None:
         for time in self._ids.pop(name, {}):
+            self._topics_at[time].discard(name)
+            if not self._topics_at[time]:
+                del self._topics_at[time]
             conversation = self._conversation_at.pop((name, time), None)
             if conversation is not None:
                 del self._conversations[conversation][name, time]

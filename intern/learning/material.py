@@ -5,17 +5,18 @@ Everything here is bounded, so a prompt stays the same size however much the tea
 
 from __future__ import annotations
 
+import threading
+from bisect import insort
 from collections.abc import Callable, Iterable, Sequence, Set as AbstractSet
 from datetime import datetime
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, TopicBlock, Turn, UserId
+from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, SourceId, TopicBlock, Turn, UserId
 from intern.knowledge.blocks import format_topic
 from intern.knowledge.indices import format_index
-from intern.text.remembering import Remembering
-from intern.text.words import Rarity, word_set, words
+from intern.text.words import Rarity, weight_of, word_set, words
 
 CaptureT = TypeVar("CaptureT", bound=Capture)
 IsWithdrawn = Callable[[MessageId], bool]
@@ -114,11 +115,73 @@ def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) ->
     Then the best one is whole, and of the others there is the beginning: many topics to choose from matter more than
     all that is said of a few.
     """
-    if sum(map(_entry_size, entries)) <= max_chars:
-        return format_index(entries).rstrip("\n")
-    ranked = _ranked(_entry_words(entries), query)
-    shown = [entry if n == ranked[0] else _brief(entry) for n, entry in enumerate(entries)]
-    return format_index(shown[n] for n in _fitting(ranked, list(map(_entry_size, shown)), max_chars)).rstrip("\n")
+    return _INDEX.material(tuple(entries), query, max_chars)
+
+
+class _Index:
+    """Index entries, and which of them hold which words.
+
+    Each capture looks at all entries, and few have changed since the last one. So what was worked out is kept, and a
+    list that continues the last one costs no more than its end. Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._words: dict[IndexEntry, frozenset[str]] = {}
+        self._clear()
+
+    def material(self, entries: tuple[IndexEntry, ...], query: str, max_chars: int) -> str:
+        """As `index_material` says."""
+        with self._guard:
+            self._follow(entries)
+            if self._size <= max_chars:
+                return format_index(entries).rstrip("\n")
+            first, *others = self._ranked(query)
+            shown, left = [entries[first]], max_chars - _entry_size(entries[first])
+            for n in others:
+                if left < self._smallest:
+                    break
+                if self._sizes[n] <= left:
+                    shown.append(_brief(entries[n]))
+                    left -= self._sizes[n]
+        return format_index(shown).rstrip("\n")
+
+    def _clear(self) -> None:
+        self._entries: tuple[IndexEntry, ...] = ()
+        self._sizes: list[int] = []
+        self._smallest = 0
+        self._by_id: list[tuple[SourceId, int]] = []
+        self._holding: dict[str, list[int]] = {}
+        self._size = 0
+
+    def _follow(self, entries: tuple[IndexEntry, ...]) -> None:
+        if entries[: len(self._entries)] != self._entries:
+            self._clear()
+            self._words = {entry: self._words[entry] for entry in entries if entry in self._words}
+        for n, entry in enumerate(entries[len(self._entries) :], len(self._entries)):
+            self._sizes.append(_entry_size(_brief(entry)))
+            self._size += _entry_size(entry)
+            insort(self._by_id, (entry.source_id, n))
+            if entry not in self._words:
+                self._words[entry] = word_set(f"{entry.source_id}\n{entry.description}")
+            for word in self._words[entry]:
+                self._holding.setdefault(word, []).append(n)
+        self._smallest = min(self._sizes, default=0)
+        self._entries = entries
+
+    def _ranked(self, query: str) -> list[int]:
+        """The places of all entries, that first which covers the query best; of equals, the first by its id."""
+        scores = [0.0] * len(self._entries)
+        # Sorted: sums of floating point numbers depend on their order, and sets have none that lasts.
+        for word in sorted(word_set(query)):
+            holding = self._holding.get(word, ())
+            weight = weight_of(len(holding), len(self._entries))
+            for n in holding:
+                scores[n] += weight
+        return sorted((n for _, n in self._by_id), key=scores.__getitem__, reverse=True)
+
+
+_INDEX = _Index()
 
 
 def _entry_size(entry: IndexEntry) -> int:
@@ -129,14 +192,6 @@ def _brief(entry: IndexEntry) -> IndexEntry:
     if len(entry.description) <= _BRIEF_ENTRY:
         return entry
     return replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
-
-
-def _words_of(entry: IndexEntry) -> frozenset[str]:
-    return word_set(f"{entry.source_id}\n{entry.description}")
-
-
-# Each capture looks at all entries, and hardly any of them has changed since the last.
-_entry_words = Remembering(_words_of)
 
 
 def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:

@@ -100,7 +100,7 @@ class Rarity:
 
     def weight(self, word: str) -> float:
         """Above 0; most for a word that no text holds, next to nothing for one that all hold."""
-        return math.log((self._texts + 1) / (self._holding[word] + 0.5))
+        return weight_of(self._holding[word], self._texts)
 
     def covered(self, query: Iterable[str], text: Collection[str]) -> float:
         """The share (0 to 1) of the query's weight that stands in the text."""
@@ -115,6 +115,11 @@ class Rarity:
         if not total:
             return [0.0 for _ in texts]
         return [sum([weight for word, weight in weights if word in held]) / total for held in texts]
+
+
+def weight_of(holding: int, texts: int) -> float:
+    """How telling a word is that so many of these texts hold: above 0, and most for one that no text holds."""
+    return math.log((texts + 1) / (holding + 0.5))
 
 
 def _ascii_words(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -37,6 +38,7 @@ from intern.errors import ConfigError, KnowledgeError, ModelReplyError, ModelUna
 from intern.knowledge.blocks import qa_id_of
 from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog, read_state
+from intern.knowledge.files import FileLayer
 from intern.knowledge.indices import read_index
 from intern.knowledge.jobs import Job
 from intern.knowledge.topics import TopicLibrary
@@ -129,6 +131,54 @@ async def test_a_regeneration_that_was_killed_before_its_last_step_is_finished_w
     async with workshop_in(settings) as workshop:
         assert workshop.topics.names() == (SPOOL,)
     assert [path.name for path in topics.iterdir()] == ["spool.txt"]
+
+
+class Counted(FileLayer):
+    """Counts how often each file is read and replaced."""
+
+    def __init__(self) -> None:
+        self.read_times: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
+
+    def read(self, path: Path) -> bytes | None:
+        self.read_times[path.name] += 1
+        return super().read(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.written[new.name] += 1
+        super().rename(old, new)
+
+
+async def test_many_pairs_that_open_topics_are_listed_with_few_readings_and_writings_of_the_index(
+    tmp_path: Path,
+) -> None:
+    settings, files, model, pairs = settings_in(tmp_path), Counted(), ScriptedModel(), 150
+    model.next(CLASSIFY, *(named(f"topic-{n}") for n in range(pairs)))
+    with fail_after(60):
+        async with await Database.open(settings.paths.database) as db:
+            workshop = await run_sync(Workshop, settings, db, model, HandClock(), files)
+            for n in range(pairs):
+                await kept(workshop, n)
+            assert (await workshop.catch_up()).filed == pairs
+            listed = {entry.source_id for entry in await run_sync(read_index, settings.paths.team_index)}
+            assert listed == {f"team:topic-{n}.txt" for n in range(pairs)}
+            for name in (settings.paths.team_index.name, settings.paths.team_index_cache.name):
+                assert files.written[name] < pairs / 2
+                assert files.read_times[name] < pairs
+
+
+async def test_a_topic_that_a_killed_process_did_not_list_is_offered_for_the_next_pair(tmp_path: Path) -> None:
+    settings, model = settings_in(tmp_path), ScriptedModel()
+    model.always(CLASSIFY, named("spool"))
+    model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
+    async with workshop_in(settings, model) as workshop:
+        await workshop.file(filing(await kept(workshop, 1)))
+    settings.paths.team_index.unlink()
+    settings.paths.team_index_cache.unlink()
+    async with workshop_in(settings, model) as workshop:
+        await kept(workshop, 2)
+        assert (await workshop.catch_up()).filed == 1
+    assert model.calls(CLASSIFY)[-1].index.startswith("team:spool.txt")
 
 
 async def test_no_model_is_asked_about_a_conversation_that_has_its_topic(tmp_path: Path) -> None:

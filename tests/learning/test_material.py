@@ -4,9 +4,11 @@ from datetime import UTC, datetime
 
 from hypothesis import given, strategies as st
 
-from intern.domain import ConversationId, QAId, TopicBlock, Turn
+from intern.domain import ConversationId, IndexEntry, QAId, SourceId, TopicBlock, Turn
 from intern.knowledge.blocks import parse_blocks
-from intern.learning.material import block_material, blocks_material, question_of
+from intern.knowledge.indices import format_index
+from intern.learning.material import block_material, blocks_material, index_material, question_of
+from intern.text.words import Rarity, word_set
 
 _TURNS = st.lists(
     st.builds(Turn, st.sampled_from(["User", "Team"]), st.text(st.characters(codec="utf-8"), max_size=400)),
@@ -40,6 +42,44 @@ def test_blocks_keep_their_bound(all_turns: list[tuple[Turn, ...]], max_chars: i
     material = blocks_material(blocks, "anything", max_chars)
     assert len(material) <= max_chars
     assert parse_blocks(f"{material}\n\n".encode(), file="x").warnings == ()
+
+
+_SAID = st.lists(
+    st.sampled_from(["spool", "purge", "token", "rotate", "agent", "relay", "quota", "tenant"]), max_size=6
+).map(" ".join)
+_LISTED = st.dictionaries(st.sampled_from([f"team:topic-{n}.txt" for n in range(12)]), _SAID, min_size=1).map(
+    lambda each: [IndexEntry(SourceId(name), said) for name, said in each.items()]
+)
+
+
+@given(st.lists(st.tuples(_LISTED, _SAID, st.booleans()), min_size=1, max_size=5), st.integers(20, 300))
+def test_an_index_is_shown_as_if_it_were_seen_for_the_first_time(
+    looks: list[tuple[list[IndexEntry], str, bool]], max_chars: int
+) -> None:
+    entries: list[IndexEntry] = []
+    for listed, query, continues in looks:
+        known = {entry.source_id for entry in entries}
+        entries = [*entries, *(each for each in listed if each.source_id not in known)] if continues else listed
+        assert index_material(entries, query, max_chars) == _shown(entries, query, max_chars)
+
+
+def _shown(entries: list[IndexEntry], query: str, max_chars: int) -> str:
+    """By the definition: all that fit, the best first."""
+    held = {entry.source_id: word_set(f"{entry.source_id}\n{entry.description}") for entry in entries}
+    rarity = Rarity(held.values())
+    sizes = {entry.source_id: len(f"{entry.source_id}{entry.description}") + 3 for entry in entries}
+    if sum(sizes.values()) <= max_chars:
+        return format_index(entries).rstrip("\n")
+
+    def score(entry: IndexEntry) -> float:
+        return sum(rarity.weight(word) for word in sorted(word_set(query) & held[entry.source_id]))
+
+    kept, left = list[IndexEntry](), max_chars
+    for entry in sorted(entries, key=lambda entry: (-score(entry), entry.source_id)):
+        if sizes[entry.source_id] <= left or not kept:
+            kept.append(entry)
+            left -= sizes[entry.source_id]
+    return format_index(kept).rstrip("\n")
 
 
 def test_a_long_answer_gives_way_before_a_short_question_does() -> None:
