@@ -19,6 +19,7 @@ from intern.actors import poster, responder
 from intern.actors.backfill import Pages
 from intern.actors.listener import Gateway
 from intern.actors.office import Answering, Parts, office
+from intern.actors.rereading import Rereading
 from intern.actors.responder import Typing
 from intern.actors.router import Requests
 from intern.actors.witness import Witness
@@ -39,6 +40,7 @@ from intern.conversations.context import History
 from intern.conversations.declining import Declining
 from intern.conversations.dispatching import Allowance, Audience, Dispatcher, PrivateNotes
 from intern.conversations.late import LateChanges
+from intern.conversations.missed import Missed, Shown
 from intern.conversations.options import ConversationOptions
 from intern.conversations.outgoing import Outgoing
 from intern.conversations.posting import Outlet, Posting
@@ -61,6 +63,7 @@ from intern.domain import (
     MessageId,
     RoleId,
     snowflake_at,
+    snowflake_time,
 )
 from intern.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError
 from intern.knowledge.database import Database
@@ -94,12 +97,16 @@ class ToldAudience(Audience, Protocol):
         ...
 
 
+class ShownHistory(History, Shown, Protocol):
+    """Discord's history, where a message that is gone is told from one that may not be read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Discord:
     """Discord, real or in memory, as the bot sees it."""
 
     gateway: Gateway
-    history: History
+    history: ShownHistory
     outlet: Outlet
     pages: Pages
     typing: Typing
@@ -154,9 +161,32 @@ async def _parts(
             await workshop.jobs.reclaim()
             await workshop.pending.load()
             await workshop.extraction.extractor.mend()
-            overheard = Overheard(discord.gateway, clock=clock, unanswered=workshop.unanswered)
+            # A server that we never attended is looked back at as far as the operator wants.
+            first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
+            marks = await MarkStore(db).open(discord.guild_ids, first)
+            audience = _Audience(discord, settings.conversations)
+            missed = Missed(
+                workshop.archive,
+                discord.history,
+                is_withdrawn=workshop.decisions.is_withdrawn,
+                admits=audience.admits_id,
+            )
+            attended = min(map(snowflake_time, marks.attended.values()), default=clock.now())
+            gateway = Rereading(discord.gateway, missed, attended=attended, clock=clock)
+            overheard = Overheard(gateway, clock=clock, unanswered=workshop.unanswered)
             discord = replace(discord, gateway=overheard)
-            room = _Room(settings, discord, witness, clock, db, watched, workshop, embedder)
+            room = _Room(
+                settings,
+                discord,
+                audience,
+                Attendance(marks, baseline=first),
+                witness,
+                clock,
+                db,
+                watched,
+                workshop,
+                embedder,
+            )
             parts = await _around(room)
             served = nullcontext() if metrics is None else _page(room, parts, overheard, lock, watch, metrics=metrics)
             async with served:
@@ -166,6 +196,8 @@ async def _parts(
 class _Room(NamedTuple):
     settings: Settings
     discord: Discord
+    audience: _Audience
+    attendance: Attendance
     witness: Witness
     clock: Clock
     db: Database
@@ -175,14 +207,9 @@ class _Room(NamedTuple):
 
 
 async def _around(room: _Room) -> Parts:
-    settings, discord, witness, clock, db, models, workshop, _ = room
+    settings, discord, audience, attendance, witness, clock, db, models, workshop, _ = room
     options = settings.conversations
-    attended = MarkStore(db)
-    # A server that we never attended is looked back at as far as the operator wants.
-    first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
-    attendance = Attendance(await attended.open(discord.guild_ids, first), baseline=first)
     discord.recall_roles(await workshop.roles.known())
-    audience = _Audience(discord, options)
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     witness.count = counts.add
     witness.unanswered = partial(_leave_open, workshop.unanswered)
@@ -246,7 +273,7 @@ async def _around(room: _Room) -> Parts:
         attendance=attendance,
         approvals=Approvals(clock=clock),
         pages=discord.pages,
-        marks=_Books(room, attended, counts),
+        marks=_Books(room, MarkStore(db), counts),
         open_batches=Batches(settings.discord.message_batch_wait_seconds),
         clock=clock,
         dispatch=_Dispatch(

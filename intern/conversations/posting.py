@@ -578,12 +578,20 @@ class _Delivery:
             return PostOutcome(status="already_posted", reason=begun.reason, thread_id=begun.thread_id)
         try:
             # Of half an answer, the rest follows whatever happened since: half an answer helps nobody.
-            half = any(part.message_id for part in begun.parts)
+            half = any(part.message_id for part in begun.parts) or await self._stands_unheard()
             against = None if half else await self._weigh(reply, waited_for)
             return against or await self._deliver(reply)
         except DiscordRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
             return await self.drop(self.begun.reason or "refused")
+
+    async def _stands_unheard(self) -> bool:
+        """Whether an earlier try posted the beginning without hearing of it, so that it cannot be taken back."""
+        begun = self.begun
+        place = begun.channel_id if begun.target == "in_place" else begun.thread_id
+        if self.fresh or not begun.parts or place is None:
+            return False
+        return await self._find(begun.parts[0], place) is not None
 
     async def _weigh(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
         """What stands against posting it now; None if nothing does, and from then on it cannot be taken back."""

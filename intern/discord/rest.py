@@ -72,7 +72,7 @@ _LAST_CALLS_SECONDS = 3.0  # for writing calls that nobody waits for any more, w
 _ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
 _SUPPRESS_EMBEDS = 1 << 2  # message flag: no link previews
 _LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
-_THREAD_EXISTS = 160004  # Discord's JSON error codes
+_UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
 _UNAUTHORIZED: Final = 401
 _ROW, _BUTTON, _GREY = 1, 2, 2  # component types and a button's style
 _BUTTONS_A_ROW = 5
@@ -168,16 +168,27 @@ class HikariRest:
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """A message; None where it is deleted, may not be read, or is one of Discord's own."""
-        what = f"read message {message_id} in channel {channel_id}"
         try:
-            raw = await self.ask(
-                what, routes.GET_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
-            )
-            messages = await self._messages(channel_id, [raw])
+            return await self.look_up(channel_id, message_id)
         except DiscordRefusedError as refusal:
             _log.info("message_unreadable", channel_id=channel_id, message_id=message_id, reason=str(refusal))
             return None
-        return messages[0] if messages else None
+
+    async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None only where Discord says that the channel has none of that id."""
+        what = f"read message {message_id} in channel {channel_id}"
+        route = routes.GET_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
+        try:
+            raw = await self.ask(what, route)
+        except DiscordNotFoundError as error:
+            cause = error.__cause__
+            if isinstance(cause, hikari.HTTPResponseError) and cause.code == _UNKNOWN_MESSAGE:
+                return None
+            raise
+        messages = await self._messages(channel_id, [raw])
+        if not messages:
+            raise DiscordRefusedError(f"could not {what}: it is one of Discord's own, or not what Discord documents")
+        return messages[0]
 
     async def before(
         self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None

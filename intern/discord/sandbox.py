@@ -53,6 +53,7 @@ _T = TypeVar("_T")
 Call = Literal[
     "channel",
     "message",
+    "look_up",
     "before",
     "after",
     "page",
@@ -324,6 +325,12 @@ class Sandbox:
         """A message; None if there is none of that id."""
         return await self._call(
             "message", lambda: next((m for m in self._here(channel_id) if m.id == message_id), None)
+        )
+
+    async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None where the channel has none of that id."""
+        return await self._call(
+            "look_up", lambda: next((m for m in self._here(channel_id) if m.id == message_id), None)
         )
 
     async def before(

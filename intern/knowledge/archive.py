@@ -162,6 +162,12 @@ class Archive:
         first = rows.conversations.get(bare(message_id))
         return () if first is None else (first, *rows.further.get(bare(message_id), ()))
 
+    def written_since(self, message_id: MessageId) -> set[ConversationId]:
+        """The conversations that were captured with a message of Discord's as new as this one. From memory."""
+        rows, oldest = self._rows, (len(message_id), message_id)
+        new = [each for each in tuple(rows.conversations) if each.isdigit() and (len(each), each) >= oldest]
+        return {conversation for each in new for conversation in self.conversations_of(MessageId(each))}
+
     def erase(self, message_ids: Collection[MessageId]) -> Erased:
         """Rewrite the week files without these messages: the one way in which anything ever leaves the archive.
 

@@ -591,6 +591,18 @@ class TestPosting:
             w.outgoing.done(question.id)
             assert (await w.post(reply(question, "Better."))).status == "posted"
 
+    async def test_what_an_earlier_run_posted_without_hearing_of_it_cannot_be_taken_back(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("send", DOWN, done=True)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(question))
+            w.outgoing.hand_over(request(question))  # by the next run, which was asked again
+            w.outgoing.take_back("withdrawn", lambda _: True)
+            assert (await w.post(reply(question))).status == "posted"
+            [stands] = w.discord.posts()
+            assert await w.ledger.holds(stands.id)
+
     async def test_what_is_taken_back_during_the_last_look_is_not_posted(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()

@@ -375,6 +375,32 @@ async def test_an_id_that_is_none_never_reaches_a_path(strange: str) -> None:
         assert discord.requests == []
 
 
+async def test_only_where_discord_knows_no_such_message_there_is_none() -> None:
+    async with connected() as (discord, rest):
+        help_ = channel_id(discord.help)
+        said = await discord.say(discord.alice, "how?")
+        thread = await discord.create_thread("t", author=discord.alice, message=said)
+        found = await rest.look_up(help_, message_id(said))
+        assert found is not None
+        assert found.text == "how?"
+        await discord.delete(said)
+        assert await rest.look_up(help_, message_id(said)) is None
+        assert await rest.look_up(channel_id(thread), message_id(said)) is None
+
+        discord.fail_next("GET", GET_ONE, status=403, code=50001)
+        discord.fail_next("GET", GET_ONE, status=404, code=10003, message="Unknown Channel")
+        discord.fail_next("GET", GET_ONE, status=404, code=0, message="a proxy's")
+        for _ in range(3):
+            with pytest.raises(DiscordRefusedError):
+                await rest.look_up(help_, message_id(said))
+        for strange in (ChannelId("5"), ChannelId("x")):
+            with pytest.raises(DiscordRefusedError):
+                await rest.look_up(strange, message_id(said))
+        discord.fail_next("GET", GET_ONE, status=500)
+        with pytest.raises(DiscordUnavailableError):
+            await rest.look_up(help_, message_id(said))
+
+
 # Catching up
 
 

@@ -1,0 +1,94 @@
+"""After each new session, what was captured lately is read again, to learn of edits and deletions that were missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from anyio import create_memory_object_stream, create_task_group, current_time, sleep, sleep_until
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from intern.actors.guard import surviving
+from intern.actors.listener import Gateway
+from intern.actors.nudges import nudge
+from intern.domain import GatewayEvent, LateChange, MessageEdited, MessageId, MessagesDeleted, SessionStarted
+from intern.errors import InternError
+from intern.observe.clock import Clock
+from intern.observe.log import get_logger
+
+SETTLES = 30.0
+"""Seconds after a new session before anything is read again: what was written meanwhile comes first."""
+SHORTEST_WAIT = 600.0
+"""Seconds from one look to the next, however often sessions are lost."""
+
+_log = get_logger(__name__)
+
+
+class Looks(Protocol):
+    """Finds edits and deletions that nobody told of."""
+
+    async def look(self, outage: datetime, tell: Callable[[LateChange], object], /) -> int:
+        """Tell what changed of what was captured before the outage; return the requests made. Raises KnowledgeError."""
+        ...
+
+
+class Rereading:
+    """A gateway that also tells what was missed before its sessions began, as if it had just happened."""
+
+    def __init__(self, gateway: Gateway, missed: Looks, *, attended: datetime, clock: Clock) -> None:
+        """`attended` is when an earlier run was connected last."""
+        self._gateway = gateway
+        self._missed = missed
+        self._outage: datetime | None = attended
+        self._clock = clock
+        self._live: set[MessageId] = set()  # what the gateway told of while a look was under way: that is newer
+
+    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+        """As the gateway does it."""
+        failure: InternError | None = None
+        begun, to_look = create_memory_object_stream[SessionStarted](1)
+
+        def hear(event: GatewayEvent) -> None:
+            deliver(event)
+            match event:
+                case SessionStarted():
+                    nudge(begun, event)
+                case MessageEdited() | MessagesDeleted():
+                    self._live.update(_ids_of(event))
+                case _:
+                    pass
+
+        async with begun, create_task_group() as tg:
+            tg.start_soon(self._look, to_look, deliver)
+            try:
+                await self._gateway.listen(hear)
+            except InternError as error:  # raised below, where no task group wraps it
+                failure = error
+            tg.cancel_scope.cancel()
+        if failure:
+            raise failure
+
+    async def _look(
+        self, begun: MemoryObjectReceiveStream[SessionStarted], deliver: Callable[[GatewayEvent], None]
+    ) -> None:
+        async with begun:
+            async for _ in begun:
+                outage, self._outage = self._outage or self._clock.now(), None
+                await sleep(SETTLES)
+                began = current_time()
+                self._live.clear()
+
+                def tell(change: LateChange) -> None:
+                    if self._live.isdisjoint(_ids_of(change)):
+                        _log.info("missed_change_found", change=type(change).__name__, message_ids=_ids_of(change))
+                        deliver(change)
+
+                with surviving("rereading"):
+                    requests = await self._missed.look(outage, tell)
+                    _log.info("missed_changes_looked_for", requests=requests)
+                await sleep_until(began + SHORTEST_WAIT)
+
+
+def _ids_of(change: LateChange) -> tuple[MessageId, ...]:
+    return (change.message.id,) if isinstance(change, MessageEdited) else change.message_ids
