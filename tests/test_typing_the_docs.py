@@ -1,0 +1,163 @@
+"""What the docs tell people to type works, in the order of each page, with doubles for Discord and for the endpoint."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from intern.app.doctor import WANTED
+from intern.domain import Capture, ConversationId, MessageId, Turn, UserId
+from intern.knowledge.archive import Archive
+from tests.cli.test_import import export
+from tests.double.discord import DiscordDouble
+from tests.endpoint_double import EndpointDouble
+from tests.fakes import HandClock
+from tests.newcomer import FOLDER, FailedError, Stand, Step, _run, steps, variable
+
+TREE = Path(__file__).parents[1]
+TYPED = {"intern", ".venv/bin/intern", "export"}
+NOT_TYPED = {"make", "python", "pipx", "install", "systemctl", "journalctl", "docker", "-v", "-e"}
+"""Installing, which `make newcomer` and the tests of packaging do; tests/test_docs.py reads these lines."""
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def _documents(folder: Path) -> None:
+    """A folder of somebody's documents, and an export of their server's history."""
+    (folder / FOLDER).mkdir(parents=True)
+    (folder / FOLDER / "lamp.md").write_text("# The lamp\n\nTo change the colour of the lamp, run `lamp colour`.\n")
+    text = export(folder).read_text().replace('"21"', '"123456789012345678"').replace('"77"', '"234567890123456789"')
+    (folder / "export.json").write_text(text)
+
+
+def _server(folder: Path) -> None:
+    """The same, where the page says that documents go."""
+    _documents(folder)
+    sources = folder / "data" / "knowledge-base" / "sources"
+    sources.mkdir(parents=True)
+    (folder / FOLDER / "lamp.md").rename(sources / "lamp.md")
+
+
+def _two_communities(folder: Path) -> None:
+    for name in ("relay", "lamp"):
+        (folder / name).mkdir()
+        (folder / name / "intern.toml").write_text(f'[data]\ndir = "{name}/data"\n[llm]\nprovider = "offline"\n')
+
+
+def _captured(folder: Path) -> None:
+    """What the page's examples name."""
+    archive = Archive(folder / "data" / "team-knowledge" / "raw", clock=HandClock())
+    for message, text in (("1458745245675032709", "How?"), ("1458745245675032710", "How, then?")):
+        archive.append(
+            Capture(
+                conversation_id=ConversationId(f"reply_{message}"),
+                turns=(Turn("User", text), Turn("Team", "Like this.")),
+                message_ids=(MessageId(message), MessageId(f"{message}1")),
+                author_ids=(UserId("80351110224678912"), UserId("7")),
+                answered_at=HandClock().now(),
+            )
+        )
+
+
+def _searchable(folder: Path) -> None:
+    _captured(folder)
+    (folder / "data" / "intern.db").touch()
+
+
+PAGES: Mapping[str, tuple[Callable[[Path], None], Mapping[str, str]]] = {
+    "data.md": (_searchable, {"intern backup intern-2026-02-01.db": r"checked(.|\n)*also copy, as they are: data"}),
+    "privacy.md": (_captured, {"intern forget --user 80351110224678912 --erase --yes": "erased: "}),
+    "quick-start.md": (
+        _documents,
+        {
+            ".venv/bin/intern try path/to/documents --data my-trial": r"`kb:lamp\.md`",
+            ".venv/bin/intern backtest export.json --team-id 123456789012345678": "wrote backtest.html",
+        },
+    ),
+    "scaling.md": (_two_communities, {}),
+    "server.md": (
+        _server,
+        {
+            ".venv/bin/intern doctor": r"invite link: https?://(.|\n)*next: nothing",
+            ".venv/bin/intern import export.json --team-role-id 234567890123456789 --dry-run": "nothing was changed",
+            ".venv/bin/intern import export.json --team-role-id 234567890123456789": "1 filed",
+            ".venv/bin/intern status --sources": r"ok +kb:lamp\.md",
+            ".venv/bin/intern review": "nothing waits for review",
+        },
+    ),
+}
+"""Each with what a reader has by then, and what some commands must show."""
+
+
+SET_BEFORE: Mapping[str, Sequence[str]] = {
+    "scaling.md": ("DISCORD__TOKEN", "DISCORD__GUILD_IDS"),
+    "server.md": ("DISCORD__GUILD_IDS", "DISCORD__TEAM_ROLE_IDS", "LLM__BASE_URL", "LLM__MODEL"),
+}
+"""What the page says that `intern.toml` should hold."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_what_a_page_tells_people_to_type_works(page: str, tmp_path: Path) -> None:
+    prepare, shown = PAGES[page]
+    prepare(tmp_path)
+    environment = {"PATH": f"{_installed(tmp_path)}:{os.defpath}", "LANG": "C.UTF-8"}
+    async with DiscordDouble() as discord, EndpointDouble().serving() as endpoint:
+        [role] = (role for role in discord.guild.roles.values() if role.managed_by == discord.bot_id)
+        role.permissions = WANTED
+        stand = Stand(tmp_path, discord, endpoint)
+        environment["INTERN__DISCORD__REST_URL"] = discord.rest_url
+        for name in SET_BEFORE.get(page, ()):
+            environment.update([_set(f"export INTERN__{name}=double", stand)])
+        _exported_from(discord.guild.id, tmp_path / "export.json")
+        for step in _steps(page):
+            if step.command.startswith("export "):
+                environment.update([_set(step.command, stand)])
+                continue
+            said = await _run(step, stand, environment)
+            if (wanted := shown.get(step.command)) and not re.search(wanted, said):
+                raise FailedError(f"{page}, line {step.line}: `{step.command}` does not show {wanted}:\n{said[-3000:]}")
+
+
+def test_every_page_with_something_to_type_is_typed_and_each_line_is_known() -> None:
+    typed = {path.name for path in (TREE / "docs").glob("*.md") if _steps(path.name)}
+    assert typed == set(PAGES)
+    for page, (_, shown) in PAGES.items():
+        assert shown.keys() <= {step.command for step in _steps(page)}
+
+
+def _steps(page: str) -> list[Step]:
+    found = [*steps((TREE / "docs" / page).read_text(encoding="utf-8"), page)]
+    assert {step.command.split()[0] for step in found} <= TYPED | NOT_TYPED
+    return [step for step in found if step.command.split()[0] in TYPED]
+
+
+def _exported_from(guild_id: str, path: Path) -> None:
+    if path.exists():
+        path.write_text(path.read_text().replace('"id": "5"', f'"id": "{guild_id}"'))
+
+
+def _set(command: str, stand: Stand) -> tuple[str, str]:
+    setting = variable(command, stand)
+    assert setting is not None
+    return setting
+
+
+def _installed(folder: Path) -> Path:
+    """Where `intern` stands, as after an installation."""
+    binary = folder / ".venv" / "bin" / "intern"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(
+        f"#!/bin/sh\nPYTHONPATH='{TREE}' exec '{sys.executable}' -c 'from intern.cli import main; main()' \"$@\"\n"
+    )
+    binary.chmod(0o755)
+    return binary.parent
