@@ -192,6 +192,9 @@ Data goes to stdout, talk to stderr. Exit codes: 0 done or answered; 1 no answer
 something to do); 2 wrong use or configuration; 3 could not look (endpoint, disk, network); 70 a bug, with a traceback.
 `NO_COLOR` is respected.
 
+Where there is no data folder, commands end with exit code 2 and make none, but for `run`, `try`, `init`, `import`,
+`import-notes`, and, where the sources are there, `index`.
+
 Commands that read work beside a running bot and without one. Commands that write hand the work to the bot that holds
 the data folder, and wait for it; where none runs, they do it themselves.
 """

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from intern.app.searching import never_discovered
-from intern.app.status import vectors_told
+from intern.app.status import lost_folders, vectors_told
 from intern.discovery.scanning import Scanner
 from intern.errors import ConfigError, KnowledgeError
 from intern.knowledge.archive import Archive
@@ -57,7 +57,7 @@ class LocalChecks:
         try:
             model, documents, lacking = vectors_told(self._settings)
         except KnowledgeError as error:
-            return Finding(level="todo", what="the search could not be looked at", do=str(error))
+            return Finding(level="todo", what=f"the search could not be looked at: {error}", do=str(error))
         if model is None and self._settings.embeddings.provider == "none":
             return good("the search goes by words alone, as embeddings.provider says")
         if model is None:
@@ -76,13 +76,18 @@ class LocalChecks:
         """What of the archive, the topics and the decisions is passed over."""
         paths = self._settings.paths
         try:
+            decisions = DecisionLog(paths.decisions)
+            for what in lost_folders(paths, decisions):
+                yield Finding(level="todo", what=what, do=what)
             damaged = [
                 *((paths.raw, each) for each in Archive(paths.raw).damaged),
                 *((paths.topics, each) for each in TopicLibrary(paths.topics).damaged),
-                *((paths.decisions.parent, each) for each in DecisionLog(paths.decisions).damaged),
+                *((paths.decisions.parent, each) for each in decisions.damaged),
             ]
         except KnowledgeError as error:
-            yield Finding(level="todo", what="archive, topics or decisions could not be looked at", do=str(error))
+            yield Finding(
+                level="todo", what=f"archive, topics or decisions could not be looked at: {error}", do=str(error)
+            )
             return
         if not damaged:
             return
@@ -118,7 +123,7 @@ class LocalChecks:
                 return [_newer(path, schema, newest)]
             found = [*_sound(path)]
         except KnowledgeError as error:
-            return [Finding(level="todo", what="the database could not be looked at", do=str(error))]
+            return [Finding(level="todo", what=f"the database could not be looked at: {error}", do=str(error))]
         if schema < newest:
             what = f"the database has schema {schema}; the next start makes it {newest}; `intern backup` comes first"
             return [*found, Finding(level="note", what=what)]

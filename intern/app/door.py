@@ -103,7 +103,13 @@ class Intern:
     ) -> AIResult:
         """A verified answer with its citations, or silence with its reason. Raises no `InternError`."""
         answerer = Answerer(self._models.answering, self._library, self._settings.ai)
-        return await answerer.answer(conversation, context or RequestContext(platform="script"), addressed=addressed)
+        context = context or RequestContext(platform="script")
+        result = await answerer.answer(conversation, context, addressed=addressed)
+        if result.reason in {"no_sources", "no_answer"} and isinstance(self._usable, KnowledgeError):
+            # Nuggets and facts were not looked at, nor were texts searched: the answer may well be known.
+            debug = {**(result.debug or {}), "error": str(self._usable)}
+            return msgspec.structs.replace(result, reason="knowledge_failed", debug=debug)
+        return result
 
     async def entries(self) -> tuple[IndexEntry, ...]:
         """What the indices list; nothing before the first indexing. Raises KnowledgeError."""

@@ -222,6 +222,7 @@ class Freshness:
         try:
             return os.stat(folder / document.path).st_mtime_ns / 1e9  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
+            os.listdir(folder)  # noqa: PTH208 where all of it is away, nobody knows what is gone
             return None
 
 

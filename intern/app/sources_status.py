@@ -14,7 +14,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from intern.app.searching import never_discovered
 from intern.app.status import open_read_only
+from intern.discovery.scanning import Scanner, is_below
 from intern.domain import SourceId
 from intern.indexing.page_states import page_state
 from intern.knowledge.indices import CachedFile, CachedPage, CachedSource, IndexCache
@@ -68,20 +70,25 @@ def sources_of(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
     listed: list[SourceStatus] = []
     for cache, folder in ((paths.index_cache, paths.sources), (paths.team_index_cache, paths.topics)):
         sources: Mapping[SourceId, CachedSource] = IndexCache.load(cache).sources
-        listed += [_listed(source_id, source, folder, now, every) for source_id, source in sorted(sources.items())]
+        away = _why_away(folder) if sources else None
+        for source_id, source in sorted(sources.items()):
+            listed.append(_listed(source_id, source, folder, now, every, away=away))
     return (*listed, *_discovered(settings, now), *_left_out(settings, now))
 
 
-def _listed(source_id: SourceId, source: CachedSource, folder: Path, now: datetime, every: float) -> SourceStatus:
+def _listed(
+    source_id: SourceId, source: CachedSource, folder: Path, now: datetime, every: float, *, away: str | None
+) -> SourceStatus:
     kind = "topic" if source_id.startswith("team:") else "document" if isinstance(source, CachedFile) else "page"
     next_check = source.next_check_at if isinstance(source, CachedPage) else None
+    state, last_error = _state_of(source, folder, away)
     return SourceStatus(
         source_id=source_id,
         type=kind,
         path=str(folder / source.rel_path) if isinstance(source, CachedFile) else source.url,
-        state=_state_of(source, folder),
+        state=state,
         age_seconds=(now - source.last_indexed_at).total_seconds(),
-        last_error=source.last_error,
+        last_error=last_error,
         next_check=next_check,
         check_every_seconds=None if next_check else every,
         is_described=source.described_at is not None,
@@ -89,29 +96,53 @@ def _listed(source_id: SourceId, source: CachedSource, folder: Path, now: dateti
     )
 
 
-def _state_of(source: CachedSource, folder: Path) -> State:
+def _state_of(source: CachedSource, folder: Path, away: str | None) -> tuple[State, str | None]:
+    """Its state, and what went wrong. `away`: why the folder cannot be looked at."""
     if isinstance(source, CachedPage):
         # A summary that failed is owed; the site is not to blame.
-        return "failed" if source.summary_pending and source.last_error else _OF_PAGES[page_state(source).state]
-    if not os.path.lexists(folder / source.rel_path):
-        return "gone"  # the next refresh forgets it
+        owed = source.summary_pending and source.last_error
+        return "failed" if owed else _OF_PAGES[page_state(source).state], source.last_error
+    if away:
+        return "failed", away
+    try:
+        (folder / source.rel_path).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return "gone", source.last_error  # the next refresh forgets it
+    except OSError as error:
+        return "failed", f"it cannot be looked at ({error.strerror})"
     if source.last_error:
-        return "failed"
-    return "pending" if source.summary_pending else "ok"
+        return "failed", source.last_error
+    return "pending" if source.summary_pending else "ok", None
+
+
+def _why_away(folder: Path) -> str | None:
+    """Why a folder cannot be looked at; None where it can."""
+    try:
+        os.listdir(folder)  # noqa: PTH208
+    except OSError as error:
+        return f"{folder} cannot be looked at ({error.strerror})"
+    return None
 
 
 def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
     with open_read_only(settings.paths.database) as db:
         rows = db.rows("search_documents", _DISCOVERED)
+    away = Scanner(settings.discovery, never=never_discovered(settings)).troubles()
     for source_id, kind, status, path, meta in rows:
         known: dict[str, Any] = msgspec.json.decode(meta, type=dict[str, Any])
+        state: State = "ok" if status == "ok" else "failed"
+        last_error = None if status == "ok" else str(known.get("reason") or status)
+        if unseen := next((each for each in away if is_below(path, [each])), None):
+            state, last_error = "failed", f"{unseen} cannot be looked at ({away[unseen]})"
+        elif not os.path.lexists(path):
+            state = "gone"
         yield SourceStatus(
             source_id=SourceId(source_id),
             type=kind,
             path=path,
-            state="gone" if not os.path.lexists(path) else "ok" if status == "ok" else "failed",
+            state=state,
             age_seconds=(now - _moment(known.get("indexed_at"), now)).total_seconds(),
-            last_error=None if status == "ok" else str(known.get("reason") or status),
+            last_error=last_error,
             next_check=None,
             check_every_seconds=settings.discovery.interval_seconds if settings.discovery.scan_paths else None,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypedDict, cast
@@ -13,7 +13,7 @@ import apsw
 from msgspec import Struct
 
 from intern.app.models import embedding_model
-from intern.domain import Parked, QAId, snowflake_time
+from intern.domain import Filed, Parked, QAId, snowflake_time
 from intern.errors import KnowledgeError
 from intern.knowledge.archive import Archive
 from intern.knowledge.attempts import Retry, retries_of, retry_of
@@ -22,7 +22,7 @@ from intern.knowledge.decisions import DecisionLog, read_state
 from intern.knowledge.feedback import Votes
 from intern.knowledge.topics import TopicLibrary
 from intern.observe.clock import Clock
-from intern.settings import Settings
+from intern.settings import Paths, Settings
 
 SHED = "questions_shed"
 """The name that questions without room are counted by; see `intern.actors.witness`."""
@@ -78,7 +78,7 @@ class Status(Struct, frozen=True, kw_only=True):
     waiting: int
     """Pairs that nobody decided on yet: they come next."""
     damaged: tuple[str, ...]
-    """Pieces of archive, topics and decisions that cannot be read and are passed over: file, line, reason."""
+    """What of archive, topics and decisions is away, or cannot be read and is passed over: file, line, reason."""
     undecided: int
     """Pairs behind the cursor without a decision: they would never come. `intern regenerate` files them."""
     parked: tuple[ParkedPair, ...]
@@ -142,7 +142,10 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
             pid=pid,
             archived=len(archive),
             topics=len(topics.names()),
-            damaged=tuple(map(str, (*archive.damaged, *topics.damaged, *decisions.damaged))),
+            damaged=(
+                *lost_folders(paths, decisions),
+                *map(str, (*archive.damaged, *topics.damaged, *decisions.damaged)),
+            ),
             waiting=sum(times[qa_id] > until for qa_id in undecided),
             undecided=sum(times[qa_id] <= until for qa_id in undecided),
             parked=tuple(_parked(each, retries) for each in decisions.parked() if each.qa_id in times),
@@ -301,6 +304,19 @@ def _vectors(settings: Settings, db: _Reader) -> _Vectors:
     return _Vectors(
         embeddings=model, documents=documents, unembedded=0 if model is None else documents - made.get(model, 0)
     )
+
+
+def lost_folders(paths: Paths, decisions: DecisionLog) -> Iterator[str]:
+    """Archive and topics, where their folder is not there though decisions tell of what stood in it. Blocks."""
+    if decisions.cursor() is None:
+        return
+    if not paths.raw.exists():
+        yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
+    if not paths.topics.exists() and any(isinstance(each, Filed) for each in decisions.all()):
+        yield (
+            f"{paths.topics} is not there, though pairs were filed: correct kb.team_topics_dir, or run "
+            "`intern regenerate`"
+        )
 
 
 def _holder(data_dir: Path) -> tuple[int | None, bool]:

@@ -39,15 +39,16 @@ def command(ctx: click.Context, *, once: bool, as_json: bool) -> None:
         for path, reason in sorted(looked.unreadable.items()):
             say(f"intern: {path} could not be looked at ({reason}); correct discovery.scan_paths, or its permissions")
         questions = () if feed is None else feed.questions
+        is_off = not settings.discovery.scan_paths
+        if is_off:
+            say("discovery is off: discovery.scan_paths names no folder")
         if as_json:
             show_json(questions if done is None else done)
         elif done is not None:
             _tell(done)
         elif questions:
             show("\n".join(map(_line, questions)))
-        elif not settings.discovery.scan_paths:
-            say("discovery is off: discovery.scan_paths names no folder")
-        elif not looked.nowhere:
+        elif not (is_off or looked.nowhere):
             say("all that was found is indexed")
         if done is not None and done.failed:
             say(f"intern: {len(done.failed)} files have no summary yet; a later cycle asks again")

@@ -44,7 +44,8 @@ def command(
     posted, and an answer from history never makes a newer one obsolete. Importing the same again changes nothing.
 
     Export only what everybody may read: what a file holds is taken to be public. While `intern run` works on the same
-    data folder, it files what this command brings.
+    data folder, it files what this command brings. Exit code 2 for a file that is no such export; 3 where a pair is
+    parked.
     """
     settings = settings_of(ctx, {"data": {"dir": data}} if data else None, tells_itself=True)
     from intern.app.importing import Wanted, import_history

@@ -25,7 +25,8 @@ def command(ctx: click.Context, *, folder: Path, dry_run: bool, data: str | None
     """Learn nuggets and facts from a folder of notes (*.md).
 
     Each file counts as a conversation in which the team speaks. Importing the same again costs nothing; a file that
-    changed takes the place of what it said before, and what a deleted one taught is withdrawn.
+    changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 3 where a file
+    could not be read or taught nothing for a failure.
     """
     settings = settings_of(ctx, {"data": {"dir": data}} if data else None, tells_itself=True)
     from intern.app.notes import import_notes

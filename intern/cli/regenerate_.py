@@ -23,7 +23,8 @@ def command(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
     is complete, and is kept beside it, as topics.prev, until the next regeneration. Stopped at any moment, it goes on
     where it was when it is called again, unless settings, prompts or the archive changed meanwhile.
 
-    While `intern run` works on the same data folder, it does the work, and this command waits for it.
+    While `intern run` works on the same data folder, it does the work, and this command waits for it. Exit code 3 where
+    a pair is parked.
     """
     settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     if dry_run:

@@ -61,7 +61,7 @@ def _lines(status: Status) -> list[str]:
     if len(status.parked) > _SHOWN:
         lines.append(f"  and {len(status.parked) - _SHOWN} more")
     if status.damaged:
-        lines.append(f"damaged: {len(status.damaged)} pieces of text files are passed over; `intern doctor` names them")
+        lines.append(f"damaged or away: {len(status.damaged)} pieces of the text files; `intern doctor` names them")
     if status.awaiting_review or status.due:
         hint = " (`intern review`)" if status.awaiting_review else ""
         lines.append(

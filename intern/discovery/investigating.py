@@ -229,8 +229,14 @@ class Discovery:
     def _without_text(self, question: Question, read: Unread) -> SearchDocument | None:
         try:
             found = self._scanner.look(question.path)
-        except OSError:
-            found = None
+        except OSError:  # it may well be there
+            return self._remembered(
+                question,
+                status=read.trouble,
+                text="",
+                mtime=0.0,
+                meta={"file_size": 0, "file_type": question.type, "summary": "", "reason": read.reason},
+            )
         if found is None:
             return None
         return self._remembered(

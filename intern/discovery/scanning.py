@@ -93,13 +93,20 @@ class Scanner:
         return names_of([path], self._options.scan_paths)[path]
 
     def look(self, path: str) -> FoundFile | None:
-        """A file as it is now; None where it is gone, of no type, or not below a scan path. Raises OSError."""
+        """A file as it is now; None where it is gone, of no type, or not below a scan path.
+
+        Raises OSError where it, or the scan path that it was found below, cannot be looked at.
+        """
         real = os.path.realpath(path)
         if real != path:
             return None
-        for root in self._roots(_Look()):
+        look = _Look()
+        for root in self._roots(look):
             if _is_in(real, root.start) and not self._is_skipped(real, root.start):
                 return self._file(real, root)
+        for folder, reason in look.troubles.items():
+            if _is_in(real, folder):
+                raise OSError(errno.EIO, reason, folder)
         return None
 
     def _roots(self, look: _Look) -> Iterator[_Root]:

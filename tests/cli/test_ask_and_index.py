@@ -336,6 +336,16 @@ def read_only(sources: Path) -> None:
         pytest.skip("permissions do not bind us here")
 
 
+def test_where_the_database_cannot_be_opened_no_answer_is_could_not_look(intern: Intern, sources: Path) -> None:
+    del sources
+    assert intern("index").code == 0
+    Path("data/intern.db").write_bytes(b"no database at all, but long enough to be taken for one" * 50)
+    assert intern("ask", PORT).code == 0
+    code, out, err = intern("ask", "Who won the chess game in 1972?")
+    assert (code, out) == (3, "")
+    assert err.startswith("intern: could not look: data/intern.db is damaged")
+
+
 @pytest.mark.usefixtures("read_only")
 def test_a_folder_that_may_only_be_read_can_be_asked() -> None:
     code, out, err = permitted("ask", PORT)

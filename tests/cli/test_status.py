@@ -111,9 +111,39 @@ def test_damaged_pieces_are_counted_and_named_with_file_and_line(intern: Intern)
     assert status["damaged"][2].startswith("decisions.jsonl, line 1: ")
     for each in status["damaged"]:
         assert err.count(f"intern: {each}") == 1
-    assert "damaged: 3 pieces of text files are passed over; `intern doctor` names them" in intern("status").out
+    assert "damaged or away: 3 pieces of the text files; `intern doctor` names them" in intern("status").out
     for arguments in (("archive",), ("topics",), ("ask", "How?"), ("regenerate", "--dry-run"), ("regenerate",)):
         assert intern(*arguments).err.count(f"{week.name}, line {second + 1}: conversation_id is missing") == 1
+
+
+def test_a_folder_of_text_files_that_is_away_is_no_empty_one(intern: Intern) -> None:
+    [filed] = archived(1)
+    DecisionLog(TEAM / "decisions.jsonl").append(Filed(qa_id=filed, topic=TopicName("ports"), at=HandClock().now()))
+    file_under(TopicName("ports"), filed)
+    assert told(intern)["damaged"] == []
+    (TEAM / "topics").rename(TEAM / "elsewhere")
+    [topics] = told(intern)["damaged"]
+    assert topics.startswith("data/team-knowledge/topics is not there, though pairs were filed: ")
+    (TEAM / "raw").rename(TEAM / "raw elsewhere")
+    raw, _ = told(intern)["damaged"]
+    assert raw.startswith("data/team-knowledge/raw is not there, though pairs were archived: ")
+    assert raw in intern("doctor").err
+
+
+def test_sources_of_a_folder_that_is_away_are_not_told_as_gone_and_still_found(intern: Intern, sources: Path) -> None:
+    docs = DATA.parent / "docs"
+    docs.mkdir()
+    (docs / "a.md").write_text("# Spools\n\nHow spools are purged.\n")
+    Path("intern.toml").write_text('[discovery]\nscan_paths = ["docs"]\n[embeddings]\nprovider = "none"\n')
+    assert (intern("index").code, intern("discover", "--once").code) == (0, 0)
+    found = [intern("search", text).out for text in ("port", "spools")]
+    for folder in (sources, docs):
+        folder.rename(folder.with_name("away"))
+    states = [(each["state"], each["last_error"]) for each in json.loads(intern("status", "--sources", "--json").out)]
+    gone = "cannot be looked at (No such file or directory)"
+    away = ("failed", f"data/knowledge-base/sources {gone}")
+    assert states == [away, away, ("failed", f"{docs.absolute()} {gone}")]
+    assert [intern("search", text).out for text in ("port", "spools")] == found
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])

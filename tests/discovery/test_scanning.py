@@ -113,6 +113,32 @@ def test_intern_s_own_folder_is_left_alone_also_through_a_link(tmp_path: Path) -
     )
 
 
+def test_a_file_below_a_scan_path_that_is_away_cannot_be_looked_at_and_is_not_gone(tmp_path: Path) -> None:
+    file = put(tmp_path / "docs" / "a.md")
+    for scan_path in (tmp_path / "docs", tmp_path / "docs" / "*.md"):
+        found = scanner(scan_path)
+        file.parent.rename(tmp_path / "away")
+        with pytest.raises(OSError, match="No such file"):
+            found.look(str(file))
+        assert (found.scan().nowhere, list(found.troubles())) == (True, [str(file.parent)])
+        (tmp_path / "away").rename(file.parent)
+        file.unlink()
+        assert found.look(str(file)) is None
+        assert not found.scan().nowhere
+        put(file)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_folders_that_may_not_be_listed_are_noted_wherever_a_pattern_leads_through_them(tmp_path: Path) -> None:
+    put(tmp_path / "ann" / "docs" / "a.md")
+    put(tmp_path / "bob" / "docs" / "a.md")
+    for closed in (tmp_path / "bob", tmp_path / "bob" / "docs"):
+        closed.chmod(0)
+        scanned = scanner(tmp_path / "*" / "docs" / "*.md").scan()
+        closed.chmod(0o755)
+        assert (len(scanned.files), scanned.unreadable, scanned.nowhere) == (1, (str(closed),), False)
+
+
 def test_what_cannot_be_looked_at_is_told_apart_from_what_is_gone(tmp_path: Path) -> None:
     scanned = scanner(tmp_path / "missing", tmp_path / "absent" / "*.md").scan()
     assert scanned.files == ()
