@@ -7,8 +7,8 @@ import struct
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from anyio import create_task_group, fail_after
@@ -30,21 +30,49 @@ class Counting:
 
     def __call__(self) -> Loaded:
         self.loads += 1
-        return Loaded(WordPiece(["[UNK]", "[CLS]", "[SEP]", "a"]), self.encode)
+        return Loaded(WordPiece(["[UNK]", "[CLS]", "[SEP]", "a", "b"]), self.encode)
 
     def encode(self, tokens: Sequence[Sequence[int]]) -> Sequence[bytes]:
         self.batches.append([len(each) for each in tokens])
         return [bytes([min(len(each), 255)]) for each in tokens]
 
 
-async def test_vectors_come_in_the_order_of_the_texts_though_likes_go_together() -> None:
+async def test_vectors_come_in_the_order_of_the_texts_and_no_text_is_padded() -> None:
     model = Counting()
-    texts = ["a " * n for n in (9, 1, 300, 2, 200, 1)]
+    texts = ["a " * n for n in (9, 1, 300, 2, 200, 9)] + ["b " * 9]
     with fail_after(5):
         vectors = await LocalEmbedder(model).embed(texts)
-    assert vectors == [bytes([n]) for n in (11, 3, 255, 4, 202, 3)]
-    assert sorted(chain.from_iterable(model.batches)) == [3, 3, 4, 11, 202, 256]
-    assert all(max(batch) * len(batch) <= 256 for batch in model.batches)
+    assert vectors == [bytes([n]) for n in (11, 3, 255, 4, 202, 11, 11)]
+    assert sorted(model.batches) == [[3], [4], [11, 11], [202], [256]]
+
+
+async def test_many_short_texts_of_one_length_go_through_in_batches() -> None:
+    model = Counting()
+    texts = [" ".join("a" if n >> bit & 1 else "b" for bit in range(8)) for n in range(64)]
+    with fail_after(5):
+        await LocalEmbedder(model).embed(texts)
+    assert [len(batch) for batch in sorted(model.batches, reverse=True)] == [25, 25, 14]
+
+
+async def test_identical_texts_are_embedded_once() -> None:
+    model = Counting()
+    with fail_after(5):
+        vectors = await LocalEmbedder(model).embed(["a a", "a", "a a", "A  a"])
+    assert vectors == [bytes([n]) for n in (4, 3, 4, 4)]
+    assert sorted(model.batches) == [[3], [4]]
+
+
+async def test_several_cores_embed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding_local, "cores", lambda: 3)
+    meeting = Barrier(3, timeout=5)
+
+    class Meeting(Counting):
+        def encode(self, tokens: Sequence[Sequence[int]]) -> Sequence[bytes]:
+            meeting.wait()  # breaks unless three threads come to it
+            return super().encode(tokens)
+
+    with fail_after(10):
+        await LocalEmbedder(Meeting()).embed(["a", "a a", "a a a"])
 
 
 async def test_the_model_is_loaded_at_first_use_and_once() -> None:
@@ -77,6 +105,7 @@ def test_other_weights_than_the_tested_ones_are_refused(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_texts_that_mean_the_same_are_alike_and_bytes_do_not_depend_on_company() -> None:
     texts = ["How do I install the nvidia driver?", "nvidia drivers setup on linux", "I baked a cake", "", "x " * 900]
+    texts += [f"Agent number {n} was rejected." for n in range(10, 30)]  # these go through together
     with fail_after(60):
         embedder = LocalEmbedder()
         together = await embedder.embed(texts)
@@ -84,7 +113,7 @@ async def test_texts_that_mean_the_same_are_alike_and_bytes_do_not_depend_on_com
     assert together == alone
     numbers = [struct.unpack(f"<{DIMENSIONS}f", vector) for vector in together]
     assert all(abs(sum(n * n for n in each) - 1) < 1e-5 for each in numbers)
-    question, paraphrase, other = ([sum(map(float.__mul__, numbers[0], each)) for each in numbers])[:3]
+    question, paraphrase, other = [sum(map(float.__mul__, numbers[0], each)) for each in numbers[:3]]
     assert question == pytest.approx(1)
     assert paraphrase > 0.6
     assert other < 0.2
