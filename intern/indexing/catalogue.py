@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
 
 from intern.domain import IndexEntry, SourceId
 from intern.knowledge.files import FileLayer, stamp_of
@@ -35,6 +40,19 @@ def is_recovered(source: CachedSource) -> bool:
     return source.content_hash == _UNKNOWN
 
 
+Stamp: TypeAlias = tuple[int, int, int]
+"""Of a file, as `stamp_of` gives it."""
+
+
+class _Noted(Struct, frozen=True, kw_only=True):
+    """A line of the journal."""
+
+    of: Stamp | None
+    """The cache that this adds to; None where there was none."""
+    source_id: SourceId
+    source: CachedSource
+
+
 class _Known(NamedTuple):
     """What stands in the cache."""
 
@@ -49,8 +67,8 @@ class Catalogue:
     """One index (of the sources, or of the team's topics). Any thread may change it; changes do not undo each other.
 
     The cache is the truth, the index is written from it; where the cache is lost, the index still tells the
-    descriptions. The cache is read again only when its file is another one. Synchronous; raises KnowledgeError where
-    the disk fails.
+    descriptions. Beside the cache lies a journal of what was noted since it was written. The cache is read again only
+    when its file is another one. Synchronous; raises KnowledgeError where the disk fails.
     """
 
     def __init__(self, *, cache_path: Path, index_path: Path, clock: Clock, files: FileLayer | None = None) -> None:
@@ -58,13 +76,20 @@ class Catalogue:
         self._index_path = index_path
         self._clock = clock
         self._files = files or FileLayer()
+        self._journal_path = cache_path.with_name(f"{cache_path.stem}-journal.jsonl")
         self._guard = threading.Lock()
+        self._notes: dict[SourceId, CachedSource] = {}
         # One attribute, set at once: any thread may look while another one changes it.
         self._known = _Known(None, {})
         self._listed: tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]] = ({}, {})
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
         """What the last indexing found; where that is lost, the descriptions alone (see `is_recovered`)."""
+        written = self._written()
+        return {**written, **self._notes} if self._notes else written
+
+    def _written(self) -> Mapping[SourceId, CachedSource]:
+        """What the index lists."""
         known = self._known
         if known.unwritten:
             return known.sources
@@ -72,13 +97,13 @@ class Catalogue:
         if stamp is None or stamp != known.stamp:
             cache = IndexCache.load(self._cache_path, files=self._files)
             if cache.generated_at is None:
-                return self._recovered()
-            self._known = known = _Known(stamp, cache.sources)
+                return {**self._recovered(), **self._noted(stamp)}
+            self._known = known = _Known(stamp, {**cache.sources, **self._noted(stamp)})
         return known.sources
 
     def entries(self) -> tuple[IndexEntry, ...]:
         """What the index lists. Entries that did not change are the very same as before."""
-        sources, (known, listed) = self.sources(), self._listed
+        sources, (known, listed) = self._written(), self._listed
         if sources is not known:
             listed = {
                 source_id: listed[source_id]
@@ -93,7 +118,14 @@ class Catalogue:
     def change(self, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
         """Put entries in, take others out. Files whose content stays the same are not written."""
         with self._guard:
-            self._save({**self.sources(), **put}, drop)
+            self._save(self.sources(), put, drop)
+
+    def note(self, source_id: SourceId, source: CachedSource) -> None:
+        """Put one entry in by a line of the journal; the index shows it with the next change."""
+        with self._guard:
+            line = msgspec.json.encode(_Noted(of=stamp_of(self._cache_path), source_id=source_id, source=source))
+            self._files.append_durably(self._journal_path, line + b"\n", fresh_line=True)
+            self._notes[source_id] = source
 
     def add(self, source_id: SourceId, source: CachedSource, *, behind: bool = False) -> bool:
         """Put an entry in unless there is one, and say whether there was none.
@@ -109,14 +141,24 @@ class Catalogue:
             if behind and unwritten * _GROWTH < len(sources):
                 self._known = _Known(None, sources, unwritten)
             else:
-                self._save(sources, ())
+                self._save(sources)
             return True
 
     def write(self) -> None:
         """Bring to disk what was added behind."""
         with self._guard:
             if self._known.unwritten:
-                self._save(self._known.sources, ())
+                self._save(self._known.sources)
+
+    def _noted(self, stamp: Stamp | None) -> dict[SourceId, CachedSource]:
+        """What was noted since the cache with this stamp was written. The last line may be torn."""
+        noted: dict[SourceId, CachedSource] = {}
+        for line in (self._files.read(self._journal_path) or b"").splitlines():
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                entry = msgspec.json.decode(line, type=_Noted)
+                if entry.of == stamp:
+                    noted[entry.source_id] = entry.source
+        return noted
 
     def _recovered(self) -> Mapping[SourceId, CachedSource]:
         try:
@@ -129,14 +171,24 @@ class Catalogue:
             for entry in read_index(self._index_path, files=self._files)
         }
 
-    def _save(self, sources: Mapping[SourceId, CachedSource], drop: Collection[SourceId]) -> None:
-        kept = {source_id: source for source_id, source in sources.items() if source_id not in drop}
-        # The cache first: killed in between, the next change writes the index that fits it.
+    def _save(
+        self,
+        sources: Mapping[SourceId, CachedSource],
+        put: Mapping[SourceId, CachedSource] = MappingProxyType({}),
+        drop: Collection[SourceId] = (),
+    ) -> None:
+        every = {**sources, **self._notes, **put}
+        kept = {source_id: source for source_id, source in every.items() if source_id not in drop}
+        # The cache first: killed in between, the next change writes the index that fits it, and the journal of the
+        # earlier cache counts for nothing.
         IndexCache(sources=kept, generated_at=self._clock.now()).save(self._cache_path, files=self._files)
         entries = (
             IndexEntry(source_id, source.summary_text) for source_id, source in kept.items() if source.summary_text
         )
         write_index(self._index_path, entries, files=self._files)
+        self._notes.clear()
+        if self._journal_path.exists():
+            self._files.remove(self._journal_path)
         # No file holds the others.
         fit = {source_id: source for source_id, source in kept.items() if is_source_id(source_id)}
         self._known = _Known(stamp_of(self._cache_path), fit)

@@ -16,6 +16,8 @@ from intern.knowledge.topics import TopicLibrary
 from intern.observe.clock import Clock
 from intern.text.passages import passages
 
+BLANK = "No text."
+"""Describes what holds none."""
 _LENGTH = 300
 """Characters of a provisional description."""
 # Enough for a heading and a paragraph; a document may have megabytes.
@@ -28,13 +30,13 @@ def describe_source(text: str) -> str:
     heading = pieces[0].heading.partition(" > ")[0] if pieces else ""
     paragraph = next((body for piece in pieces if (body := _first_paragraph(piece.text, piece.heading))), "")
     lead = ". ".join(part for part in (heading, paragraph) if part)
-    return shortened(lead or text[:_BEGINNING], _LENGTH) or "No text."
+    return shortened(lead or text[:_BEGINNING], _LENGTH) or BLANK
 
 
 def describe_topic(blocks: Sequence[TopicBlock]) -> str:
     """A topic's first question."""
     asked = (question_of(block.turns).strip() for block in blocks)
-    return shortened(next((question for question in asked if question), ""), _LENGTH) or "No text."
+    return shortened(next((question for question in asked if question), ""), _LENGTH) or BLANK
 
 
 async def add_topic_provisionally(

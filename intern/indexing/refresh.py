@@ -7,7 +7,6 @@ summary fails keeps the description it had, and is asked for again by a later re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +22,8 @@ from intern.indexing.material import shortened, source_material, topic_material
 from intern.indexing.options import IndexingOptions
 from intern.indexing.patience import described, not_described, rests
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
-from intern.indexing.provisional import describe_source, describe_topic
-from intern.knowledge.indices import CachedFile, CachedSource, content_hash
+from intern.indexing.provisional import BLANK, describe_source, describe_topic
+from intern.knowledge.indices import CachedFile, CachedSource, content_hash, is_source_id
 from intern.knowledge.sources import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.llm.prompt import Model, Prompt
@@ -33,11 +32,11 @@ from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
-# Index and cache are written as a whole: with many due in some parts, so that a kill loses no more than one of them.
+# Index and cache are written as a whole: with many due in some parts, so that answers see descriptions as they come.
 _LEAST_PART = 64
 _PARTS = 3
-# Seconds to write what was summarised until a stop.
-_LAST_WRITE = 5.0
+
+_UNFIT = "no index can list a name of blanks; rename it"
 
 Progress = Callable[[int, int], None]
 """Told how many of the changed sources are done, and how many there are."""
@@ -80,13 +79,15 @@ async def refresh_sources(
     def look() -> _Look:
         known = catalogue.sources()
         scan = folder.scan()
-        items = [_Item(SourceId(f"kb:{file.rel_path}"), *file) for file in scan.files]
+        every = [_Item(SourceId(f"kb:{file.rel_path}"), *file) for file in scan.files]
+        items = [item for item in every if is_source_id(item.source_id)]
+        unfit = tuple(SkippedFile(f'"{item.rel_path}"', _UNFIT) for item in every if not is_source_id(item.source_id))
         gone = frozenset(
             source_id
             for source_id, source in known.items()
             if isinstance(source, CachedFile) and not _is_below(source.rel_path, scan.unreadable)
         )
-        return _Look(known, items, gone.difference(item.source_id for item in items), scan.skipped)
+        return _Look(known, items, gone.difference(item.source_id for item in items), (*scan.skipped, *unfit))
 
     def read(rel_path: str) -> _Read:
         text = folder.read(rel_path)
@@ -303,16 +304,10 @@ class _Refresh:
         """All that are due, several at a time, written in few parts. What fails is `Owed`, in the order of `due`."""
         part = max(_LEAST_PART, -(-len(due) // _PARTS))
         failures: dict[SourceId, str] = {}
-        try:
-            for start in range(0, len(due), part):
-                await self._settle_all(due[start : start + part], put, failures, count)
-                await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
-                put, drop = {}, ()
-        except anyio.get_cancelled_exc_class():
-            # Each of these was paid for; should the disk fail as well, they are asked for again.
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_WRITE), suppress(KnowledgeError):
-                await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
-            raise
+        for start in range(0, len(due), part):
+            await self._settle_all(due[start : start + part], put, failures, count)
+            await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
+            put, drop = {}, ()
         return [Owed(each.source_id, failures[each.source_id]) for each in due if each.source_id in failures]
 
     async def _settle_all(
@@ -329,6 +324,7 @@ class _Refresh:
                 # A failure is a value, or it would end the others.
                 settled = await self._settle(source)
                 put[source.source_id] = settled.source
+                await self._note(source.source_id, settled.source)
                 if settled.failure:
                     failures[source.source_id] = settled.failure
                 count.one_more()
@@ -337,7 +333,17 @@ class _Refresh:
             for _ in range(min(self._options.concurrency, len(due))):
                 tg.start_soon(work)
 
+    async def _note(self, source_id: SourceId, source: CachedSource) -> None:
+        """Write down at once what was paid for, though the process may be stopping: a kill repeats no call."""
+        with anyio.CancelScope(shield=True):
+            try:
+                await anyio.to_thread.run_sync(self._catalogue.note, source_id, source)
+            except KnowledgeError as error:  # the whole of them is written soon, and raises
+                _log.warning("description_not_noted", source_id=source_id, reason=str(error))
+
     async def _settle(self, source: Due) -> _Settled:
+        if not source.material.strip():
+            return _Settled(described(source.entry, BLANK, self._clock.now()), "")
         try:
             out = await self._model.ask(self._prompt, SummarizeIn(source_id=source.source_id, text=source.material))
             description = shortened(out.description, self._options.max_description_chars)

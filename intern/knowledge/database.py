@@ -592,7 +592,7 @@ class Database:
         Takes as long as writing the file anew; other writes wait. Raises KnowledgeError, also where somebody reads for
         so long that the log could not be emptied; what was deleted may be found in it then.
         """
-        operation = _Scrubbing()
+        operation = _Scrubbing(self._path.parent)
         self._submit(operation)
         await operation.done.wait()
         self._unless_broken(operation)
@@ -723,13 +723,20 @@ class _Operation(Generic[T]):
 class _Scrubbing(_Operation[None]):
     """SQLite does this outside of any transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__(lambda _: None)
+        self._folder = folder
 
     def run(self, db: _Connection) -> None:
         try:
             # VACUUM copies what is there into the log, and the checkpoint over what was there; then the log is cut.
-            db.execute("vacuum").fetchall()
+            # The copy may be too large for memory. The folder holds for the whole process, and only while this runs.
+            db.pragma("temp_store_directory", str(self._folder))
+            db.pragma("temp_store", "file")
+            try:
+                db.execute("vacuum").fetchall()
+            finally:
+                db.pragma("temp_store", "memory")
             [(busy, _, _)] = db.execute("pragma wal_checkpoint(truncate)").fetchall()
             if busy:
                 self.error = apsw.BusyError("somebody reads")
@@ -784,6 +791,7 @@ def _connected(path: Path, *, read_only: bool = False) -> _Connection:
         db.pragma("journal_mode", "wal")
         db.pragma("synchronous", "full")
         db.pragma("foreign_keys", 1)
+        db.pragma("temp_store", "memory")  # nothing is written outside of the data folder
         db.pragma("query_only", int(read_only))
     except BaseException:
         db.close()

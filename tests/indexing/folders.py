@@ -50,7 +50,7 @@ class Shelf:
 
     def __init__(self, folder: Path, **options: int) -> None:
         self.sources_dir = folder / "sources"
-        self.sources_dir.mkdir()
+        self.sources_dir.mkdir(exist_ok=True)
         self.topics_dir = folder / "topics"
         self.clock = HandClock()
         self.model = ScriptedModel()
@@ -60,6 +60,7 @@ class Shelf:
         self.topics = TopicLibrary(self.topics_dir)
         self.index_path = folder / "index.txt"
         self.cache_path = folder / "index-cache.json"
+        self.journal_path = folder / "index-cache-journal.jsonl"
         self.catalogue = Catalogue(
             cache_path=self.cache_path, index_path=self.index_path, clock=self.clock, files=self.disk
         )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ import anyio
 import pytest
 from anyio import fail_after
 from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
 
 from intern.domain import SourceId, TopicName
 from intern.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
@@ -284,7 +286,7 @@ async def test_cache_and_index_are_written_a_few_times_however_many_there_are(sh
     assert len(shelf.model.asked) == 500
 
 
-async def test_what_was_summarised_before_a_stop_is_not_asked_for_again(shelf: Shelf) -> None:
+async def test_a_stop_repeats_only_the_calls_in_flight(shelf: Shelf) -> None:
     for n in range(20):
         shelf.source(f"{n}.md", "x")
     with fail_after(5), anyio.CancelScope() as scope:
@@ -297,11 +299,82 @@ async def test_what_was_summarised_before_a_stop_is_not_asked_for_again(shelf: S
 
         shelf.model.always(SUMMARIZE_SOURCE, stopped)
         await shelf.refresh_sources()
+    in_flight = shelf.options.concurrency
+    asked = len(shelf.model.asked)
     shelf.model.asked.clear()
     shelf.model.always(SUMMARIZE_SOURCE, praised)
     with fail_after(5):
         await shelf.refresh_sources()
-    assert 10 <= len(shelf.model.asked) <= 20 - 7
+    assert 20 - asked <= len(shelf.model.asked) <= 20 - asked + in_flight
+    assert all("All about" in description for description in shelf.index().values())
+
+
+async def test_a_kill_repeats_only_the_calls_in_flight(tmp_path: Path) -> None:
+    # The process ends while its 41st call is under way, as by SIGKILL: nothing is cleaned up.
+    code = """
+import os, sys
+from functools import partial
+from pathlib import Path
+import anyio
+from tests.indexing.folders import Shelf, praised
+from intern.indexing.prompts import SUMMARIZE_SOURCE
+
+async def work():
+    shelf = Shelf(Path(sys.argv[1]))
+    for n in range(60):
+        shelf.source(f"{n}.md", "x")
+    async def killed(given):
+        if len(shelf.model.asked) > 40:
+            os._exit(9)
+        return praised(given)
+    shelf.model.always(SUMMARIZE_SOURCE, killed)
+    await shelf.refresh_sources()
+
+anyio.run(work)
+"""
+    root = Path(__file__).parents[2]
+    with fail_after(60):
+        process = await anyio.run_process([sys.executable, "-c", code, str(tmp_path)], cwd=root, check=False)
+    assert process.returncode == 9, process.stderr
+    shelf = Shelf(tmp_path)
+    shelf.model.always(SUMMARIZE_SOURCE, praised)
+    with fail_after(10):
+        await shelf.refresh_sources()
+    assert len(shelf.model.asked) <= 60 - 40 + shelf.options.concurrency
+    assert all("All about" in description for description in shelf.index().values())
+
+
+async def test_a_journal_of_an_earlier_index_counts_for_nothing(shelf: Shelf) -> None:
+    shelf.source("a.md", "one")
+    with fail_after(5):
+        await shelf.refresh_sources()
+    a, earlier = SourceId("kb:a.md"), shelf.cached("kb:a.md")
+    shelf.catalogue.note(a, earlier)
+    left_behind = shelf.journal_path.read_bytes()
+    shelf.clock.turn(minutes=1)
+    shelf.catalogue.change({a: replace(earlier, summary_text="newer")})
+    shelf.journal_path.write_bytes(left_behind)  # as if a kill had come before it was removed
+    assert shelf.cached("kb:a.md").summary_text == "newer"
+
+
+async def test_a_file_with_a_blank_name_is_left_out_with_the_reason_and_costs_no_call(shelf: Shelf) -> None:
+    shelf.source(" ", "something")
+    with fail_after(5):
+        result = await shelf.refresh_sources()
+    [(path, reason)] = result.skipped
+    assert path == '" "'
+    assert "rename it" in reason
+    assert shelf.model.asked == []
+
+
+async def test_a_blank_document_is_listed_without_a_call(shelf: Shelf) -> None:
+    shelf.source("blank.md", " \n\n ")
+    with fail_after(5):
+        result = await shelf.refresh_sources()
+        assert await shelf.refresh_sources() == Refreshed()
+    assert result == refreshed(changed=("kb:blank.md",))
+    assert shelf.index() == {"kb:blank.md": "No text."}
+    assert shelf.model.asked == []
 
 
 async def test_pages_and_notebooks_are_shown_by_what_a_reader_sees(shelf: Shelf) -> None:
