@@ -127,6 +127,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """What the conversations room takes."""
         return ConversationOptions(
             message_batch_wait_seconds=self.discord.message_batch_wait_seconds,
+            mention_reply_window=self.discord.mention_reply_window,
             max_history_messages=self.discord.max_history_messages,
             max_history_chars=self.discord.max_history_chars,
             modes={rule.id: rule.mode for rule in self.discord.channels},

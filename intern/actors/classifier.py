@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Hashable, Set as AbstractSet
+from collections.abc import AsyncGenerator, Callable, Hashable, Set as AbstractSet
 from contextlib import aclosing, asynccontextmanager
 from typing import Protocol
 
@@ -43,18 +43,25 @@ async def classifier(
     chooser: TopicChooser,
     witness: Witness,
     again: DueLog[CapturedPair] | None = None,
+    settles_in: Callable[[CapturedPair], float] = lambda _: 0.0,
     attempts: Attempts = UNCOUNTED,
     pauses: Pauses = growing_pauses,
 ) -> None:
     """File each pair after `after`, in order, until the nudges end; then let the integrator finish too.
 
+    A pair `settles_in` some seconds, for its conversation may go on; until then it waits, with all behind it.
     In between, those that are due `again`: approved, or parked a while ago.
 
     An attempt on a pair is open from here until the integrator, given the same `attempts`, has its decision. A pair
     with MOST_ATTEMPTS open ones is given up.
     """
     followed = follow(
-        archive, nudges, after=after, position_of=lambda pair: pair.qa_id, again=_Surely(again) if again else None
+        archive,
+        nudges,
+        after=after,
+        position_of=lambda pair: pair.qa_id,
+        again=_Surely(again) if again else None,
+        settles_in=settles_in,
     )
     async with nudges, filings, aclosing(followed) as pairs:
         given_up = False

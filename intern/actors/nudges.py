@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence, Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,19 +57,26 @@ async def follow(
     after: P | None,
     position_of: Callable[[T], P],
     again: DueLog[T] | None = None,
+    settles_in: Callable[[T], float] = lambda _: 0.0,
 ) -> AsyncGenerator[T]:
     """Each record after `after`, in order, for ever: first what is there, then what a nudge announces.
 
     In between come those that are due `again`, one at a time, whenever the log is read to its end. Ends once the nudges
     have ended and nothing is left, so that what was written before a calm shutdown is still handed on. Whoever reads
     only some of it closes it with `aclosing`.
+
+    A record waits, with all behind it, until it `settles_in` no more seconds; at the end, none waits.
     """
     position = after
     ended = False
     handed: set[Hashable] = set()
     while True:
-        while records := await log.after(position):
+        unsettled = 0.0
+        while not unsettled and (records := await log.after(position)):
             for record in records:
+                unsettled = 0.0 if ended else settles_in(record)
+                if unsettled:
+                    break
                 yield record
                 position = position_of(record)
         found = Due[T]() if again is None else await again.due(handed)
@@ -79,7 +87,7 @@ async def follow(
         if ended:
             return
         try:
-            with move_on_after(found.seconds):
+            with move_on_after(min(math.inf if found.seconds is None else found.seconds, unsettled or math.inf)):
                 await nudges.receive()
         except EndOfStream:
             ended = True

@@ -32,6 +32,7 @@ from intern.actors.nudges import DueLog, Log, nudge
 from intern.actors.reviewer import Reviews, reviewer
 from intern.actors.router import Declines, Dispatch, router
 from intern.actors.scout import Changes, Discovers, explorer, scout
+from intern.actors.settling import Settling
 from intern.actors.witness import Witness
 from intern.conversations.approving import Approvals
 from intern.conversations.attendance import Attendance
@@ -197,6 +198,8 @@ class Parts:
     admits_id: Callable[[ChannelId], Awaitable[bool]]
     """Whether the bot may work there; raises the DiscordError family."""
     attendance: Attendance
+    settling: Settling
+    """Over the attendance, for whoever may settle a message that somebody else has, too."""
     approvals: Approvals
     pages: Pages
     marks: MarkKeeper
@@ -213,6 +216,8 @@ class Parts:
     archive: Log[CapturedPair, QAId]
     archived_until: QAId | None
     """The newest pair that was decided; the classifier begins behind it."""
+    settles_in: Callable[[CapturedPair], float]
+    """In how many seconds a pair is to be filed: until then its conversation may go on."""
     again: DueLog[CapturedPair]
     """Older pairs that are to be filed after all."""
     chooser: TopicChooser
@@ -307,6 +312,7 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                     to_classify,
                     filings,
                     after=parts.archived_until,
+                    settles_in=parts.settles_in,
                     again=parts.again,
                     chooser=parts.chooser,
                     attempts=parts.attempts,
@@ -365,7 +371,8 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                         declines=parts.declines,
                         outgoing=parts.responding.outgoing,
                         late=parts.late,
-                        settles=attendance,
+                        settles=parts.settling,
+                        capturing=parts.settling.capturing,
                         witness=witness,
                     )
                 )
@@ -378,7 +385,7 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                         keeper=parts.keeper,
                         pictures=parts.pictures,
                         pending=parts.pending,
-                        settles=attendance,
+                        settles=parts.settling.captures,
                         witness=witness,
                     )
                 )

@@ -8,7 +8,7 @@ by way of the poster; only a flood of such words is cut short.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -80,11 +80,13 @@ async def router(
     late: LateChanges,
     settles: Settles,
     witness: Witness,
+    capturing: Callable[[Collection[MessageId]], object] = lambda _: None,
     pauses: Pauses = growing_pauses,
 ) -> None:
     """Route each batch, and what follows from late changes, until the inbox ends.
 
     A capture waits for room; a question that finds none is shed. At the end, what Discord cannot show stays unsettled.
+    `capturing` hears of messages that are both asked and captured: their account is settled twice.
     `words` is the poster's, too: why there is no answer. At most half of its room is taken for that.
     """
     turns, reader = _Turns(), _Reader(dispatch, late, pauses)
@@ -111,7 +113,7 @@ async def router(
 
     async with inbox, answers, captures, withdrawals, words, create_task_group() as tg:
         refusals = _Refusals(words, declines=declines, outgoing=outgoing)
-        desk = _Desk(answers, captures, tg, refusals, late=late, settles=settles, witness=witness)
+        desk = _Desk(answers, captures, tg, refusals, late=late, settles=settles, witness=witness, capturing=capturing)
         async for item in inbox:
             if isinstance(item, MessagesDeleted):
                 gone = late.deleted(item)
@@ -284,8 +286,10 @@ class _Desk:
         late: LateChanges,
         settles: Settles,
         witness: Witness,
+        capturing: Callable[[Collection[MessageId]], object],
     ) -> None:
         self._answers = answers
+        self._capturing = capturing
         self._captures = captures
         self._tg = tg
         self._refusals = refusals
@@ -327,7 +331,11 @@ class _Desk:
             taught[-1] = replace(taught[-1], settles=ids)
             return
         asked = {message.id for question in questions for message in question.batch.messages}
-        if others := [message_id for message_id in ids if message_id not in asked]:
+        kept = {message.id for request in taught for message in request.messages}
+        if settles := tuple(message_id for message_id in ids if message_id in kept):
+            taught[-1] = replace(taught[-1], settles=settles)
+            self._capturing(asked.intersection(settles))
+        if others := [message_id for message_id in ids if message_id not in asked | kept]:
             self._settles.settle(batch.channel_id, others)
 
     def _ask(self, question: AnswerRequest, meanwhile: Meanwhile) -> bool:

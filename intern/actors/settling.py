@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from intern.domain import ChannelId, MessageId
@@ -14,3 +14,42 @@ class Settles(Protocol):
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
         """These messages of a channel are done with."""
         ...
+
+
+class Settling:
+    """Settles messages that are both asked and captured only once both came to their end.
+
+    Else a restart could read on behind a message that was answered, and not archived yet.
+    """
+
+    def __init__(self, settles: Settles) -> None:
+        self._settles = settles
+        self._capturing: set[MessageId] = set()
+        self._answered: set[MessageId] = set()
+        self.captures = _Captures(self)
+        """For the capturer; whoever else settles uses this object itself."""
+
+    def capturing(self, message_ids: Collection[MessageId]) -> None:
+        """These messages go to the capturer, and to the responder besides."""
+        self._capturing.update(message_ids)
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
+        """Settle these messages, but for those that are still to be captured."""
+        waiting = self._capturing.intersection(message_ids)
+        self._answered |= waiting
+        self._settles.settle(channel_id, [each for each in message_ids if each not in waiting])
+
+    def captured(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
+        """Settle these messages, which are safe on disk, but for those that are still to be answered."""
+        waiting = self._capturing.intersection(message_ids) - self._answered
+        self._capturing.difference_update(message_ids)
+        self._answered.difference_update(message_ids)
+        self._settles.settle(channel_id, [each for each in message_ids if each not in waiting])
+
+
+class _Captures:
+    def __init__(self, settling: Settling) -> None:
+        self._settling = settling
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
+        self._settling.captured(channel_id, message_ids)

@@ -22,6 +22,7 @@ from intern.actors.office import Answering, Parts, office
 from intern.actors.rereading import Rereading
 from intern.actors.responder import Typing
 from intern.actors.router import Requests
+from intern.actors.settling import Settling
 from intern.actors.witness import Witness
 from intern.answering.workflow import Answerer
 from intern.app.answered import Answered
@@ -209,6 +210,7 @@ class _Room(NamedTuple):
 async def _around(room: _Room) -> Parts:
     settings, discord, audience, attendance, witness, clock, db, models, workshop, _ = room
     options = settings.conversations
+    settling = Settling(attendance)
     discord.recall_roles(await workshop.roles.known())
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     witness.count = counts.add
@@ -271,6 +273,7 @@ async def _around(room: _Room) -> Parts:
         admits=discord.audience.admits,
         admits_id=audience.admits_id,
         attendance=attendance,
+        settling=settling,
         approvals=Approvals(clock=clock),
         pages=discord.pages,
         marks=_Books(room, MarkStore(db), counts),
@@ -305,6 +308,7 @@ async def _around(room: _Room) -> Parts:
         attempts=workshop.attempts,
         archive=workshop,
         archived_until=workshop.archived_until(),
+        settles_in=workshop.settles_in,
         again=workshop,
         chooser=workshop,
         filer=workshop,
@@ -320,7 +324,7 @@ async def _around(room: _Room) -> Parts:
             known=workshop.posts,
             typing=discord.typing,
             traces=traces,
-            settles=attendance,
+            settles=settling,
             witness=witness,
         ),
         posting=poster.Collaborators(
@@ -337,7 +341,7 @@ async def _around(room: _Room) -> Parts:
             ),
             outgoing=outgoing,
             traces=traces,
-            settles=attendance,
+            settles=settling,
             witness=witness,
             # What the asker wrote last has become a question by then, or never will.
             patience_seconds=settings.discord.message_batch_wait_seconds + 5,

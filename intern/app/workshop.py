@@ -35,6 +35,7 @@ from intern.domain import (
     TopicName,
     UserId,
     Withdrawn,
+    in_channel,
 )
 from intern.errors import ConfigError, KnowledgeError, ModelError
 from intern.indexing.catalogue import Catalogue
@@ -154,6 +155,7 @@ class Workshop:
             clock=clock,
             options=settings.learning,
             files=files,
+            newest_of=self.archive.newest_of,
         )
         self._filer.mend()
         self.pages = PageCopies(paths.web_cache, files)
@@ -216,6 +218,20 @@ class Workshop:
             # The capture is safe; the counts go with the next one.
             _log.warning("counts_not_stored", reason=str(error))
         return pair
+
+    def settles_in(self, pair: CapturedPair) -> float:
+        """In how many seconds a pair is to be filed.
+
+        A conversation in a channel may go on for a while after it was captured. What waits for the team's word costs no
+        call, and an older version of a conversation none either.
+        """
+        if self._settings.kb.review or not in_channel(pair.conversation_id):
+            return 0.0
+        if self.archive.newest_of(pair.conversation_id) != pair.qa_id:
+            return 0.0
+        pause = self._settings.conversations.bounds.settle_seconds
+        # Whatever clocks say, nothing waits longer than that.
+        return min(pause, max(0.0, pause - (self._clock.now() - pair.timestamp).total_seconds()))
 
     async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
         """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""

@@ -1,10 +1,11 @@
-"""From a team member's batch to what the archive keeps: the conversation, message by message, exactly as written."""
+"""From a batch to what the archive keeps: the conversation, message by message, exactly as written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from intern.conversations.context import Gathered, in_order, split_by_reply
+from intern.conversations.addressing import named_by, split_by_target
+from intern.conversations.context import Gathered, in_order
 from intern.conversations.routing import teaches
 from intern.domain import (
     Batch,
@@ -21,10 +22,11 @@ from intern.domain import (
 
 
 def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tuple[CaptureRequest, ...]:
-    """The conversations that a team member's batch answers.
+    """The conversations that a team member's batch answers, or that an asker's batch goes on with.
 
     In a thread that is the whole thread. In a channel each reply belongs to the conversation that it points to, with
-    the lines that follow it; lines before the first reply go with it. Parts that lead to one conversation are one.
+    the lines that follow it; lines before the first reply go with it. A message that replies to nothing, and names one
+    account, is taken for a reply to what that account said. Parts that lead to one conversation are one.
     Bots' messages are left out: a correction leads through the bot's answer to the question. A conversation is kept
     only if both a user and the team say something in it.
     """
@@ -62,7 +64,7 @@ def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence
 
 
 def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
-    """The message's text as written; its attachments in words, where it has no text or a model described them."""
+    """The message's text as written; then its images in words, and its other files where it has no text."""
     images = [attachment for attachment in message.attachments if attachment.is_image]
     seen = {image.id: text for image, text in zip(images, image_texts, strict=False) if text}
     lines = [message.text] if message.text else []
@@ -70,7 +72,7 @@ def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
         f"[{'image' if attachment.is_image else 'file'}: {_one_line(attachment.filename)}]"
         + (f" {seen[attachment.id]}" if attachment.id in seen else "")
         for attachment in message.attachments
-        if not message.text.strip() or attachment.id in seen
+        if attachment.is_image or not message.text.strip()
     ]
     return "\n".join(lines)
 
@@ -79,9 +81,12 @@ def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, 
     """The batch's parts, each with the chains of its replies; parts that share a message are joined."""
     chains = {chain.reply: chain.messages for chain in gathered.chains}
     joined: list[tuple[tuple[ChatMessage, ...], bool]] = []
-    for part in _parts(batch):
+    parts = _parts(batch)
+    if batch.author.type == "community_user":
+        parts = [[message for message in part if message.id in gathered.goes_on] for part in parts]
+    for part in filter(None, parts):
         messages = in_order(*(chains.get(message.id, ()) for message in part), part)
-        taught = any(teaches(message, gathered) for message in part)
+        taught = any(teaches(message, gathered) or message.id in gathered.goes_on for message in part)
         ids = {message.id for message in messages}
         same = [other for other in joined if not ids.isdisjoint(message.id for message in other[0])]
         joined = [other for other in joined if other not in same]
@@ -95,8 +100,8 @@ def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, 
 
 
 def _parts(batch: Batch) -> list[list[ChatMessage]]:
-    first, *others = split_by_reply(batch.messages)
-    if others and not any(message.reply_to for message in first):
+    first, *others = split_by_target(batch.messages)
+    if others and not any(message.reply_to or named_by(message) for message in first):
         others[0] = [*first, *others[0]]
         return others
     return [first, *others]

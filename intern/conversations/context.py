@@ -13,6 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from intern.conversations.addressing import Talk, named_by, split_by_target
 from intern.conversations.options import ContextBounds
 from intern.domain import (
     Author,
@@ -30,6 +31,7 @@ from intern.observe.log import get_logger
 _log = get_logger(__name__)
 
 _PAGE = 100  # what Discord gives at most
+_PAGES = 3  # of what was said before a batch, where that was much
 _CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
 _NEWEST = (1 << 63) - 1  # a snowflake after all others
 
@@ -81,6 +83,10 @@ class Gathered(Struct, frozen=True, kw_only=True):
     """Who wrote what the batch replies to; None where that cannot be resolved."""
     answered: Mapping[MessageId, Author | None] = {}
     """Of the batch's replies to its author's own earlier words: whom those answered, by the replied message's id."""
+    named: Mapping[MessageId, Author] = {}
+    """Of a team member's messages that reply to nothing: whom they answer by naming them; by their own ids."""
+    goes_on: frozenset[MessageId] = frozenset()
+    """Of an asker's messages in a channel: those that go on with what the team answered them."""
     cut: bool = False
     """A bound was reached, so there is more."""
 
@@ -96,25 +102,9 @@ def in_order(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     return tuple(sorted(known.values(), key=lambda message: by_age(message.id)))
 
 
-def split_by_reply(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
-    """One author's consecutive messages, parted before each reply that goes to something else than the one before it.
-
-    A reply to a message of the same part opens no new one.
-    """
-    parts: list[list[ChatMessage]] = []
-    target: MessageId | None = None
-    for message in messages:
-        inward = bool(parts) and any(message.reply_to == earlier.id for earlier in parts[-1])
-        outward = message.reply_to is not None and not inward
-        if not parts or (outward and message.reply_to != target):
-            parts.append([])
-        if outward:
-            target = message.reply_to
-        parts[-1].append(message)
-    return parts
-
-
-async def gather(batch: Batch, channel: Channel, history: History, bounds: ContextBounds) -> Gathered:
+async def gather(
+    batch: Batch, channel: Channel, history: History, bounds: ContextBounds, *, follow_ups: bool = False
+) -> Gathered:
     """The surroundings of a batch, within bounds.
 
     A reference that cannot be resolved (deleted, in a foreign channel) is no error and leads nowhere. Raises
@@ -124,11 +114,13 @@ async def gather(batch: Batch, channel: Channel, history: History, bounds: Conte
     """
     reader = _Reader(history, bounds, batch, channel)
     said = await reader.thread() if channel.is_thread else ()
-    if batch.author.type == "team_member" and not channel.is_thread:
-        await reader.recent()
+    if not channel.is_thread:
+        await reader.recent(follow_ups=follow_ups)
     # What the batch replies to comes first: routing depends on it, so it must not run out of budget.
     await reader.targets()
-    chains = [await reader.chain(message) for message in batch.messages if message.reply_to]
+    talk = reader.talk()
+    aims = {} if talk is None else {message.id: talk.target(message) for message in batch.messages}
+    chains = [await reader.chain(message) for message in batch.messages if message.reply_to or aims.get(message.id)]
     thread = in_order(await reader.opening(), said) if channel.is_thread else ()
     inside = {message.id for message in thread}
     chains += [
@@ -151,6 +143,14 @@ async def gather(batch: Batch, channel: Channel, history: History, bounds: Conte
             for message in batch.messages
             if message.reply_to and _is_own(reader.known(message, message.reply_to), batch.author)
         },
+        named={
+            message.id: target.author
+            for message in batch.messages
+            if message.reply_to is None and (target := aims.get(message.id)) is not None and reader.teaches
+        },
+        goes_on=frozenset(
+            message.id for message in batch.messages if talk is not None and talk.goes_on(message) is not None
+        ),
         cut=reader.cut,
     )
 
@@ -191,8 +191,9 @@ class _Reader:
         # A window as a distance between snowflakes, which count milliseconds above their lowest 22 bits.
         self._window = (ceil(bounds.window_seconds * 1000) + 1) << 22
         # What came after a question was not what it asks. A thread that the team answered in is kept whole.
-        self._teaches = batch.author.type == "team_member"
-        self._horizon = _NEWEST if channel.is_thread and self._teaches else int(batch.last.id) + 1
+        self.teaches = batch.author.type == "team_member"
+        self._horizon = _NEWEST if channel.is_thread and self.teaches else int(batch.last.id) + 1
+        self._talk: Talk | None = None
         self.calls = 0
         self.cut = False
         own_replies = sum(1 for message in batch.messages if message.reply_to)
@@ -229,10 +230,33 @@ class _Reader:
             if message.reply_to and (place := self._place_of(message)) is not None:
                 await self._find(place, message.reply_to)
 
-    async def recent(self) -> None:
+    async def recent(self, *, follow_ups: bool) -> None:
         """Read what was said right before the batch: mostly the question, and what passed from there to the answer."""
-        if any(message.reply_to and self._place_of(message) for message in self._batch.messages):
-            await self._page(self._channel.id, self._horizon)
+        first = self._batch.messages[0]
+        names = any(message.reply_to is None and named_by(message) for message in self._batch.messages)
+        replies = any(message.reply_to and self._place_of(message) for message in self._batch.messages)
+        within = 0.0
+        if self.teaches and names:
+            within = self._bounds.mention_seconds
+        elif not self.teaches and follow_ups:
+            within = self._bounds.follow_up_seconds
+        elif not (self.teaches and replies):
+            return
+        cursor = self._horizon
+        for _ in range(_PAGES):
+            page = await self._page(self._channel.id, cursor)
+            if not page or (first.at - page[0].at).total_seconds() > within:
+                break
+            cursor = int(page[0].id)
+
+    def talk(self) -> Talk | None:
+        """What was said in the channel, as far as it was read; None in a thread."""
+        if self._channel.is_thread:
+            return None
+        said = self._shelf(self._channel.id).messages
+        if self._talk is None or len(self._talk) < len(said):
+            self._talk = Talk(said.values(), self._bounds)
+        return self._talk
 
     async def chain(self, reply: ChatMessage) -> Chain:
         """The chain that a reply points to, hop by hop."""
@@ -241,33 +265,47 @@ class _Reader:
         for _ in range(self._bounds.max_hops):
             above: list[ChatMessage] = []
             for message in hop:
-                target = await self._target(message) if message.reply_to not in found else None
-                for neighbour in await self._neighbours(target) if target else ():
+                target = await self._aim(message)
+                for neighbour in await self._neighbours(target) if target and target.id not in found else ():
                     if neighbour.id not in found:
                         found[neighbour.id] = neighbour
                         above.append(neighbour)
-            hop = [message for message in above if message.reply_to]
+            hop = [message for message in above if message.reply_to or self._may_aim(message)]
             if not hop or len(found) >= self._bounds.max_messages:
                 break
-        self.cut = self.cut or bool(hop)
-        if self._batch.author.type == "team_member" and not self._channel.is_thread:
+        self.cut = self.cut or any(message.reply_to for message in hop)
+        if not self._channel.is_thread and (self.teaches or reply.reply_to is None):
             found |= self._branches(found)
         return Chain(reply.id, in_order(found.values()))
 
+    def _may_aim(self, message: ChatMessage) -> bool:
+        return not self._channel.is_thread and message.author.type != "bot"
+
+    async def _aim(self, message: ChatMessage) -> ChatMessage | None:
+        """What a message is for: what it replies to, or in a channel what it answers or goes on with all the same."""
+        if message.reply_to:
+            return await self._target(message)
+        talk = self.talk()
+        return talk.target(message) if talk else None
+
     def _branches(self, chain: Mapping[MessageId, ChatMessage]) -> dict[MessageId, ChatMessage]:
-        """What else the chain's members and others said in reply to each other, until the batch.
+        """What else the chain's members and others said for each other, until the batch.
 
         Only what was read by then is looked at: such a branch is worth having, but not a call.
         """
         askers = {message.author.id for message in chain.values() if message.author.type == "community_user"}
         own = {message.id for message in self._batch.messages}
         known, branches = dict(chain), dict[MessageId, ChatMessage]()
+        talk = self.talk()
         # Oldest first, for nothing replies to what is not there yet.
         for message in in_order(self._shelf(self._channel.id).messages.values()):
-            target = known.get(message.reply_to) if message.reply_to else None
-            if target is None or message.id in known or message.id in own or int(message.id) >= self._horizon:
+            if message.id in known or message.id in own or int(message.id) >= self._horizon:
                 continue
-            if not askers.isdisjoint((message.author.id, target.author.id)):
+            target = known.get(message.reply_to) if message.reply_to else None
+            if talk and not message.reply_to and not askers.isdisjoint((message.author.id, named_by(message))):
+                aim = talk.target(message)
+                target = known.get(aim.id) if aim else None
+            if target is not None and not askers.isdisjoint((message.author.id, target.author.id)):
                 known[message.id] = branches[message.id] = message
         return branches
 
@@ -321,7 +359,7 @@ class _Reader:
             run.insert(0, earlier)
         while later := await self._neighbour(run[-1], +1):
             run.append(later)
-        return next(group for group in split_by_reply(run) if message in group)
+        return next(group for group in split_by_target(run) if message in group)
 
     async def _neighbour(self, message: ChatMessage, step: int) -> ChatMessage | None:
         """The author's next message within the window, in one direction of time."""
@@ -354,7 +392,7 @@ class _Reader:
         try:
             page = await self._history.before(place, MessageId(str(cursor)), limit=_PAGE, lookups=lookups)
         except DiscordRefusedError as error:
-            if self._teaches and not isinstance(error, DiscordNotFoundError):
+            if self.teaches and not isinstance(error, DiscordNotFoundError):
                 raise
             _log.warning("context_unreadable", channel_id=place, reason=str(error))
             page = ()
@@ -367,7 +405,7 @@ class _Reader:
 
     def _check_shown(self, place: ChannelId, page: Sequence[ChatMessage], cursor: int) -> None:
         # Without the right to read history, Discord gives empty pages.
-        expected = self._teaches and place == self._batch.channel_id and cursor > int(self._batch.last.id)
+        expected = self.teaches and place == self._batch.channel_id and cursor > int(self._batch.last.id)
         if expected and not page:
             raise DiscordRefusedError(f"channel {place} shows no history, not even what was just written there")
 

@@ -13,11 +13,12 @@ from typing import Literal, Protocol
 
 from msgspec import structs
 
+from intern.conversations.addressing import Recent
 from intern.conversations.asking import answer_request
 from intern.conversations.capturing import capture_requests
 from intern.conversations.context import Gathered, History, gather
 from intern.conversations.options import STILL_WAITED_FOR, ConversationOptions
-from intern.conversations.routing import RoutingFacts, addressed, facts_of, route, worth_gathering
+from intern.conversations.routing import addressed, asks, facts_of, route, worth_gathering
 from intern.domain import (
     AnswerRequest,
     Batch,
@@ -172,49 +173,66 @@ class Dispatcher:
         self._clock = clock
         self._allows = allows
         self._private = private
+        self._recent = Recent(options.bounds)
 
     async def dispatch(self, batch: Batch) -> Requests:
-        """The question, declined or not, or the captures that a batch is; nothing where it concerns nobody.
+        """The captures that follow from a batch, and the question, declined or not; nothing where it concerns nobody.
 
         Raises DiscordUnavailableError where Discord could not be asked.
         """
         if batch.author.type == "bot":
             return ()
+        may_go_on = self._recent.may_go_on(batch)  # before anything is waited for: so batches are heard in order
         if batch.last.guild_id not in self._guild_ids:
             if batch.last.guild_id is None and self._private:
                 await self._private.answer(batch)
             return ()
         channel = await self._history.channel(batch.channel_id)
+        may_go_on = may_go_on and not channel.is_thread
         answered = channel.is_thread and await self._answered.answered_in(channel.id)
-        if not worth_gathering(batch, channel, answered_in_thread=answered):
+        if not (may_go_on or worth_gathering(batch, channel, answered_in_thread=answered)):
             return ()
-        if reason := self._bar(batch, channel):
+        if reason := self._closed(channel):
             return self._pass_over(batch, reason)
-        if batch.author.type != "team_member" and self._age(batch) > timedelta(seconds=self._options.max_question_age):
-            return await self._too_late(batch, channel)
-        gathered = await gather(batch, channel, self._history, self._options.bounds)
-        return await self._concerned(batch, channel, gathered, answered_in_thread=answered)
+        if batch.author.type == "team_member":
+            return await self._taught(batch, channel)
+        return await self._said(batch, channel, answered_in_thread=answered, may_go_on=may_go_on)
 
-    async def _concerned(
-        self, batch: Batch, channel: Channel, gathered: Gathered, *, answered_in_thread: bool
-    ) -> Requests:
+    async def _taught(self, batch: Batch, channel: Channel) -> Requests:
+        gathered = await gather(batch, channel, self._history, self._options.bounds)
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
         if not self._audience.admits(channel):
             return self._pass_over(batch, "not public")
-        facts = facts_of(batch, gathered, answered_in_thread=answered_in_thread)
-        match route(batch, channel, facts):
-            case "capture":
-                return capture_requests(batch, channel, gathered)
-            case "answer":
-                return self._ask(batch, channel, gathered, facts)
-            case "nobody":
-                return ()
+        if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
+            return ()
+        return capture_requests(batch, channel, gathered)
+
+    async def _said(self, batch: Batch, channel: Channel, *, answered_in_thread: bool, may_go_on: bool) -> Requests:
+        """What follows from a member's batch: it goes on with what was captured, or asks something, or both."""
+        listens = self._listens(batch, channel)
+        late = self._age(batch) > timedelta(seconds=self._options.max_question_age)
+        gathered = Gathered()
+        if may_go_on or (listens and not late):
+            gathered = await gather(batch, channel, self._history, self._options.bounds, follow_ups=may_go_on)
+            if not self._audience.admits(channel):
+                return self._pass_over(batch, "not public")
+        goes_on = capture_requests(batch, channel, gathered) if may_go_on else ()
+        if not listens:
+            return goes_on or self._pass_over(batch, "mode")
+        if late:
+            return (*goes_on, *await self._too_late(batch, channel))
+        return (*goes_on, *self._ask(batch, channel, gathered, answered_in_thread=answered_in_thread))
 
     def _ask(
-        self, batch: Batch, channel: Channel, gathered: Gathered, facts: RoutingFacts
+        self, batch: Batch, channel: Channel, gathered: Gathered, *, answered_in_thread: bool
     ) -> Sequence[AnswerRequest | Declined]:
+        facts = facts_of(batch, gathered, answered_in_thread=answered_in_thread)
+        asked = asks(batch, channel, facts)
+        if not asked:
+            return ()
         to_bot = addressed(batch, channel, facts)
-        request = answer_request(batch, channel, gathered, self._options, addressed=to_bot)
+        question = structs.replace(batch, messages=asked)
+        request = answer_request(question, channel, gathered, self._options, addressed=to_bot)
         if self._options.mode_of(channel) == "mention_only" and not request.called:
             return self._pass_over(batch, "mode")
         # Last of all, so that what is passed over, or asked for again, does not count.
@@ -240,18 +258,16 @@ class Dispatcher:
     def _age(self, batch: Batch) -> timedelta:
         return self._clock.now() - batch.last.at
 
-    def _bar(self, batch: Batch, channel: Channel) -> PassedOver | None:
-        """Why nothing needs to be read; None where something does."""
+    def _closed(self, channel: Channel) -> PassedOver | None:
+        """Why nothing needs to be read there; None where something does."""
         if not self._audience.admits(channel):
             return "not public"
+        return "mode" if self._options.mode_of(channel) == "off" else None
+
+    def _listens(self, batch: Batch, channel: Channel) -> bool:
+        """Whether the channel's mode lets a member ask there."""
         mode = self._options.mode_of(channel)
-        if mode == "off":
-            return "mode"
-        if batch.author.type == "team_member":
-            return None
-        if mode == "capture_only" or (mode == "mention_only" and not _may_call(batch)):
-            return "mode"
-        return None
+        return mode == "answer" or (mode == "mention_only" and _may_call(batch))
 
     def _pass_over(self, batch: Batch, reason: PassedOver) -> tuple[()]:
         _log.debug("batch_passed_over", channel_id=batch.channel_id, message_id=batch.last.id, reason=reason)

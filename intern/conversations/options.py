@@ -15,11 +15,21 @@ STILL_WAITED_FOR: Final = timedelta(days=1)
 """Who asked longer ago knows by now that there was nobody."""
 
 
+_SETTLED_AFTER = 5  # batch waits
+
+
 class ContextBounds(Struct, frozen=True, kw_only=True):
     """How far one request looks around on Discord."""
 
     window_seconds: float = 60.0
     """Messages of one author that follow each other within this belong together; the batch wait."""
+    mention_seconds: float = 900.0
+    """A team member's message answers whom it names, if they asked within this."""
+    follow_up_seconds: float = 300.0
+    """Who was answered goes on with it, if they pause no longer than this."""
+    settle_seconds: float = 300.0
+    """A captured conversation is filed if nothing was added to it for this long: in five batch waits, whoever goes on
+    within `follow_up_seconds` is heard."""
     max_hops: int = 20
     """Replies to replies to replies."""
     max_messages: int = 200
@@ -32,6 +42,8 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What the conversations room takes from the settings."""
 
     message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
+    mention_reply_window: Annotated[float, Meta(ge=0)] = 900.0
+    """Seconds within which a team member's message answers the one member that it mentions."""
     max_history_messages: Annotated[int, Meta(ge=0)] = 50
     """Context messages that go to a model with a question."""
     max_history_chars: Annotated[int, Meta(ge=1)] = 12_000
@@ -45,7 +57,11 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def bounds(self) -> ContextBounds:
         """How far one request looks around."""
-        return ContextBounds(window_seconds=self.message_batch_wait_seconds)
+        return ContextBounds(
+            window_seconds=self.message_batch_wait_seconds,
+            mention_seconds=self.mention_reply_window,
+            settle_seconds=_SETTLED_AFTER * self.message_batch_wait_seconds,
+        )
 
     def mode_of(self, channel: Channel) -> ChannelMode:
         """What intern does there. A thread that is not named itself follows the channel that it hangs in."""

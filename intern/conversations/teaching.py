@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from intern.conversations.addressing import split_by_target
 from intern.conversations.capturing import capture_request, capture_requests
-from intern.conversations.context import History, gather, in_order, split_by_reply
+from intern.conversations.context import History, gather, in_order
 from intern.conversations.options import ContextBounds
 from intern.domain import Author, Batch, CaptureRequest, Channel, ChatMessage
 from intern.errors import DiscordRefusedError
@@ -74,7 +75,7 @@ def _run(message: ChatMessage, near: Sequence[ChatMessage], window: float) -> tu
         if (later.at - run[-1].at).total_seconds() > window:
             break
         run.append(later)
-    return tuple(next(group for group in split_by_reply(run) if message in group))
+    return tuple(next(group for group in split_by_target(run) if message in group))
 
 
 def _with_replies(whole: Sequence[ChatMessage], near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Literal
 
@@ -11,6 +12,9 @@ from intern.domain.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 
 AuthorType = Literal["bot", "team_member", "community_user"]
 """`bot`: any bot or webhook, intern itself included."""
+
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_MENTION = re.compile(r"<@!?([0-9]{1,20})>")
 
 ChannelKind = Literal["channel", "thread", "post"]
 """`post`: a thread in a forum or media channel, whose first message has the thread's own id."""
@@ -72,6 +76,14 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     """It mentions intern by `@name`; a reply's automatic ping does not count."""
     thread_id: ChannelId | None = None
     """The thread that hangs on this message, where the payload tells."""
+
+    @property
+    def mentions(self) -> frozenset[UserId]:
+        """The accounts that its text mentions by `@name`, intern included; not those in code, and not its author."""
+        if "<@" not in self.text:
+            return frozenset()
+        named = frozenset(map(UserId, _MENTION.findall(_CODE.sub("", self.text))))
+        return named - {self.author.id}
 
 
 class Channel(Struct, frozen=True, kw_only=True):

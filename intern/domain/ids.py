@@ -38,6 +38,7 @@ TopicName = NewType("TopicName", str)
 _DISCORD_EPOCH = datetime(2015, 1, 1, tzinfo=UTC)
 
 _ANSWERED = "answered_"
+_REPLY = "reply_"
 
 
 def by_age(snowflake: str) -> tuple[int, str]:
@@ -72,4 +73,9 @@ def answered_thread(conversation: ConversationId) -> ChannelId | None:
 
 def reply_conversation(root: MessageId) -> ConversationId:
     """The conversation that grew from a message by replies."""
-    return ConversationId(f"reply_{root}")
+    return ConversationId(f"{_REPLY}{root}")
+
+
+def in_channel(conversation: ConversationId) -> bool:
+    """Whether it grew from a message by replies, and so has no thread of its own."""
+    return conversation.startswith(_REPLY)

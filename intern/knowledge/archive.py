@@ -152,6 +152,11 @@ class Archive:
         time = self._rows.newest.get(conversation_id)
         return None if time is None else self._at(time)
 
+    def newest_of(self, conversation_id: ConversationId) -> QAId | None:
+        """The id of a conversation's newest capture. From memory."""
+        time = self._rows.newest.get(conversation_id)
+        return None if time is None else qa_id_of(_EPOCH + time * _TICK)
+
     def conversation_of(self, message_id: MessageId) -> ConversationId | None:
         """The conversation that a message was first captured with; None where it never was."""
         return self._rows.conversations.get(bare(message_id))

@@ -199,9 +199,11 @@ class Filer:
         options: LearningOptions | None = None,
         files: FileLayer | None = None,
         parks: tuple[type[ModelError], ...] = OF_ONE_PAIR,
+        newest_of: Callable[[ConversationId], QAId | None] = lambda _: None,
     ) -> None:
         """`state_path` is where the cursor goes (`state.json`); with None, no cursor is kept.
 
+        `newest_of` names the newest pair of a conversation: an older one is not filed any more, and costs no call.
         An error of the model that is one of `parks` parks its pair; any other is raised, and the pair is undecided.
         """
         self.parks = parks
@@ -212,6 +214,7 @@ class Filer:
         self._clock = clock
         self._options = options or LearningOptions()
         self._files = files
+        self._newest_of = newest_of
         # Topics that the model could not split, each with its length.
         self._whole: dict[TopicName, int] = {}
         # Blocks may stand in two topics: a killed process, or a disk that failed, left them there.
@@ -228,7 +231,9 @@ class Filer:
     def is_open(self, pair: CapturedPair) -> bool:
         """Whether the pair is to be filed now: it neither waits for the team's word nor has an end already."""
         decided = self._decisions.of(pair.qa_id)
-        return not self._options.review if decided is None else isinstance(decided, Parked | Approved)
+        if decided is None:
+            return not self._options.review and self._fuller(pair) is None
+        return isinstance(decided, Parked | Approved)
 
     def left_of(self, pair: CapturedPair) -> CapturedPair | None:
         """What the pair may still teach; None once its question or its answer was withdrawn."""
@@ -351,10 +356,11 @@ class Filer:
         if own is not None:
             return _Standing(pair, self._finish(pair, own, older), own, ())
         newer = [qa_id for _, qa_id in places if time_of(qa_id) > time_of(pair.qa_id)]
-        if newer:
-            replaced = Replaced(
-                qa_id=pair.qa_id, by=newer[-1], at=self._clock.now(), reason="a fuller capture stands already"
-            )
+        by, reason = (newer[-1], "a fuller capture stands already") if newer else (None, "a fuller capture follows")
+        if by is None and decided is None and not self._options.review:
+            by = self._fuller(pair)
+        if by is not None:
+            replaced = Replaced(qa_id=pair.qa_id, by=by, at=self._clock.now(), reason=reason)
             return _Standing(pair, self._settle(replaced), None, ())
         left = self.left_of(pair)
         if left is None:
@@ -364,6 +370,11 @@ class Filer:
             awaiting = AwaitingReview(qa_id=pair.qa_id, at=self._clock.now())
             return _Standing(pair, self._settle(awaiting), None, ())
         return _Standing(left, None, older[-1][0] if older else None, older)
+
+    def _fuller(self, pair: CapturedPair) -> QAId | None:
+        """The newest pair of the same conversation, where that is not this one."""
+        newest = self._newest_of(pair.conversation_id)
+        return newest if newest is not None and time_of(newest) > time_of(pair.qa_id) else None
 
     def _others(self, topic: TopicName, pair: CapturedPair) -> tuple[TopicBlock, ...]:
         """The blocks of a topic, but for those of the pair's own conversation."""

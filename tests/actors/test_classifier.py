@@ -89,6 +89,53 @@ class Older:
         )
 
 
+async def test_a_pair_waits_with_all_behind_it_until_its_conversation_has_settled() -> None:
+    chooser = Chooser()
+    archive = Pairs(pair("Q1", n=1), waits := pair("Q2", n=2), pair("Q3", n=3))
+    unsettled = {waits.qa_id}
+    nudges, look = create_memory_object_stream[Archived](1)
+    filings, filed = create_memory_object_stream[Filing](10)
+    run = partial(
+        classifier,
+        archive,
+        look,
+        filings,
+        after=None,
+        chooser=chooser,
+        witness=Witness(),
+        settles_in=lambda pair: 1e6 if pair.qa_id in unsettled else 0.0,
+    )
+    with fail_after(5), filed:
+        async with create_task_group() as tg:
+            tg.start_soon(run)
+            await wait_all_tasks_blocked()
+            assert chooser.asked == ["Q1"]
+
+            unsettled.clear()
+            nudges.send_nowait(Archived())
+            await wait_all_tasks_blocked()
+            assert chooser.asked == ["Q1", "Q2", "Q3"]
+            nudges.close()
+
+
+async def test_at_the_end_no_pair_waits_any_more() -> None:
+    chooser = Chooser()
+    nudges, look = create_memory_object_stream[Archived](1)
+    filings, filed = create_memory_object_stream[Filing](10)
+    nudges.close()
+    with fail_after(5), filed:
+        await classifier(
+            Pairs(pair("Q1")),
+            look,
+            filings,
+            after=None,
+            chooser=chooser,
+            witness=Witness(),
+            settles_in=lambda _: 1e6,
+        )
+    assert chooser.asked == ["Q1"]
+
+
 async def filings_of(
     archive: Pairs,
     chooser: Chooser,

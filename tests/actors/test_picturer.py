@@ -436,7 +436,7 @@ async def test_ended_anywhere_it_loses_nothing_and_pays_no_image_twice(tmp_path:
 async def test_where_images_are_off_by_now_what_waits_is_archived_without_them(tmp_path: Path) -> None:
     async with scene(tmp_path, REQUEST, sees=False) as at:
         await at.run()
-        assert at.keeper.texts == [["What is this?", "A driver."]]
+        assert at.keeper.texts == [["What is this?\n[image: a.png]", "A driver."]]
         assert (at.shore.fetched, at.shore.asked) == ([], [])
 
 

@@ -72,6 +72,8 @@ class Dispatch:
             await self.gates[text].wait()
         if self.trouble.get(text):
             raise self.trouble[text].pop(0)
+        if text.startswith("both"):
+            return [taught(*batch.messages[:-1]), answer_request(*batch.messages[1:])]
         if text.startswith("captures"):
             return [taught(each) for each in batch.messages]
         if text.startswith("capture"):
@@ -139,6 +141,7 @@ class Desk:
         self.refusing, self.outgoing = Refusing(), Outgoing()
         self.late = Late(self.captured, admits=self.admits)
         self.settled: list[str] = []
+        self.twice: list[str] = []
         self.one_settled = Event()
         self.closed_channels: set[ChannelId] = set()
 
@@ -176,6 +179,7 @@ class Desk:
             late=self.late,
             settles=self,
             witness=self.witness,
+            capturing=self.twice.extend,
             pauses=pauses,
         )
 
@@ -281,6 +285,18 @@ async def test_the_last_capture_of_a_batch_settles_all_of_it() -> None:
         await desk.run()
         assert [request.settles async for request in desk.taught] == [(), tuple(line.id for line in lines)]
     assert desk.settled == []
+
+
+@pytest.mark.anyio
+async def test_what_is_asked_and_captured_is_settled_by_both() -> None:
+    desk = Desk()
+    captured, both, asked = (message(text, n=n) for n, text in enumerate(["thanks", "and how?", "both"]))
+    desk.to_route.send_nowait(batch(captured, both, asked))
+    desk.to_route.close()
+    with fail_after(5), desk.taught, desk.asked, desk.withdrawn, desk.said:
+        await desk.run()
+        assert [request.settles async for request in desk.taught] == [(captured.id, both.id)]
+    assert (desk.twice, desk.settled) == ([both.id], [])
 
 
 @pytest.mark.anyio

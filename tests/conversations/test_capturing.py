@@ -208,9 +208,16 @@ async def test_an_image_that_nobody_looked_at_is_no_more_than_its_name() -> None
     [request] = await world.captured(world.say("maya", "This.", to=silent))
     capture = capture_of(request, {question.id: ["", "A cat."], silent.id: [""]})
     assert [turn.text for turn in capture.turns][:2] == [
-        "Which one?\n[image: b.png] A cat.",
+        "Which one?\n[image: error screen.png]\n[image: b.png] A cat.",
         "[image: error screen.png]",
     ]
+
+
+async def test_an_image_beside_text_is_named_though_no_model_looks_at_images() -> None:
+    world = World()
+    question = world.say("alice", "What is this?", attachments=[PICTURE, LOGS])
+    [request] = await world.captured(world.say("maya", "A driver problem.", to=question))
+    assert capture_of(request).turns[0].text == "What is this?\n[image: error screen.png]"
 
 
 async def test_messages_without_anything_to_read_are_left_out() -> None:

@@ -8,7 +8,8 @@ import pytest
 from anyio import fail_after
 from msgspec import structs
 
-from intern.conversations.context import Gathered, History, gather, split_by_reply
+from intern.conversations.addressing import split_by_target
+from intern.conversations.context import Gathered, History, gather
 from intern.conversations.options import ContextBounds
 from intern.discord.sandbox import Sandbox
 from intern.domain import (
@@ -373,12 +374,12 @@ async def test_lines_follow_the_reply_before_them() -> None:
         world.say("maya", "to bob", to=bob),
         world.say("maya", "more to bob"),
     ]
-    assert [texts(part) for part in split_by_reply(run)] == [
+    assert [texts(part) for part in split_by_target(run)] == [
         ["hi"],
         ["to alice", "more", "still to alice", "to myself"],
         ["to bob", "more to bob"],
     ]
-    assert split_by_reply([]) == []
+    assert split_by_target([]) == []
 
 
 async def test_each_of_many_replies_in_one_batch_finds_what_it_answers() -> None:

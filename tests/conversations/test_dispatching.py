@@ -142,6 +142,85 @@ async def test_a_thread_follows_its_channel_unless_it_is_listed_itself() -> None
     assert await Stage(sandbox=sandbox, clock=clock, modes=listed).goes(question) == []
 
 
+# What follows from one batch.
+
+
+async def requests_of(stage: Stage, *messages: ChatMessage) -> tuple[list[list[str]], list[list[str]]]:
+    """The texts of what is asked, and of what is captured."""
+    batch = Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
+    found = await stage.dispatcher.dispatch(batch)
+    asked = [[each.text for each in one.batch.messages] for one in found if isinstance(one, AnswerRequest)]
+    return asked, [[each.text for each in one.messages] for one in found if isinstance(one, CaptureRequest)]
+
+
+@pytest.mark.parametrize("reply_first", [True, False])
+async def test_a_question_beside_a_reply_to_somebody_else_is_asked_without_it(*, reply_first: bool) -> None:
+    stage = Stage()
+    neighbour = stage.sandbox.say("bob", "My node is slow")
+    lines = ["me too", "How do I restart it?"] if reply_first else ["How do I restart it?", "me too"]
+    said = [stage.sandbox.say("alice", line, reply_to=neighbour.id if line == "me too" else None) for line in lines]
+    assert await requests_of(stage, *said) == ([["How do I restart it?"]], [])
+
+
+@pytest.mark.parametrize("mode", ["answer", "mention_only", "capture_only"])
+async def test_a_team_message_that_mentions_who_asked_is_captured_like_a_reply(mode: ChannelMode) -> None:
+    stage = staged(mode)
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    stage.clock.turn(minutes=14)
+    answer = stage.sandbox.say("mira", f"<@{asked.author.id}> like this")
+    assert (await requests_of(stage, answer))[1] == [["How do I restart it?", answer.text]]
+
+
+async def test_a_team_message_that_mentions_a_colleague_or_who_asked_nothing_is_not_captured() -> None:
+    clock = HandClock()
+    stage = Stage(sandbox=Sandbox(clock, team={"mira", "noor"}), clock=clock)
+    for name in ("alice", "noor"):
+        bobs = stage.sandbox.say("bob", "Morning")
+        hello = stage.sandbox.say(name, "Morning!", reply_to=bobs.id)
+        assert await stage.goes(stage.sandbox.say("mira", f"<@{hello.author.id}> hello you")) == []
+
+
+@pytest.mark.parametrize("mode", ["answer", "mention_only", "capture_only"])
+async def test_an_askers_next_words_join_the_capture_and_are_asked_where_the_mode_has_it(mode: ChannelMode) -> None:
+    stage = staged(mode)
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    answer = stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    stage.clock.turn(minutes=2)
+    thanks = stage.sandbox.say("alice", "that worked")
+    questions, captures = await requests_of(stage, thanks)
+    assert captures == [["How do I restart it?", "Like this.", "that worked"]]
+    assert questions == ([["that worked"]] if mode == "answer" else [])
+    reply = stage.sandbox.say("alice", "and faster?", reply_to=answer.id)
+    questions, captures = await requests_of(stage, reply)
+    assert (questions, captures[0][-1]) == ([], "and faster?")
+
+
+async def test_an_old_batch_of_an_asker_still_joins_the_capture() -> None:
+    stage = Stage()
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    thanks = stage.sandbox.say("alice", "that worked")
+    stage.clock.turn(days=3)
+    assert await stage.goes(thanks) == ["capture", "too old"]
+
+
+async def test_a_question_for_somebody_else_is_not_swallowed_by_a_capture() -> None:
+    stage = Stage()
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    for text in ("@intern how do I stop it?", f"<@{stage.sandbox.author('bob').id}> how is yours?"):
+        assert await requests_of(stage, stage.sandbox.say("alice", text)) == ([[text]], [])
+
+
+async def test_a_member_costs_no_reading_where_the_team_did_not_speak_lately() -> None:
+    stage = Stage()
+    assert await stage.goes(stage.sandbox.say("bob", "Morning")) == ["answer"]
+    stage.clock.turn(hours=1)
+    before = stage.sandbox.calls["before"]
+    assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
+    assert stage.sandbox.calls["before"] == before
+
+
 # Audience.
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import structs
 
-from intern.conversations.routing import Route, RoutingFacts, addressed, route, worth_gathering
+from intern.conversations.routing import Route, RoutingFacts, addressed, asks, route, worth_gathering
 from intern.domain import Author, Batch, Channel, ChannelId, ChannelKind, ChatMessage, GuildId, MessageId, UserId
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
@@ -67,8 +67,9 @@ def facts(*, asked: bool = False, answered: bool = False) -> RoutingFacts:
         (USER, ["TEAM"], "nobody"),
         (USER, ["OTHER_BOT"], "nobody"),
         (USER, ["GONE"], "nobody"),
-        (USER, ["OTHER", PLAIN], "nobody"),
-        (USER, [PLAIN, "OTHER"], "nobody"),
+        (USER, ["OTHER", PLAIN], "answer"),
+        (USER, [PLAIN, "OTHER"], "answer"),
+        (USER, ["OTHER", "TEAM", "GONE"], "nobody"),
         (USER, ["OTHER", "BOT"], "answer"),
         (USER, ["OTHER", MENTION], "answer"),
         (USER, [MENTION], "answer"),
@@ -116,6 +117,24 @@ def test_in_a_thread(kind: ChannelKind, author: Author, lines: list[str], known:
     assert route(said, place(kind), known) == goes_to
     if goes_to != "nobody":
         assert worth_gathering(said, place(kind), answered_in_thread=known.answered_in_thread)
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked"),
+    [
+        ([PLAIN, "OTHER"], [0]),
+        (["OTHER", PLAIN], [1]),
+        ([PLAIN, "GONE", "USER", PLAIN], [0, 2, 3]),
+        (["OTHER", "OTHER"], []),
+        (["OTHER", MENTION], [0, 1]),
+        (["OTHER", "BOT", PLAIN], [0, 1, 2]),
+    ],
+)
+def test_a_reply_to_somebody_else_is_left_out_of_a_question_that_does_not_address_the_bot(
+    lines: list[str], asked: list[int]
+) -> None:
+    said = batch(USER, *lines)
+    assert asks(said, place(), facts()) == tuple(said.messages[n] for n in asked)
 
 
 def test_a_new_forum_post_is_a_question_and_what_others_add_to_it_is_not() -> None:

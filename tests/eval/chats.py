@@ -27,6 +27,10 @@ class ChatLine(Struct, frozen=True):
     reply_to: tuple[str, ...] = ()
     conversation_id: str | None = None
     """Which conversation it belongs to, as people annotated it."""
+    kind: str = ""
+    is_bot: bool = False
+    annotated: bool = False
+    """Its replies and its conversation are known; of other lines they are not."""
 
     @property
     def at(self) -> datetime:

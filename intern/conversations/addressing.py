@@ -1,0 +1,170 @@
+"""Whom a message in a channel is for where its author did not press "reply": the one whom it names, or nobody new.
+
+Pure: it goes by what was said before the message, so that live and read again from history it comes to the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from intern.conversations.options import ContextBounds
+from intern.domain import Batch, ChannelId, ChatMessage, MessageId, UserId, by_age
+
+_QUESTION_MARKS = "?？؟"
+_MOST_PLACES = 4_000  # channels and threads that somebody wrote in lately; of others it is not known
+
+
+def named_by(message: ChatMessage) -> UserId | None:
+    """The one account that a message mentions; None where it mentions none or several."""
+    mentions = message.mentions
+    return next(iter(mentions)) if len(mentions) == 1 else None
+
+
+def split_by_target(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
+    """One author's consecutive messages, parted before each that goes to something else than the one before it.
+
+    A message goes to what it replies to, or else to whom it names. A reply to a message of the same part opens no new
+    one, nor does what goes to nobody.
+    """
+    parts: list[list[ChatMessage]] = []
+    target: MessageId | UserId | None = None
+    for message in messages:
+        inward = bool(parts) and any(message.reply_to == earlier.id for earlier in parts[-1])
+        aim = None if inward else message.reply_to or named_by(message)
+        if not parts or (aim is not None and aim != target):
+            parts.append([])
+        target = aim or target
+        parts[-1].append(message)
+    return parts
+
+
+def _may_go_on(message: ChatMessage) -> bool:
+    """Whether it may be for a team member who spoke to its author before: it is neither for the bot nor for several."""
+    return not message.mentions_bot and len(message.mentions) <= 1
+
+
+def _opens(message: ChatMessage) -> bool:
+    """Whether a message for nobody asks something new. On real chat, two of three of these did."""
+    return not message.mentions and any(mark in message.text for mark in _QUESTION_MARKS)
+
+
+class Talk:
+    """What was said in a channel, as far as it was read."""
+
+    def __init__(self, messages: Iterable[ChatMessage], bounds: ContextBounds) -> None:
+        self._said = sorted(messages, key=lambda message: by_age(message.id))
+        self._ages = [by_age(message.id) for message in self._said]
+        self._by_id = {message.id: message for message in self._said}
+        self._pause = timedelta(seconds=bounds.window_seconds)
+        self._mentioned_within = timedelta(seconds=bounds.mention_seconds)
+        self._follows_within = timedelta(seconds=bounds.follow_up_seconds)
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def target(self, message: ChatMessage) -> ChatMessage | None:
+        """What a message is for: what it replies to, or what it answers or goes on with all the same."""
+        if message.reply_to is not None:
+            return self._by_id.get(message.reply_to)
+        if message.author.type == "team_member":
+            return self.answers(message)
+        return self.goes_on(message) if message.author.type == "community_user" else None
+
+    def answers(self, message: ChatMessage) -> ChatMessage | None:
+        """What a team member's message that replies to nothing answers: the newest that the one it names asked.
+
+        That is of their latest batch, which has to ask something, or to go on with what the team answered.
+        """
+        named = named_by(message)
+        if message.reply_to is not None or message.author.type != "team_member" or named is None:
+            return None
+        latest: ChatMessage | None = None
+        for earlier in self._before(message, self._mentioned_within):
+            if earlier.author.id != named:
+                continue
+            if earlier.author.type != "community_user" or (latest and latest.at - earlier.at > self._pause):
+                return None
+            if self._asks(earlier):
+                return earlier
+            latest = earlier
+        return None
+
+    def goes_on(self, message: ChatMessage) -> ChatMessage | None:
+        """The team's message that its asker goes on with: for that team member, or for nobody, and not for long."""
+        author, named = message.author, named_by(message)
+        if author.type != "community_user" or not _may_go_on(message):
+            return None
+        if message.reply_to is not None:
+            target = self._by_id.get(message.reply_to)
+            return target if target is not None and self._is_told(target, author.id) else None
+        if named is None and _opens(message):
+            return None
+        at, within = message.at, self._follows_within if named is None else self._mentioned_within
+        for earlier in self._before(message):
+            if at - earlier.at > within:
+                break
+            if earlier.author.id == author.id:
+                if named is None and earlier.reply_to is None and _opens(earlier):
+                    break
+                at = earlier.at if self._asks(earlier) else at
+            elif named in {None, earlier.author.id} and self._is_told(earlier, author.id):
+                return earlier
+        return None
+
+    def _is_told(self, message: ChatMessage, user_id: UserId) -> bool:
+        """Whether the team says this to them, in answer to something that they said."""
+        seen: set[MessageId] = set()
+        here: ChatMessage | None = message
+        while here is not None and here.author.type == "team_member" and here.id not in seen:
+            seen.add(here.id)
+            here = self.target(here) if here.reply_to or here.mentions else self._line_before(here)
+        return here is not None and here.author.id == user_id
+
+    def _line_before(self, message: ChatMessage) -> ChatMessage | None:
+        before = self._before(message, self._pause)
+        return next((earlier for earlier in before if earlier.author.id == message.author.id), None)
+
+    def _asks(self, message: ChatMessage) -> bool:
+        """Whether it asks, by the routing table, or goes on with the team."""
+        if message.reply_to is None:
+            return True
+        target = self._by_id.get(message.reply_to)
+        if target is None:
+            return False
+        return target.author.id == message.author.id or target.author.is_self or target.author.type == "team_member"
+
+    def _before(self, message: ChatMessage, within: timedelta | None = None) -> Iterator[ChatMessage]:
+        """Older messages, the newest first."""
+        for at in range(bisect_left(self._ages, by_age(message.id)) - 1, -1, -1):
+            earlier = self._said[at]
+            if within is not None and message.at - earlier.at > within:
+                return
+            yield earlier
+
+
+class Recent:
+    """Remembers where the team spoke lately, so that an asker who cannot go on with anything costs no REST call."""
+
+    def __init__(self, bounds: ContextBounds) -> None:
+        self._within = timedelta(seconds=bounds.mention_seconds)
+        self._since: OrderedDict[ChannelId, datetime] = OrderedDict()
+        self._team: dict[ChannelId, datetime] = {}
+
+    def may_go_on(self, batch: Batch) -> bool:
+        """Hear a batch. Whether its author may go on with what the team said there, as far as it was heard."""
+        place, began = batch.channel_id, batch.messages[0].at
+        since = self._since.setdefault(place, began)
+        self._since.move_to_end(place)
+        if len(self._since) > _MOST_PLACES:
+            gone, _ = self._since.popitem(last=False)
+            self._team.pop(gone, None)
+        if batch.author.type == "team_member":
+            self._team[place] = max(batch.last.at, self._team.get(place, batch.last.at))
+            return False
+        if batch.author.type == "bot" or not any(map(_may_go_on, batch.messages)):
+            return False
+        # What was said before the first batch that was heard there, nobody told.
+        return began - since <= self._within or (place in self._team and began - self._team[place] <= self._within)
