@@ -1,4 +1,7 @@
-"""Resident memory of `intern run`, connected and idle: the process against the Discord double, on real sockets."""
+"""Resident memory of `intern run`, connected and idle: the process against the Discord double, on real sockets.
+
+As a plain installation has it: libraries load rich and trio wherever these are, and only development has them (8 MB).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from tests.double.discord import DiscordDouble
 
-INTERN = Path(sys.executable).parent / "intern"
+RUN = (
+    "import sys; sys.modules.update(dict.fromkeys(('rich', 'trio', 'greenlet')));"
+    " sys.argv = ['intern', 'run']; from intern.cli import main; main()"
+)
 
 
 def measure() -> Iterator[Figure]:
@@ -34,7 +40,9 @@ async def _resident_megabytes() -> float:
                 "INTERN__LLM__BASE_URL": "http://127.0.0.1:9",
                 "INTERN__LLM__MODEL": "none",
             }
-            process = await asyncio.create_subprocess_exec(INTERN, "run", cwd=folder, env=environment, stderr=DEVNULL)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", RUN, cwd=folder, env=environment, stderr=DEVNULL
+            )
             try:
                 await discord.wait_ready()
                 await discord.until(lambda: discord.gateway.heartbeats)
