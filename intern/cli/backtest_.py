@@ -116,6 +116,9 @@ async def _work(
 
     prepared = await prepare(settings, wanted)
     exports, asked = prepared.exports, prepared.timeline.asked
+    if wanted.documents and not settings.paths.sources.is_dir():
+        where = settings.paths.sources
+        say(f"there are no documents: {where} is not there, so answers come from what the team said only")
     say(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
     if dry_run:
         show("\n".join(_told(estimate_backtest(settings, prepared.timeline))))

@@ -43,6 +43,7 @@ def test_it_replays_a_file_and_writes_both_reports(intern: Intern, folder: Path)
 def test_it_writes_both_reports_where_nobody_names_a_place_and_says_where(intern: Intern, folder: Path) -> None:
     code, _, err = intern("backtest", str(exported(folder)), "--team-id", MAYA)
     assert (code, err.splitlines()[-2:]) == (0, ["wrote backtest.json", "wrote backtest.html"])
+    assert err.startswith("there are no documents: data/knowledge-base/sources is not there, so answers come from what")
     assert json.loads((folder / "backtest.json").read_text())["finished"] is True
     assert "7480" in (folder / "backtest.html").read_text()
 
