@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -304,7 +304,7 @@ async def _around(room: _Room) -> Parts:
             mask=settings.kb.mask_secrets,
         ),
         pending=workshop.pending,
-        messages=_OpenMessages(discord.history, audience),
+        messages=OpenMessages(discord.history, audience.admits_id),
         attempts=workshop.attempts,
         archive=workshop,
         archived_until=workshop.archived_until(),
@@ -495,17 +495,18 @@ class _Dispatch:
         return await self._dispatcher.dispatch(batch)
 
 
-class _OpenMessages:
+class OpenMessages:
     """Messages where we may listen. Nothing is read again in a channel that was closed to us meanwhile."""
 
-    def __init__(self, history: History, audience: _Audience) -> None:
+    def __init__(self, history: Shown, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
         self._history = history
-        self._audience = audience
+        self._admits = admits
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        if not await self._audience.admits_id(channel_id):
+        """A message; None where it is gone. Raises the DiscordError family, also where it may not be read."""
+        if not await self._admits(channel_id):
             raise DiscordRefusedError(f"channel {channel_id} is closed to us by now")
-        return await self._history.message(channel_id, message_id)
+        return await self._history.look_up(channel_id, message_id)
 
 
 class _NoImages:

@@ -178,8 +178,8 @@ async def test_an_expired_link_is_read_again_on_discord(tmp_path: Path) -> None:
         class Renewing(Sandbox):
             """Signs links anew for whoever reads a message again."""
 
-            async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-                found = await super().message(channel_id, message_id)
+            async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+                found = await super().look_up(channel_id, message_id)
                 assert found is not None
                 url = cdn.attachment("new.png", pictures.png()).url
                 fresh = tuple(structs.replace(each, url=url) for each in found.attachments)

@@ -11,6 +11,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.actors.backfill import Pages
 from intern.actors.responder import Typing
+from intern.app.bot import OpenMessages
 from intern.conversations.context import History
 from intern.conversations.posting import Outlet
 from intern.discord.limits import in_seconds
@@ -373,6 +374,20 @@ async def test_an_id_that_is_none_never_reaches_a_path(strange: str) -> None:
         with pytest.raises(DiscordRefusedError, match="no message id"):
             await rest.after(channel_id(discord.help), MessageId(strange), 5)
         assert discord.requests == []
+
+
+async def test_a_capture_that_waits_loses_no_message_that_may_not_be_read_for_a_while() -> None:
+    async def everywhere(_: ChannelId) -> bool:
+        return True
+
+    async with connected() as (discord, rest):
+        said = await discord.say(discord.alice, "look")
+        messages = OpenMessages(rest, everywhere)
+        discord.fail_next("GET", GET_ONE, status=403, code=50001)
+        with pytest.raises(DiscordRefusedError):
+            await messages.message(channel_id(discord.help), message_id(said))
+        await discord.delete(said)
+        assert await messages.message(channel_id(discord.help), message_id(said)) is None
 
 
 async def test_only_where_discord_knows_no_such_message_there_is_none() -> None:
