@@ -27,8 +27,9 @@ S = TypeVar("S")
 V = TypeVar("V")
 T = TypeVar("T")
 
-# Sources that words and likeness each propose: what stands below the fiftieth place of both is not the best of all.
-_PROPOSED = 50
+# Sources that words and likeness each propose. With 50, what one of both did not propose counted for nothing in it: by
+# 12% less nDCG@10 among 50,000 documents.
+_PROPOSED = 200
 
 _REMEMBERED = 16  # questions that are answered at the same time, and some
 

@@ -19,10 +19,10 @@ _GRAM = 3
 """Characters that the trigram table needs."""
 
 # Time, number and purpose say something about a document, and bm25 weighs a common word little anyway. Without them
-# plain FTS5 with a short list of stop words found more on chat turns (.491 against .479) and on titles of questions.
+# plain FTS5 with a short list of stop words finds more on chat turns (.491 against .479) and on titles of questions.
 _SEARCHED = """
 after before until first once again now still help use used uses using try trying someone anyone somebody anybody
-any many all most more much other same few only one
+any many all other same few only one
 """
 _LEFT_OUT = STOP_WORDS - set(_SEARCHED.split())
 

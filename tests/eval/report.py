@@ -68,11 +68,12 @@ def of_retrieval() -> Iterator[Figure]:
         measured = anyio.run(retrieval.measure, Path(folder), LocalEmbedder())
     for found in measured:
         name = f"{found.case.name} ({found.asked})"
-        yield Figure(f"{name}: plain FTS5, nDCG@10", found.case.plain)
-        for way, scores in (("words", found.words), ("vectors", found.vectors), ("both", found.both)):
+        yield Figure(f"{name}: plain FTS5, nDCG@10", found.plain.ndcg)
+        bars = {"words": found.plain.ndcg, "both": found.bar, "selected": found.searched.ndcg - retrieval.MOST_LOST}
+        ways = {"words": found.words, "vectors": found.vectors, "both": found.both, "selected": found.selected}
+        for way, scores in ways.items():
             for label, value in zip(retrieval.LABELS, scores, strict=True):
-                bar = found.bar if way == "both" and label == "nDCG@10" else None
-                yield Figure(f"{name}: {way}, {label}", value, bar)
+                yield Figure(f"{name}: {way}, {label}", value, bars.get(way) if label == "nDCG@10" else None)
     with tempfile.TemporaryDirectory() as folder:
         shown = anyio.run(searching.measure, Path(folder), LocalEmbedder())
     name = f"search by words and likeness: right entry among {searching.SHOWN} shown"

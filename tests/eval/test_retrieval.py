@@ -22,9 +22,11 @@ class TestOnRealQuestions:
         pytest.mark.skipif(not installed(), reason="needs the extra: embeddings"),
     ]
 
-    async def test_both_together_reach_the_bar_of_every_set(self, tmp_path: Path) -> None:
+    async def test_words_both_and_the_selection_of_entries_reach_the_bar_of_every_set(self, tmp_path: Path) -> None:
         for found in await retrieval.measure(tmp_path, LocalEmbedder()):
+            assert found.words.ndcg >= found.plain.ndcg * retrieval.LEAST_BY_WORDS, found.case.name
             assert found.both.ndcg >= found.bar, found.case.name
+            assert found.selected.ndcg >= found.searched.ndcg - retrieval.MOST_LOST, found.case.name
 
     async def test_the_right_source_is_among_the_fifty_shown_for_nine_of_ten(self, tmp_path: Path) -> None:
         assert (await searching.measure(tmp_path, LocalEmbedder())).shown >= searching.SHOWN_BY_BOTH_BAR
