@@ -15,6 +15,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from intern.app.door import open_intern
+from intern.conversations.addressing import Recent
 from intern.conversations.batching import Batches
 from intern.conversations.capturing import capture_of, capture_requests
 from intern.conversations.context import gather
@@ -170,16 +171,17 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
         if reason := closed(place, settings):
             skip(reason, len(place.messages))
             continue
+        recent = Recent(options.bounds)
         for batch in batches_of(place, options.message_batch_wait_seconds):
-            if batch.author.type != "team_member":
-                continue
-            replies += 1
-            if since is not None and batch.last.at < since:
-                skip("team replies before --since")
-                continue
-            made = await _captures(batch, place, history, options)
-            captures += made
-            skip("team replies that answer no member", not made)
+            goes_on = recent.may_go_on(batch) and not place.channel.is_thread
+            early = since is not None and batch.last.at < since
+            if batch.author.type == "team_member":
+                replies += 1
+                made = [] if early else await _captures(batch, place, history, options)
+                captures += made
+                skip("team replies before --since" if early else "team replies that answer no member", not made)
+            elif goes_on and not early:
+                captures += await _follow_ups(batch, place, history, options)
     return Found(messages=exports.messages, team_replies=replies, captures=tuple(captures), skipped=skipped)
 
 
@@ -194,6 +196,13 @@ async def _captures(
         return []
     # The links to images in an export have mostly expired, so they are named and not looked at.
     return [capture_of(request) for request in capture_requests(batch, channel, gathered)]
+
+
+async def _follow_ups(
+    batch: Batch, place: ExportedChannel, history: ExportedHistory, options: ConversationOptions
+) -> list[Capture]:
+    gathered = await gather(batch, place.channel, history, options.bounds, follow_ups=True)
+    return [capture_of(request) for request in capture_requests(batch, place.channel, gathered)]
 
 
 def batches_of(place: ExportedChannel, wait: float) -> Iterator[Batch]:

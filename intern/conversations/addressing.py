@@ -60,6 +60,8 @@ class Talk:
         self._by_id = {message.id: message for message in self._said}
         self._pause = timedelta(seconds=bounds.window_seconds)
         self._mentioned_within = timedelta(seconds=bounds.mention_seconds)
+        self._named_follows_within = timedelta(seconds=bounds.named_follow_up_seconds)
+        self._asks_within = timedelta(seconds=bounds.question_seconds)
         self._follows_within = timedelta(seconds=bounds.follow_up_seconds)
 
     def __len__(self) -> int:
@@ -71,7 +73,23 @@ class Talk:
             return self._by_id.get(message.reply_to)
         if message.author.type == "team_member":
             return self.answers(message)
-        return self.goes_on(message) if message.author.type == "community_user" else None
+        if message.author.type == "bot":
+            return None
+        return self.goes_on(message) or self._asked_before(message)
+
+    def _asked_before(self, message: ChatMessage) -> ChatMessage | None:
+        """What a member's message for nobody adds to: their own last words for nobody, if no answer came between."""
+        if message.mentions or message.mentions_bot:
+            return None
+        for earlier in self._before(message, self._asks_within):
+            if earlier.author.id == message.author.id:
+                if earlier.reply_to is None and not earlier.mentions and not earlier.mentions_bot:
+                    return earlier
+                if message.at - earlier.at <= self._pause:  # it belongs to that, then
+                    return None
+            elif earlier.author.type == "team_member" and self._is_told(earlier, message.author.id):
+                return None
+        return None
 
     def answers(self, message: ChatMessage) -> ChatMessage | None:
         """What a team member's message that replies to nothing answers: the newest that the one it names asked.
@@ -99,10 +117,14 @@ class Talk:
             return None
         if message.reply_to is not None:
             target = self._by_id.get(message.reply_to)
-            return target if target is not None and self._is_told(target, author.id) else None
-        if named is None and _opens(message):
-            return None
-        at, within = message.at, self._follows_within if named is None else self._mentioned_within
+            late = target is not None and message.at - target.at > self._named_follows_within
+            return target if target is not None and not late and self._is_told(target, author.id) else None
+        return None if named is None and _opens(message) else self._said_to(message, named)
+
+    def _said_to(self, message: ChatMessage, named: UserId | None) -> ChatMessage | None:
+        """What the team, or the one who is named, said last to a message's author, if that was not long ago."""
+        author = message.author
+        at, within = message.at, self._named_follows_within
         for earlier in self._before(message):
             if at - earlier.at > within:
                 break
@@ -112,6 +134,8 @@ class Talk:
                 at = earlier.at if self._asks(earlier) else at
             elif named in {None, earlier.author.id} and self._is_told(earlier, author.id):
                 return earlier
+            elif named is None and earlier.author.type != "bot":
+                within = self._follows_within  # among others, words for nobody are soon about something else
         return None
 
     def _is_told(self, message: ChatMessage, user_id: UserId) -> bool:

@@ -25,11 +25,16 @@ class ContextBounds(Struct, frozen=True, kw_only=True):
     """Messages of one author that follow each other within this belong together; the batch wait."""
     mention_seconds: float = 900.0
     """A team member's message answers whom it names, if they asked within this."""
-    follow_up_seconds: float = 300.0
-    """Who was answered goes on with it, if they pause no longer than this."""
+    question_seconds: float = 300.0
+    """A member's words for nobody belong to one question, if they pause no longer than this."""
+    follow_up_seconds: float = 120.0
+    """Who was answered goes on with it by words for nobody among others' words, if they pause no longer than this; on
+    real chat, later ones were mostly something new."""
+    named_follow_up_seconds: float = 300.0
+    """The same by words for the team member who answered, or while nobody else speaks."""
     settle_seconds: float = 300.0
     """A captured conversation is filed if nothing was added to it for this long: in five batch waits, whoever goes on
-    within `follow_up_seconds` is heard."""
+    is heard."""
     max_hops: int = 20
     """Replies to replies to replies."""
     max_messages: int = 200

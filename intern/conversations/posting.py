@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from intern.conversations.addressing import named_by
 from intern.conversations.context import History
 from intern.conversations.options import STILL_WAITED_FOR
 from intern.conversations.outgoing import Outgoing
@@ -679,13 +680,13 @@ class _Delivery:
         return [*said, *await self.history.after(channel, _id(_before(last)), limit=_PAGE)]
 
     async def _is_answered(self, asker: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> bool:
-        """Whether the team speaks: in the thread, by a reply, or in a thread that hangs on what was asked."""
+        """Whether the team speaks: in the thread, by reply or mention, or in a thread that hangs on what was asked."""
         in_place = self.begun.target == "in_place"
         for message in said:
             if message.id in asked:
                 if not in_place and message.thread_id and await self._team_speaks_in(message.thread_id, asker):
                     return True
-            elif _is_of_team(message, asker) and (in_place or message.reply_to in asked):
+            elif _is_of_team(message, asker) and (in_place or _is_for(message, asker, asked)):
                 return True
         return False
 
@@ -777,9 +778,19 @@ class _Delivery:
 
 
 def _newest_of(question: ChatMessage, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> MessageId | None:
-    """The asker's newest message after the question, if it is none of those that are asked about."""
-    mine = [message.id for message in said if message.author.id == question.author.id and message.id not in asked]
+    """The asker's newest message after the question, if it is none of those that are asked about, nor for others."""
+    asker = question.author.id
+    others = {message.id for message in said if message.author.id != asker and not message.author.is_self}
+    mine = [
+        message.id
+        for message in said
+        if message.author.id == asker and message.id not in asked and message.reply_to not in others
+    ]
     return max((each for each in mine if by_age(each) > by_age(question.id)), key=by_age, default=None)
+
+
+def _is_for(message: ChatMessage, asker: UserId, asked: Collection[MessageId]) -> bool:
+    return message.reply_to in asked or (message.reply_to is None and named_by(message) == asker)
 
 
 def _is_of_team(message: ChatMessage, asker: UserId) -> bool:

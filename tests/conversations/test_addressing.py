@@ -113,6 +113,20 @@ def test_a_mention_is_gone_on_with_as_a_reply_is() -> None:
     assert place.talk.target(told) is not None
 
 
+def test_words_for_nobody_add_to_the_askers_own_words_until_the_team_answers() -> None:
+    place = Place()
+    first = place.say("alice", "My node does not start.")
+    place.say("bob", "Lunch?")
+    second = place.say("alice", "anybody?", after=100)
+    assert place.talk.target(second) == first
+    told = place.say("maya", "Which one?", to=second)
+    third = place.say("alice", "And how do I stop it?")
+    assert place.talk.target(third) is None
+    assert place.talk.target(place.say("alice", "hm", after=BOUNDS.question_seconds + 1)) is None
+    assert place.talk.target(place.say(ROBOT, "beep")) is None
+    assert place.talk.target(told) == second
+
+
 def test_words_for_somebody_else_go_on_with_nothing() -> None:
     place = Place()
     place.say("maya", "In the portal.", to=place.say("alice", "How?"))
@@ -140,11 +154,23 @@ def test_whom_the_team_named_unasked_goes_on_with_nothing() -> None:
     assert place.talk.goes_on(place.say("alice", "sorry")) is None
 
 
-def test_who_pauses_for_long_goes_on_with_nothing() -> None:
+@pytest.mark.parametrize(
+    ("words", "longest"),
+    [
+        ("that worked", BOUNDS.named_follow_up_seconds),
+        ("@maya that worked", BOUNDS.named_follow_up_seconds),
+        ("that worked", BOUNDS.follow_up_seconds),
+    ],
+)
+def test_who_pauses_for_long_goes_on_with_nothing(words: str, longest: float) -> None:
     place = Place()
-    place.say("maya", "In the portal.", to=place.say("alice", "How?"))
-    assert place.talk.goes_on(place.say("alice", "that worked", after=BOUNDS.follow_up_seconds)) is not None
-    assert place.talk.goes_on(place.say("alice", "hello", after=BOUNDS.follow_up_seconds + 1)) is None
+    told = place.say("maya", "In the portal.", to=place.say("alice", "How?"))
+    if longest == BOUNDS.follow_up_seconds:
+        place.say("bob", "Lunch!", after=1)
+        longest -= 1
+    worked = place.say("alice", words, after=longest)
+    assert place.talk.goes_on(worked) == told
+    assert place.talk.goes_on(place.say("alice", words, after=BOUNDS.named_follow_up_seconds + 1)) is None
 
 
 def test_what_replies_to_itself_in_a_circle_is_for_nobody() -> None:

@@ -495,6 +495,18 @@ class TestPosting:
             both = structs.replace(reply(last), settles=(first.id, last.id))
             assert (await w.post(both)).reason == "team_answered"
 
+    async def test_the_team_answers_by_a_mention_of_the_asker(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("maya", f"<@{question.author.id}> in the portal.")
+            assert (await w.post(reply(question))).reason == "team_answered"
+
+    async def test_an_asker_who_turns_to_a_neighbour_is_not_waited_for(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("alice", "me too", reply_to=w.discord.say("bob", "My node is slow").id)
+            assert (await w.post(reply(question))).status == "posted"
+
     async def test_the_team_answers_before_the_asker_s_last_line(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             first = w.ask()

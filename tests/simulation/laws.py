@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from intern.conversations.addressing import Talk
 from intern.conversations.commands import THANKS
+from intern.conversations.options import ContextBounds
 from intern.conversations.routing import Route, RoutingFacts, route, teaches
 from intern.domain import Batch, ButtonPressed, ChannelId, Filed, LearnCommand, MessageId
 from intern.knowledge.archive import Archive
@@ -141,10 +143,24 @@ def qualifying(run: People) -> Iterator[Said]:
         if (
             (opening is not said and _asks_still(opening))
             or teaches(said.message, _facts(run, said))
+            or _names_an_asker(run, said)
             or (said.goes_on and said.goes_on.id in found)
         ):
             found.add(said.id)
             yield said
+
+
+def _names_an_asker(run: People, said: Said) -> bool:
+    """Whether it answers by a mention, whatever became of other messages there."""
+    if said.changes or run.parent_of(said.place):
+        return False
+    here = [each for each in run.said.values() if each.place == said.place and int(each.id) < int(said.id)]
+    bounds = ContextBounds(window_seconds=run.settings.discord.message_batch_wait_seconds)
+    target = Talk((each.message for each in here), bounds).answers(said.message)
+    if target is None or run.said[target.id].changes:
+        return False
+    # What was deleted or is replied to there may be read or not, so that it is not sure which batch is the latest.
+    return all(not each.changes and not each.message.reply_to for each in here if each.author.id == target.author.id)
 
 
 def _asks_still(said: Said | None) -> bool:

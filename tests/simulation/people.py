@@ -258,6 +258,8 @@ class People(ABC):
         thread = ChannelId(question.id)
         if thread in {each.id for each in self.stage.threads()} and self.rng.random() < 0.5:
             first = self.say(member, self.text("You can take"), thread)
+        elif self.rng.random() < 0.3:
+            first = self.say(member, f"<@{question.author.id}> {self.text('You can take')}", place)
         else:
             first = self.say(member, self.text("You can take"), place, question)
         if self.rng.random() < 0.3:
