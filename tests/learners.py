@@ -23,7 +23,6 @@ from intern.actors.integrator import integrator
 from intern.actors.nudges import nudge
 from intern.actors.office import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
 from intern.actors.witness import Witness
-from intern.app.bot import FREE
 from intern.app.workshop import Workshop
 from intern.domain import Archived, CaptureRequest, ChannelId, Decided, MessageId, SourceChanged, Withdrawal
 from intern.knowledge.database import Database
@@ -148,7 +147,6 @@ async def learners(
                         after=await workshop.extraction.position(),
                         extraction=workshop.extraction,
                         again=workshop.extraction,
-                        max_per_minute=FREE,
                         attempts=workshop.attempts,
                         witness=witness,
                     )

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from anyio import current_time, sleep
+from anyio import sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
@@ -22,8 +22,7 @@ from intern.actors.witness import Witness
 from intern.domain import ConversationId, Decided, QAId
 from intern.errors import InternError, KnowledgeError, ModelUnavailableError
 from intern.learning.attempting import MOST_ATTEMPTS, UNCOUNTED, Attempts
-from intern.learning.extracting import Came, Pace
-from intern.llm.limits import Window
+from intern.learning.extracting import Came
 from intern.observe.log import get_logger
 
 LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
@@ -43,7 +42,7 @@ class Step:
 class Extraction(Protocol):
     """Learns from one conversation at a time."""
 
-    async def extract(self, conversation_id: ConversationId, pace: Pace, /) -> Came:
+    async def extract(self, conversation_id: ConversationId, /) -> Came:
         """Learn what there is to learn from it as it stands now. Raises the ModelError and KnowledgeError families."""
         ...
 
@@ -63,7 +62,6 @@ async def extractor(
     after: int | None,
     extraction: Extraction,
     again: DueLog[Step],
-    max_per_minute: int,
     attempts: Attempts = UNCOUNTED,
     witness: Witness,
     pauses: Pauses = growing_pauses,
@@ -72,14 +70,7 @@ async def extractor(
 
     A conversation that ended the process MOST_ATTEMPTS times is parked.
     """
-    window = Window(max_per_minute)
-
-    async def pace() -> None:
-        # One at a time asks, so nobody takes the place meanwhile.
-        await sleep(window.wait(current_time()))
-        window.start(current_time())
-
-    worker = _Worker(extraction, attempts, witness, pauses, pace)
+    worker = _Worker(extraction, attempts, witness, pauses)
     log = _Patient(decisions, pauses)
     steps = follow(log, nudges, after=after, position_of=lambda step: step.position or 0, again=_Surely(again))
     async with nudges, aclosing(steps) as followed:
@@ -93,14 +84,11 @@ async def extractor(
 
 
 class _Worker:
-    def __init__(
-        self, extraction: Extraction, attempts: Attempts, witness: Witness, pauses: Pauses, pace: Pace
-    ) -> None:
+    def __init__(self, extraction: Extraction, attempts: Attempts, witness: Witness, pauses: Pauses) -> None:
         self._extraction = extraction
         self._attempts = attempts
         self._witness = witness
         self._pauses = pauses
-        self._pace = pace
 
     async def look_at(self, conversation_id: ConversationId) -> None:
         # Counted under a name of its own: the pair of the same conversation has its own attempts.
@@ -114,7 +102,7 @@ class _Worker:
         for pause in self._pauses():
             try:
                 if await self._attempts.begin(key) <= MOST_ATTEMPTS:
-                    return await self._extraction.extract(conversation_id, self._pace)
+                    return await self._extraction.extract(conversation_id)
                 why = f"{MOST_ATTEMPTS} attempts to read it did not finish: the process ended each time"
                 await self._extraction.park(conversation_id, why)
             except (ModelUnavailableError, KnowledgeError) as error:

@@ -225,7 +225,6 @@ class Parts:
     decisions: Decisions
     extracted_until: int
     """How far the decisions were followed."""
-    max_extractions_per_minute: int
     reviews: Reviews
     indices: AllIndices
     responding: responder.Collaborators
@@ -482,7 +481,6 @@ async def _extractor(parts: Parts, decided: MemoryObjectReceiveStream[Decided]) 
         after=parts.extracted_until,
         again=parts.decisions,
         extraction=parts.decisions,
-        max_per_minute=parts.max_extractions_per_minute,
         attempts=parts.attempts,
         witness=parts.witness,
     )

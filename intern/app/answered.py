@@ -31,7 +31,7 @@ from intern.knowledge.extractions import ExtractionLog
 from intern.knowledge.pending import PendingCaptures
 from intern.knowledge.posts import Post, PostLedger
 from intern.learning.distilling import Segment
-from intern.learning.extracting import Came, Extractor, Pace
+from intern.learning.extracting import Came, Extractor
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 from intern.settings import Settings
@@ -106,7 +106,7 @@ class Answered:
         seconds = (at - self._clock.now()).total_seconds()
         return (thread_id, None) if seconds <= 0 else (None, min(seconds, LOOK_SECONDS))
 
-    async def look(self, thread_id: ChannelId, pace: Pace) -> Came:
+    async def look(self, thread_id: ChannelId) -> Came:
         """Learn what there is to learn from a thread as it stands now; also raises the ModelError family.
 
         What was withdrawn of it is learned from no more, whether it can be read now or not.
@@ -132,7 +132,7 @@ class Answered:
             _log.warning("answered_thread_delayed", channel_id=thread_id, reason=str(error))
             await self.threads.looked(thread_id, self._clock.now() + _AGAIN)
             return "unknown"
-        return await self._learn(thread_id, found, pace)
+        return await self._learn(thread_id, found)
 
     async def park(self, thread_id: ChannelId) -> None:
         """Nobody looks at a thread again until something happens there."""
@@ -159,7 +159,7 @@ class Answered:
             position = ended[-1][1]
             await self._log.move(FOLLOWER, position)
 
-    async def _learn(self, thread_id: ChannelId, found: AnsweredThread | None, pace: Pace) -> Came:
+    async def _learn(self, thread_id: ChannelId, found: AnsweredThread | None) -> Came:
         if found is None or not found.messages:
             await self.threads.looked(thread_id, None)
             return "unknown"
@@ -169,11 +169,11 @@ class Answered:
             return "unknown"
         # Before anything is learned: whoever is forgotten from here on is found by it.
         await self.threads.keep(thread_id, [_kept(each, thread_id) for each in found.messages])
-        came = await self._read(thread_id, found, pace)
+        came = await self._read(thread_id, found)
         await self.threads.looked(thread_id, await self._again(thread_id) if came in {"failed", "unknown"} else None)
         return came
 
-    async def _read(self, thread_id: ChannelId, found: AnsweredThread, pace: Pace) -> Came:
+    async def _read(self, thread_id: ChannelId, found: AnsweredThread) -> Came:
         async def standing() -> Segment | None:
             if self.threads.is_stirred(thread_id) or self._is_captured(found):
                 return None
@@ -185,7 +185,7 @@ class Answered:
         if segment is None:
             came = await self._withdraw(thread_id)
             return "too short" if came == "unknown" else came
-        return await self._extractor.read(segment, standing, pace)
+        return await self._extractor.read(segment, standing)
 
     async def _again(self, thread_id: ChannelId) -> datetime | None:
         """When to look again at what could not be read; None where nobody should before it changes."""

@@ -314,7 +314,6 @@ async def _around(room: _Room) -> Parts:
         filer=workshop,
         decisions=workshop.extraction,
         extracted_until=await workshop.extraction.position(),
-        max_extractions_per_minute=settings.extraction.max_per_minute if workshop.extraction.paced else FREE,
         reviews=workshop,
         indices=workshop,
         responding=responder.Collaborators(
@@ -359,9 +358,6 @@ async def _around(room: _Room) -> Parts:
         witness=witness,
     )
 
-
-FREE = 1_000_000
-"""Extractions in a minute, where rules do them: they cost nothing, so the bound on calls does not count."""
 
 _TOLD_WITHIN = 5.0  # seconds
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from hashlib import sha256
@@ -52,6 +52,7 @@ from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.knowledge.usage import UsageLog
 from intern.learning.distilling import Segment
+from intern.learning.extracting import Came
 from intern.learning.filing import Tally
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.importing import Kept
@@ -124,6 +125,21 @@ class Intern:
         await self._extract()
         return refreshed
 
+    async def extract(self, tell: Callable[[int, int], None] = lambda _done, _of: None) -> Mapping[Came, int]:
+        """Read the filed conversations that were never read, and say how many came to which end.
+
+        `tell` hears how many of how many were looked at, unless the process that holds the folder does it. Raises the
+        KnowledgeError and ModelError families; what was read by then stays so.
+        """
+
+        async def here(workshop: Workshop) -> bytes:
+            return msgspec.json.encode(await workshop.extraction.take_up(tell))
+
+        came = msgspec.json.decode(await self._have_done("extract", here=here), type=dict[Came, int])
+        if self._workshop is not None:
+            await self._workshop.embed()
+        return came
+
     async def capture(self, capture: Capture) -> CapturedPair | None:
         """Archive a team answer and file it; when this returns, a question can find it.
 
@@ -152,15 +168,18 @@ class Intern:
         """Archive what an import was rehearsed to add; see `intern.app.importing`. Raises KnowledgeError."""
         return msgspec.json.decode(await self._have_done("import", encoded(captures)), type=Kept)
 
-    async def file_archived(self, tell: Callable[[int], None] = lambda _: None) -> Tally | None:
+    async def file_archived(
+        self, tell: Callable[[int], None] = lambda _: None, tell_read: Callable[[int], None] = lambda _: None
+    ) -> Tally | None:
         """File all that was archived and not decided yet; None where the process that holds the folder does so.
 
-        `tell` hears how many pairs are decided. Raises the KnowledgeError and ModelError families.
+        `tell` hears how many pairs are decided, `tell_read` how many conversations were read after that. Raises the
+        KnowledgeError and ModelError families.
         """
         if not await self._holds_folder():
             return None
         tally = await (await self._opened()).catch_up(tell)
-        await self._extract()
+        await self._extract(tell_read)
         return tally
 
     async def forget(self, asked: Forget) -> Forgot:
@@ -248,13 +267,13 @@ class Intern:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
         return msgspec.json.decode(await self._have_done("discover"), type=Discovered)
 
-    async def _extract(self) -> None:
+    async def _extract(self, tell: Callable[[int], None] = lambda _: None) -> None:
         """Learn from what was filed and make vectors, where nobody else does so in this folder."""
         if self._workshop is None:
             return
         try:
             await self._workshop.extraction.extractor.mend()
-            await self._workshop.extraction.catch_up()
+            await self._workshop.extraction.catch_up(tell)
         except ModelUnavailableError as error:
             _log.warning("extraction_delayed", reason=str(error))
         await self._workshop.embed()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence, Set as AbstractSet
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 from itertools import chain
 
+from anyio import Lock, current_time, sleep
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
@@ -34,8 +35,9 @@ from intern.knowledge.nuggets import NuggetStore
 from intern.knowledge.pending import PendingCaptures
 from intern.knowledge.posts import PostLedger
 from intern.learning.distilling import Segment
-from intern.learning.extracting import Came, Documents, Extractor, Names, Pace, at_once, concerned
+from intern.learning.extracting import Came, Documents, Extractor, Names, at_once, concerned
 from intern.learning.remembering import Retirement
+from intern.llm.limits import Window
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock
 from intern.settings import Settings
@@ -74,6 +76,20 @@ class NotesRead(Struct, frozen=True, kw_only=True):
         )
 
 
+class _Pacing:
+    """Waits until one more conversation may be read. All who read in this process share it."""
+
+    def __init__(self, most: int) -> None:
+        """`most` in any minute."""
+        self._window = Window(most)
+        self._turns = Lock()
+
+    async def __call__(self) -> None:
+        async with self._turns:
+            await sleep(self._window.wait(current_time()))
+            self._window.start(current_time())
+
+
 class Extraction:
     """What the extractor works with. All methods raise KnowledgeError."""
 
@@ -94,14 +110,14 @@ class Extraction:
         self.facts = FactStore(db, clock=clock)
         self.nuggets = NuggetStore(db)
         self.log = ExtractionLog(db, clock=clock)
-        self.paced = settings.kb_model.kind == "endpoint"
-        """Whether reading costs anything that is worth a bound."""
+        # Rules cost nothing that is worth a bound.
+        paced = settings.kb_model.kind == "endpoint"
         self._auto = settings.extraction.auto
         self._archive = archive
         self._decisions = decisions
         self.extractor = Extractor(
             model=model,
-            model_name=settings.kb_model.model if self.paced else "offline",
+            model_name=settings.kb_model.model if paced else "offline",
             archive=archive,
             decisions=decisions,
             log=self.log,
@@ -112,6 +128,7 @@ class Extraction:
             options=settings.extraction,
             fact_options=settings.facts,
             names=names,
+            pace=_Pacing(settings.extraction.max_per_minute) if paced else at_once,
         )
         self.answered = Answered(
             settings,
@@ -159,18 +176,21 @@ class Extraction:
             conversation_id = answered_conversation(thread_id)
         return Due(record=Step(conversations=(conversation_id,)), key=conversation_id)
 
-    async def extract(self, conversation_id: ConversationId, pace: Pace = at_once) -> Came:
+    async def extract(self, conversation_id: ConversationId) -> Came:
         """Learn what there is to learn from a conversation as it stands now; also raises the ModelError family.
 
         Where nothing is to be extracted by itself, what stands no more is withdrawn all the same.
         """
         thread_id = answered_thread(conversation_id)
         if thread_id is not None:
-            return await self.answered.look(thread_id, pace)
+            return await self.answered.look(thread_id)
+        return await self._extract(conversation_id, learns=self._auto)
+
+    async def _extract(self, conversation_id: ConversationId, *, learns: bool) -> Came:
         pair = await run_sync(self._archive.latest_of, conversation_id)
         if pair is not None:
             await self.answered.give_way(pair.message_ids)
-        came = await self.extractor.extract(conversation_id, pace, learns=self._auto)
+        came = await self.extractor.extract(conversation_id, learns=learns)
         await self.log.looked(conversation_id)
         return came
 
@@ -183,16 +203,32 @@ class Extraction:
             await self.extractor.park(conversation_id, why)
             await self.log.looked(conversation_id)
 
-    async def catch_up(self) -> int:
+    async def take_up(self, tell: Callable[[int, int], None] = lambda _done, _of: None) -> Mapping[Came, int]:
+        """Read all conversations that stand and were never read, and say how many came to which end.
+
+        They were filed while nothing was to be extracted, or were too short for an older setting. Also raises
+        ModelUnavailableError; what was read by then stays so. `tell` hears how many of how many were looked at.
+        """
+        came: Counter[Came] = Counter()
+        conversations = await run_sync(
+            lambda: dict.fromkeys(pair.conversation_id for pair in self._archive.after(None))
+        )
+        for done, conversation_id in enumerate(conversations, 1):
+            came[await self._extract(conversation_id, learns=True)] += 1
+            tell(done, len(conversations))
+        return came
+
+    async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> int:
         """Look at all that was decided since somebody last did, and say how many conversations that were.
 
-        Also raises ModelUnavailableError; what was looked at by then stays so.
+        Also raises ModelUnavailableError; what was looked at by then stays so. `tell` hears how many that are so far.
         """
         looked, position = 0, await self.position()
         while steps := await self.after(position):
             for conversation_id in dict.fromkeys(chain.from_iterable(step.conversations for step in steps)):
                 await self.extract(conversation_id)
                 looked += 1
+                tell(looked)
             position = steps[-1].position or position
             await self.followed(position)
         while (due := await self.log.due()) is not None:

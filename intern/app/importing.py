@@ -116,11 +116,15 @@ async def _import(rehearsed: Rehearsed, settings: Settings, tell: Tell) -> tuple
         if decided % _JOB_CAPTURES == 0:
             tell(f"filed {decided}")
 
+    def tell_read(conversations: int) -> None:
+        if conversations % _JOB_CAPTURES == 0:
+            tell(f"read {conversations} conversations")
+
     async with open_intern(settings) as intern:
         for done, captures in _chunks(rehearsed.captures):
             kept += await intern.keep_imported(captures)
             tell(f"archived {done} of {whole} conversations")
-        return kept, await intern.file_archived(tell_filed)
+        return kept, await intern.file_archived(tell_filed, tell_read)
 
 
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Rehearsed:

@@ -521,6 +521,8 @@ class Workshop:
                 return await self.discover()
             case "freshen":
                 return await self.freshen(msgspec.json.decode(job.payload, type=tuple[str, ...]))
+            case "extract":
+                return await self.extraction.take_up()
             case "import_notes":
                 return await self.extraction.read_notes(msgspec.json.decode(job.payload, type=NotesJob))
             case "retire_fact":

@@ -101,19 +101,17 @@ class Catalogue:
             self._known = known = _Known(stamp, {**cache.sources, **self._noted(stamp)})
         return known.sources
 
-    def entries(self) -> tuple[IndexEntry, ...]:
+    def entries(self) -> Mapping[SourceId, IndexEntry]:
         """What the index lists. Entries that did not change are the very same as before."""
         sources, (known, listed) = self._written(), self._listed
         if sources is not known:
             listed = {
-                source_id: listed[source_id]
-                if known.get(source_id) is source
-                else IndexEntry(source_id, folded(source.summary_text))
+                source_id: listed[source_id] if known.get(source_id) is source else _listed(source_id, source)
                 for source_id, source in sources.items()
                 if source.summary_text
             }
             self._listed = (sources, listed)
-        return tuple(listed.values())
+        return listed
 
     def change(self, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
         """Put entries in, take others out. Files whose content stays the same are not written."""
@@ -140,6 +138,9 @@ class Catalogue:
             sources, unwritten = {**known, source_id: source}, self._known.unwritten + 1
             if behind and unwritten * _GROWTH < len(sources):
                 self._known = _Known(None, sources, unwritten)
+                before, listed = self._listed
+                if before is known and source.summary_text:
+                    self._listed = (sources, {**listed, source_id: _listed(source_id, source)})
             else:
                 self._save(sources)
             return True
@@ -192,6 +193,10 @@ class Catalogue:
         # No file holds the others.
         fit = {source_id: source for source_id, source in kept.items() if is_source_id(source_id)}
         self._known = _Known(stamp_of(self._cache_path), fit)
+
+
+def _listed(source_id: SourceId, source: CachedSource) -> IndexEntry:
+    return IndexEntry(source_id, folded(source.summary_text))
 
 
 def _recovered(entry: IndexEntry, at: datetime, mtime_ns: int) -> CachedSource:

@@ -13,6 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from intern.domain import ConversationId, QAId, TopicBlock, TopicName
@@ -127,7 +128,7 @@ class TopicLibrary:
             raise unreadable(self._dir, error) from error
 
     def _parsed(self, name: TopicName, data: bytes) -> Parsed[TopicBlock]:
-        parsed = parse_blocks(data, file=f"{name}.txt")
+        parsed = _parse(data, f"{name}.txt")
         for warning in parsed.warnings:
             _log.warning("topic_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)
         return Parsed(tuple(sorted(parsed.blocks, key=_by_answer)), parsed.warnings)
@@ -138,6 +139,12 @@ class TopicLibrary:
             self._files.write_atomically(path, text.encode())
         else:
             self._files.remove(path)
+
+
+# A topic that a pair is filed in is read several times before it changes.
+@lru_cache(maxsize=8)
+def _parse(data: bytes, file: str) -> Parsed[TopicBlock]:
+    return parse_blocks(data, file=file)
 
 
 class _Places:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import anyio.to_thread
 
-from intern.domain import CapturedPair, IndexEntry, Skip, Topic
+from intern.domain import CapturedPair, IndexEntry, Skip, SourceId, Topic
 from intern.errors import ModelReplyError
 from intern.learning.material import block_material, block_of, index_material, text_of
 from intern.learning.options import LearningOptions
@@ -17,19 +17,17 @@ from intern.text.slugs import topic_name
 
 _log = get_logger(__name__)
 
-_TEAM = "team:"
-
 
 async def choose_topic(
-    model: Model, pair: CapturedPair, entries: Sequence[IndexEntry], options: LearningOptions | None = None
+    model: Model, pair: CapturedPair, entries: Mapping[SourceId, IndexEntry], options: LearningOptions | None = None
 ) -> Topic | Skip:
-    """Ask the model under which topic to file a pair. `entries` is the index; only its topics are shown.
+    """Ask the model under which topic to file a pair. `entries` is the team's index.
 
     An existing topic is met by its slug, however the model writes it. Raises the ModelError family; a reply that
     neither skips nor names a topic is a ModelReplyError.
     """
     bounds = options or LearningOptions()
-    topics = [entry for entry in entries if entry.source_id.startswith(_TEAM)]
+    topics = tuple(entries.values())
     # In a thread: ten thousand topics take longer to rank than a heartbeat may wait.
     index = await anyio.to_thread.run_sync(index_material, topics, text_of(pair.turns), bounds.max_index_chars)
     given = ClassifyIn(index=index, pair=block_material(block_of(pair), bounds.max_pair_chars))
@@ -37,7 +35,7 @@ async def choose_topic(
     if isinstance(choice, Skip):
         _log.info("topic_classified", qa_id=pair.qa_id, skip=True)
     else:
-        known = any(entry.source_id == f"{_TEAM}{choice.name}.txt" for entry in topics)
+        known = f"team:{choice.name}.txt" in entries
         _log.info("topic_classified", qa_id=pair.qa_id, skip=False, topic_name=choice.name, is_new=not known)
     return choice
 

@@ -151,7 +151,8 @@ class Building:
 
     async def _choose(self, pair: CapturedPair, entries: Mapping[TopicName, IndexEntry]) -> Choice:
         async def choose(left: CapturedPair) -> Topic | Skip:
-            return await choose_topic(self._parts.model, left, tuple(entries.values()), self._parts.options)
+            listed = {entry.source_id: entry for entry in entries.values()}
+            return await choose_topic(self._parts.model, left, listed, self._parts.options)
 
         choice = await choice_for(pair, filer=self._parts.filer, choose=choose)
         return choice if isinstance(choice, Topic) else replace(choice, reason=whole(choice.reason))

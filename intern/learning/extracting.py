@@ -266,9 +266,14 @@ class Extractor:
         options: ExtractionOptions,
         fact_options: FactOptions,
         names: Names | None = None,
+        pace: Pace = at_once,
     ) -> None:
-        """`model_name` is what the log says of who read a conversation; `names` knows what people are called."""
+        """`model_name` is what the log says of who read a conversation; `names` knows what people are called.
+
+        `pace` waits until the model may be called.
+        """
         self._names = names
+        self._pace = pace
         self._model = model
         self._model_name = model_name
         self._archive = archive
@@ -283,11 +288,10 @@ class Extractor:
         # Held while what was read is compared with what stands, and kept: nothing is forgotten in between.
         self._keeping = Lock()
 
-    async def extract(self, conversation_id: ConversationId, pace: Pace = at_once, *, learns: bool = True) -> Came:
+    async def extract(self, conversation_id: ConversationId, *, learns: bool = True) -> Came:
         """Learn what there is to learn from a captured conversation as it stands now; withdraw what stands no more.
 
-        `pace` waits until the model may be called. Unless it `learns`, nothing new is read, and what was learned from
-        an older version is withdrawn.
+        Unless it `learns`, nothing new is read, and what was learned from an older version is withdrawn.
         """
 
         async def standing() -> Segment | None:
@@ -301,7 +305,7 @@ class Extractor:
             entry = await self._log.entry(conversation_id)
             outdated = entry is not None and entry.content_hash != segment.content_hash
             return await self.withdraw(conversation_id) if outdated else "unknown"
-        return await self.read(segment, standing, pace)
+        return await self.read(segment, standing)
 
     async def read_note(self, note: Segment) -> Came:
         """Learn from a note, unless that was done before. One that could not be read is tried again here alone."""
@@ -311,9 +315,7 @@ class Extractor:
 
         return await self.read(note, still)
 
-    async def read(
-        self, segment: Segment, standing: Callable[[], Awaitable[Segment | None]], pace: Pace = at_once
-    ) -> Came:
+    async def read(self, segment: Segment, standing: Callable[[], Awaitable[Segment | None]]) -> Came:
         """Learn from a conversation, unless that was done before; `standing` gives it once more, as it is by then."""
         entry = await self._log.entry(segment.id)
         if entry is not None and entry.content_hash == segment.content_hash:
@@ -321,7 +323,7 @@ class Extractor:
                 return "unchanged"
             if segment.origin != "note" and not self._is_due(entry):
                 return "failed"
-        await pace()
+        await self._pace()
         segment = await named(segment, self._names)
         cast, known = segment.cast(), await self._known(segment)
         try:

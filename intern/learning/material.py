@@ -6,9 +6,10 @@ Everything here is bounded, so a prompt stays the same size however much the tea
 from __future__ import annotations
 
 import threading
-from bisect import insort
+from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence, Set as AbstractSet
 from datetime import datetime
+from math import inf
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -149,8 +150,9 @@ class _Index:
     def _clear(self) -> None:
         self._entries: tuple[IndexEntry, ...] = ()
         self._sizes: list[int] = []
-        self._smallest = 0
-        self._by_id: list[tuple[SourceId, int]] = []
+        self._smallest: float = inf
+        self._ids: list[SourceId] = []
+        self._by_id: list[int] = []
         self._holding: dict[str, list[int]] = {}
         self._size = 0
 
@@ -161,12 +163,14 @@ class _Index:
         for n, entry in enumerate(entries[len(self._entries) :], len(self._entries)):
             self._sizes.append(_entry_size(_brief(entry)))
             self._size += _entry_size(entry)
-            insort(self._by_id, (entry.source_id, n))
+            place = bisect(self._ids, entry.source_id)
+            self._ids.insert(place, entry.source_id)
+            self._by_id.insert(place, n)
             if entry not in self._words:
                 self._words[entry] = word_set(f"{entry.source_id}\n{entry.description}")
             for word in self._words[entry]:
                 self._holding.setdefault(word, []).append(n)
-        self._smallest = min(self._sizes, default=0)
+            self._smallest = min(self._smallest, self._sizes[n])
         self._entries = entries
 
     def _ranked(self, query: str) -> list[int]:
@@ -178,7 +182,7 @@ class _Index:
             weight = weight_of(len(holding), len(self._entries))
             for n in holding:
                 scores[n] += weight
-        return sorted((n for _, n in self._by_id), key=scores.__getitem__, reverse=True)
+        return sorted(self._by_id, key=scores.__getitem__, reverse=True)
 
 
 _INDEX = _Index()

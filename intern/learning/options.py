@@ -53,11 +53,11 @@ class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What is distilled from conversations, and how fast."""
 
     auto: bool = True
-    """Nuggets and facts are made as conversations are filed."""
+    """Nuggets and facts are made as conversations are filed. `intern index --extract` reads what was filed before."""
     min_turns: Annotated[int, Meta(ge=1)] = 2
     """Messages that a conversation must have."""
     max_per_minute: Annotated[int, Meta(ge=1)] = 10
-    """Conversations that are read in any minute."""
+    """Conversations that a model reads in any minute, for a command as for the running bot."""
     existing_facts: Annotated[int, Meta(ge=0, le=60)] = 50
     """Facts that a model is shown beside a conversation, those most like it."""
     from_questions: bool = False

@@ -15,7 +15,7 @@ from intern.actors.witness import Witness
 from intern.domain import ConversationId, Decided, QAId
 from intern.errors import KnowledgeError, ModelUnavailableError
 from intern.learning.attempting import MOST_ATTEMPTS, Uncounted
-from intern.learning.extracting import Came, Pace
+from intern.learning.extracting import Came
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio
@@ -60,8 +60,7 @@ class Reader:
         self.position = 0
         self.errors: Iterator[Exception] = iter(())
 
-    async def extract(self, conversation_id: ConversationId, pace: Pace, /) -> Came:
-        await pace()
+    async def extract(self, conversation_id: ConversationId, /) -> Came:
         for error in self.errors:
             raise error
         self.read.append((conversation_id, current_time()))
@@ -101,7 +100,6 @@ async def run(
     reader: Reader,
     *,
     after: int | None = None,
-    most: int = 1000,
     attempts: Uncounted | None = None,
     meanwhile: Callable[[], None] = lambda: None,
     leaps: Sequence[float] = (),
@@ -117,7 +115,6 @@ async def run(
                     after=after,
                     extraction=reader,
                     again=decisions,
-                    max_per_minute=most,
                     attempts=attempts or Uncounted(),
                     witness=Witness(),
                     pauses=lambda: repeat(5.0),
@@ -158,13 +155,6 @@ async def test_an_absent_model_is_waited_for_and_nothing_is_passed_over() -> Non
     await run(Decisions("a", "b"), reader, leaps=[5.01] * 3)
     assert reader.names == ["a", "b"]
     assert reader.read[0][1] - begun >= 15
-
-
-async def test_no_more_are_read_in_a_minute_than_wanted() -> None:
-    reader = Reader()
-    await run(Decisions(*"abcde"), reader, most=2, leaps=[60.01] * 2)
-    times = [at - reader.read[0][1] for _, at in reader.read]
-    assert [round(at) for at in times] == [0, 0, 60, 60, 120]
 
 
 async def test_decisions_that_cannot_be_read_are_asked_for_again() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from anyio import fail_after
+from anyio import fail_after, move_on_after
 from anyio.to_thread import run_sync
 
 from intern.app.workshop import Workshop
@@ -251,6 +251,53 @@ async def test_nothing_that_was_read_is_read_again_after_a_restart_or_repeated_d
         assert await work.extraction.catch_up() == 1
         assert shop.calls() == 1
         assert len(await shop.nuggets()) == 1
+
+
+async def test_what_was_filed_while_extraction_was_off_or_was_too_short_is_read_when_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    shop = Shop(tmp_path, auto=False)
+    async with shop.open() as work:
+        await shop.taught(ASKED, ANSWERED)
+        assert (shop.calls(), await shop.nuggets()) == (0, [])
+        told: list[tuple[int, int]] = []
+        assert await work.extraction.take_up(lambda *each: told.append(each)) == {"extracted": 1}
+        assert told == [(1, 1)]
+        assert len(await shop.nuggets()) == 1
+        assert await work.extraction.take_up() == {"unchanged": 1}
+        assert await work.extraction.catch_up() == 0
+        assert len(await shop.nuggets()) == 1
+
+    shop.settings = _with(shop, min_turns=3)
+    async with shop.open() as work:
+        await shop.taught((21, MIA, "Where is the spool of the quokkas?"), (22, ANN, "There."), conversation="thread_8")
+        assert shop.calls() == 1
+    shop.settings = _with(shop, min_turns=2)
+    async with shop.open() as work:
+        await work.extraction.catch_up()
+        assert shop.calls() == 1
+        assert await work.extraction.take_up() == {"unchanged": 1, "extracted": 1}
+
+
+def _with(shop: Shop, **extraction: Any) -> Settings:
+    return load_settings(environ={}, overrides={"data": {"dir": str(shop.folder)}, "extraction": extraction})
+
+
+async def test_a_command_reads_no_more_conversations_in_a_minute_than_wanted(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    model = {"base_url": "http://localhost:9/v1", "model": "m"}
+    shop.settings = load_settings(
+        environ={},
+        overrides={"data": {"dir": str(tmp_path)}, "llm": model, "extraction": {"max_per_minute": 2}},
+    )
+    async with shop.open() as work:
+        for n in range(1, 6):
+            pair = await shop.captured((10 * n, MIA, "Why?"), (10 * n + 1, ANN, "So."), conversation=f"thread_{n}")
+            await work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        for read in (work.extraction.catch_up, work.extraction.take_up):
+            with move_on_after(1):
+                await read()
+            assert shop.calls() == 2
 
 
 async def test_nothing_skipped_parked_waiting_or_rejected_gets_in(tmp_path: Path) -> None:

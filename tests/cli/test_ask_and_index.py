@@ -370,3 +370,30 @@ def test_a_sources_folder_without_permission_is_told_so(read_only: None) -> None
     assert "cannot be read (Permission denied)" in err
     # What was indexed is still known: nobody said that it is gone.
     assert "kb:ports.md" in Path("data/knowledge-base/index.txt").read_text()
+
+
+def test_conversations_that_were_filed_while_extraction_was_off_are_read_when_asked_for(
+    intern: Intern, folder: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERN__EXTRACTION__AUTO", "false")
+    settings = load_settings(
+        environ={},
+        overrides={
+            "data": {"dir": str(folder / "data")},
+            "llm": {"provider": "offline"},
+            "extraction": {"auto": False},
+            "embeddings": {"provider": "none"},
+        },
+    )
+
+    async def teach() -> None:
+        async with open_intern(settings) as door:
+            await door.capture(samples.capture("How do I purge the spool of the relay?", TEAM_ANSWER, n=1))
+
+    anyio.run(teach)
+    assert "extract" not in intern("index").err
+    code, out, err = intern("index", "--extract")
+    assert (code, out) == (0, "")
+    assert err.endswith("conversations: 1 read now\n")
+    code, out, _ = intern("index", "--extract", "--json")
+    assert (code, json.loads(out)["conversations"]) == (0, {"unchanged": 1})

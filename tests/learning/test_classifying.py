@@ -20,14 +20,18 @@ def entry(name: str, description: str) -> IndexEntry:
     return IndexEntry(SourceId(name), description)
 
 
+def listed(*entries: IndexEntry) -> dict[SourceId, IndexEntry]:
+    return {each.source_id: each for each in entries}
+
+
 def named(topic_name: str) -> ClassifyOut:
     return ClassifyOut(skip=False, topic_name=topic_name)
 
 
-async def test_the_model_sees_the_topics_and_the_pair_but_no_documents(tmp_path: Path) -> None:
+async def test_the_model_sees_the_topics_and_the_pair(tmp_path: Path) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, named("node-startup"))
-    entries = [entry("kb:guide.md", "The guide."), entry("team:billing.txt", "Invoices.")]
+    entries = listed(entry("team:billing.txt", "Invoices."))
     with fail_after(5):
         choice = await choose_topic(model, Team(tmp_path).archived("Why does it stop?", "No disk."), entries)
 
@@ -42,7 +46,9 @@ async def test_an_existing_topic_is_met_however_the_model_writes_it(tmp_path: Pa
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
     with fail_after(5):
-        choice = await choose_topic(model, Team(tmp_path).archived(), [entry("team:node-startup.txt", "Starting.")])
+        choice = await choose_topic(
+            model, Team(tmp_path).archived(), listed(entry("team:node-startup.txt", "Starting."))
+        )
 
     assert choice == Topic(name=TopicName("node-startup"))
 
@@ -51,7 +57,7 @@ async def test_a_skip_comes_with_a_reason(tmp_path: Path) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ClassifyOut(skip=True, topic_name="ignored"))
     with fail_after(5):
-        choice = await choose_topic(model, Team(tmp_path).archived(), [])
+        choice = await choose_topic(model, Team(tmp_path).archived(), {})
 
     assert isinstance(choice, Skip)
     assert choice.reason
@@ -62,14 +68,14 @@ async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(tmp_path:
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
     with fail_after(5), pytest.raises(ModelReplyError):
-        await choose_topic(model, Team(tmp_path).archived(), [])
+        await choose_topic(model, Team(tmp_path).archived(), {})
 
 
 async def test_a_model_that_is_down_reaches_the_caller(tmp_path: Path) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ModelUnavailableError("down"))
     with fail_after(5), pytest.raises(ModelUnavailableError):
-        await choose_topic(model, Team(tmp_path).archived(), [])
+        await choose_topic(model, Team(tmp_path).archived(), {})
 
 
 async def test_a_long_index_and_a_long_pair_are_cut_to_what_matters(tmp_path: Path) -> None:
@@ -80,7 +86,7 @@ async def test_a_long_index_and_a_long_pair_are_cut_to_what_matters(tmp_path: Pa
     pair = Team(tmp_path).archived("Which nvidia driver does my GPU need? " + "filler " * 3000, "Version 535. " * 3000)
     options = LearningOptions(max_index_chars=1000, max_pair_chars=2000)
     with fail_after(5):
-        await choose_topic(model, pair, entries, options)
+        await choose_topic(model, pair, listed(*entries), options)
 
     [given] = model.calls(CLASSIFY)
     assert len(given.index) <= 1000

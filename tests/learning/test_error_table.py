@@ -41,7 +41,7 @@ def team(tmp_path: Path) -> Team:
 
 async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[EventDict]]:
     async def choose(pair: CapturedPair) -> Topic | Skip:
-        return await choose_topic(team.model, pair, [])
+        return await choose_topic(team.model, pair, {})
 
     with capture_logs() as logs, fail_after(5):
         return await try_once(pair, filer=team.filer, choose=choose), logs
