@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 _BLOCK = "--- QA ---"
+_TEAM = "Team: "
 _ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
 
 
@@ -19,6 +20,20 @@ def citable(source_id: str, text: str) -> Iterator[str]:
     yield source_id
     if is_team(source_id):
         yield from (f"{source_id}#{qa_id}" for qa_id in block_ids(text))
+
+
+def block_lines(text: str, qa_id: str) -> Iterator[str]:
+    """What the team said in the QA block of that id, line by line; in any block, where the id is empty."""
+    block, of_team = "", False
+    for line in text.split("\n"):
+        if line.rstrip() == _BLOCK:
+            block, of_team = "", False
+        elif not block and (match := _ID.match(line)):
+            block = match[1]
+        elif not line.startswith("  "):
+            of_team = line.startswith(_TEAM)
+        if of_team and block and qa_id in {"", block}:
+            yield line.removeprefix(_TEAM).removeprefix("  ")
 
 
 def block_ids(text: str) -> Iterator[str]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from intern.answering.citable import citable, is_team
+from intern.answering.citable import block_lines, citable, is_team
 from intern.answering.prompts import Draft, ShownSource
 from intern.domain import SilenceReason, SourceId
+from intern.text.words import Rarity, word_set
 
 _NOTHING = frozenset({"", "null", "none", "nil", "n/a", "undefined"})
 
@@ -30,6 +31,10 @@ _SITES_WITH_A_PATH = _SITES | frozenset(
     "net io co ai me app biz link site online store tech cloud wiki ly ru cn de uk fr eu ch at nl es pl se".split()  # noqa: SIM905
 )
 _PLACEHOLDERS = ("example.com", "example.org", "example.net", ".example", ".test", ".invalid")
+MAX_QUOTE = 200
+# A line, or a sentence in it. The team's turns are indented after their first line.
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 # Ends a sentence or emphasis rather than an address.
 _TRAILING = ".,;:!?'’”…*_~|。、，；：！？」』）】》"
@@ -107,6 +112,26 @@ def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> Cited:
             dropped += 1
     precise = {source_of(citation) for citation in kept if citation != source_of(citation)}
     return Cited(source_ids=tuple(SourceId(citation) for citation in kept if citation not in precise), dropped=dropped)
+
+
+def quote_of(answer: str, citation: str, source: ShownSource) -> str | None:
+    """The sentence of a cited source that shares most with the answer, by the rarity of its words; at most MAX_QUOTE.
+
+    It is cut from what was shown, word for word; of a topic, from what the team said in the cited block. None where
+    they share nothing.
+    """
+    text = source.said or source.text
+    if is_team(citation):
+        text = "\n".join(block_lines(source.text, citation.partition("#")[2]))
+    sentences = [each for part in _SENTENCE.split(text) if (each := part.strip())]
+    held = [word_set(each) for each in sentences]
+    wanted, rarity = sorted(word_set(answer)), Rarity(held)
+    shared = [sum(rarity.weight(word) for word in wanted if word in words) for words in held]
+    best = max(range(len(sentences)), key=shared.__getitem__, default=None)
+    if best is None or not shared[best]:
+        return None
+    quote = sentences[best]
+    return quote if len(quote) <= MAX_QUOTE else quote[: MAX_QUOTE + 1].rpartition(" ")[0] or quote[:MAX_QUOTE]
 
 
 def source_of(citation: str) -> SourceId:

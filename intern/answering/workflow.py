@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from structlog.contextvars import bound_contextvars
 
 from intern.answering.citable import is_team
-from intern.answering.citing import Checked, checked, source_of
+from intern.answering.citing import Checked, checked, quote_of, source_of
 from intern.answering.grounding import grounding
 from intern.answering.loading import shown_sources
 from intern.answering.options import AnsweringOptions
@@ -369,11 +369,11 @@ async def _written(work: Work, query: str, loaded: Loaded) -> AIResult:
     verdict = await verify(work, draft, loaded)
     if not verdict.is_good_enough:
         return _silence("rejected")
-    citations = [await _citation(work.knowledge, source_id, loaded) for source_id in draft.source_ids]
+    citations = [await _citation(work.knowledge, source_id, draft.text, loaded) for source_id in draft.source_ids]
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
 
 
-async def _citation(knowledge: Knowledge, source_id: SourceId, loaded: Loaded) -> Citation:
+async def _citation(knowledge: Knowledge, source_id: SourceId, answer: str, loaded: Loaded) -> Citation:
     source = loaded.sources[source_of(source_id)]
     url = source.url
     if source_id != source.source_id:
@@ -382,7 +382,9 @@ async def _citation(knowledge: Knowledge, source_id: SourceId, loaded: Loaded) -
         except KnowledgeError as error:
             # The answer stands without its link.
             _log.warning("citation_link_failed", source_id=source_id, error=str(error))
-    return Citation(source_id=source_id, title=source.title, url=url)
+    shown = next(each for each in loaded.shown if each.source_id == source.source_id)
+    quote = await anyio.to_thread.run_sync(quote_of, answer, source_id, shown)
+    return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 
 def refusal(decision: GateDecision) -> SilenceReason:

@@ -35,7 +35,10 @@ def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) ->
             show_json(result)
         elif result.should_reply:
             sources = [
-                f"Source: {each.source_id}" + (f" <{each.url}>" if each.url else "") for each in result.citations
+                f"Source: {each.source_id}"
+                + (f" <{each.url}>" if each.url else "")
+                + (f"\n  “{' '.join(each.quote.split())}”" if each.quote else "")
+                for each in result.citations
             ]
             show("\n".join([result.reply_text or "", "", *sources]))
         elif result.reason in COULD_NOT_LOOK:

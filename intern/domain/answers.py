@@ -104,6 +104,7 @@ class Citation(Struct, frozen=True, kw_only=True):
     url: str | None = None
     """The page of a web source, or the jump link of a team answer; None for a file."""
     quote: str | None = None
+    """The sentence that the answer stands on, cut from the source by code."""
 
 
 class AIResult(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -10,7 +9,6 @@ from msgspec import Struct
 
 from intern.domain.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, NuggetId
 from intern.domain.nuggets import Nugget
-from intern.domain.search import Scalar
 
 FactCategory = Literal[
     "preference", "decision", "person", "action_item", "correction", "technical", "routine", "emotional"
@@ -43,7 +41,6 @@ class Fact(Struct, frozen=True, kw_only=True):
     retired_at: datetime | None = None
     retired_why: str = ""
     """What the operator said, or UNSAID; empty while it is active, and where a newer fact took its place."""
-    metadata: Mapping[str, Scalar] = {}
 
 
 class Occurrence(Struct, frozen=True, kw_only=True):

@@ -19,8 +19,6 @@ class PageState(NamedTuple):
     url: str
     state: Literal["fresh", "pending", "failing", "gone", "unseen"]
     """`pending`: its summary is owed. `failing`: the index holds an older text, or none yet, and `error` says why."""
-    fetched_at: datetime | None
-    """When its site last served it, or said that it had not changed."""
     error: str
     note: str
     """How it was read, where that is worth knowing: `NEEDS_SCRIPTS`, `RENDERED`."""
@@ -46,4 +44,4 @@ def page_state(page: CachedPage) -> PageState:
         state = "pending" if page.summary_pending else "fresh"
     said = page.fetch_status or ""
     note = said if said in {NEEDS_SCRIPTS, RENDERED} else ""
-    return PageState(page.url, state, page.last_fetched_at, said if failing else "", note, page.next_check_at)
+    return PageState(page.url, state, said if failing else "", note, page.next_check_at)

@@ -157,10 +157,6 @@ class Archive:
         time = self._rows.newest.get(conversation_id)
         return None if time is None else qa_id_of(_EPOCH + time * _TICK)
 
-    def conversation_of(self, message_id: MessageId) -> ConversationId | None:
-        """The conversation that a message was first captured with; None where it never was."""
-        return self._rows.conversations.get(bare(message_id))
-
     def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         """All conversations that a message was captured with, the first one first."""
         rows = self._rows

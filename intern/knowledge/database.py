@@ -266,7 +266,6 @@ MIGRATIONS: tuple[Migration, ...] = (
         is_active integer not null,
         retired_at integer,
         retired_why text not null default '',
-        metadata text not null,
         wording text not null
     ) strict;
     create unique index facts_by_supersedes on facts (supersedes) where supersedes is not null;

@@ -155,19 +155,6 @@ class ExtractionLog:
         row = await self._db.read(lambda db: db.row(statement, (conversation_id,)))
         return None if row is None else _distilled_of(row)
 
-    async def conversations(self) -> tuple[Distilled, ...]:
-        """All that something may have been learned from, in the order in which they were first read."""
-        statement = f"select {_READ} from conversations where is_withdrawn = 0 order by rid"  # noqa: S608
-        return tuple(map(_distilled_of, await self._db.read(lambda db: db.rows(statement))))
-
-    async def get_unextracted_conversations(self) -> tuple[Distilled, ...]:
-        """Those of which the log has nothing, or a failure."""
-        statement = (
-            f"select {_READ} from conversations where is_withdrawn = 0 and not exists (select 1 from extraction_log"  # noqa: S608
-            " where conversation_id = conversations.id and error is null) order by rid"
-        )
-        return tuple(map(_distilled_of, await self._db.read(lambda db: db.rows(statement))))
-
     async def keep(self, conversation: Distilled) -> None:
         """Note a conversation that something will be learned from."""
         await self._db.write(lambda db: _keep_conversation(db, conversation))

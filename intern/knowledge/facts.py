@@ -26,7 +26,6 @@ from intern.domain import (
     Touched,
     Visibility,
     is_retired_by_word,
-    takes_occurrence,
 )
 from intern.knowledge.columns import carried, listed, millis, moment
 from intern.knowledge.database import Database, Row, Transaction, Value
@@ -37,7 +36,7 @@ S = TypeVar("S", bound=Struct)
 
 _COLUMNS = (
     "id, agent_id, category, content, summary, visibility, confidence, first_seen_at, last_seen_at, occurrence_count,"
-    " supersedes, is_active, retired_at, retired_why, metadata"
+    " supersedes, is_active, retired_at, retired_why"
 )
 _SAID = "id, fact_id, conversation_id, timestamp, context_snippet, sentiment, is_withdrawn"
 _SELECT = f"select {_COLUMNS} from facts"  # noqa: S608
@@ -181,18 +180,6 @@ class FactStore:
 
         return await self._db.read(work)
 
-    async def get_relevant_facts(self, agent_id: str, limit: int) -> tuple[Fact, ...]:
-        """The active facts of a community that were said last, none of them secret."""
-        return await self.all(FactFilter(agent_id=agent_id), limit)
-
-    async def get_facts_by_category(self, agent_id: str, category: FactCategory) -> tuple[Fact, ...]:
-        """The active facts of a category, what was said last first, none of them secret."""
-        return await self.all(FactFilter(agent_id=agent_id, category=category))
-
-    async def as_of(self, at: datetime, *, agent_id: str | None = None, secret: bool = False) -> tuple[Fact, ...]:
-        """What was believed then. Each fact as it stands today: later occurrences count in it."""
-        return await self.all(FactFilter(agent_id=agent_id, as_of=at, secret=secret))
-
     async def history(self, fact_id: FactId) -> tuple[Link, ...]:
         """The whole chain that a fact is in, oldest first, with where each was said; empty where there is no such."""
 
@@ -225,33 +212,6 @@ class FactStore:
 
         return await self._db.read(work)
 
-    async def insert_fact(self, fact: Fact, occurrence: Occurrence) -> None:
-        """A new fact, with the conversation that said so, which must be known already."""
-        await self._db.write(lambda db: add_fact(db, fact, occurrence))
-
-    async def update_fact_occurrence(self, occurrence: Occurrence) -> None:
-        """A fact was said once more. Raises LookupError where there is no such fact that this can be said of."""
-
-        def work(db: Transaction) -> None:
-            fact = fact_in(db, occurrence.fact_id)
-            if fact is None or not takes_occurrence(fact, occurrence.timestamp):
-                raise LookupError(f"there is no active fact {occurrence.fact_id}")
-            add_occurrence(db, occurrence)
-
-        await self._db.write(work)
-
-    async def supersede_fact(self, old_id: FactId, new: Fact, occurrence: Occurrence) -> None:
-        """A new fact takes the place of an active, older one of the same community. Raises LookupError for any other.
-
-        Whether they are about the same subject, the rules of learning decide.
-        """
-
-        def work(db: Transaction) -> None:
-            if not add_update(db, msgspec.structs.replace(new, supersedes=old_id), occurrence):
-                raise LookupError(f"there is no active fact {old_id} that is older than {new.id}")
-
-        await self._db.write(work)
-
     async def retire(self, fact_id: FactId, why: str) -> Fact:
         """Nobody is to believe this any more. A fact that is retired already stays as it is.
 
@@ -269,14 +229,6 @@ class FactStore:
             return fact_in(db, fact_id) or fact
 
         return await self._db.write(work)
-
-    async def check(self) -> None:
-        """Hold the full-text table against the facts. Raises KnowledgeError where they differ."""
-        await self._db.write(lambda db: db.run("insert into facts_fts (facts_fts, rank) values ('integrity-check', 1)"))
-
-    async def rebuild(self) -> None:
-        """Make the full-text table anew from the facts."""
-        await self._db.write(lambda db: db.run("insert into facts_fts (facts_fts) values ('rebuild')"))
 
     async def _select(self, statement: str, values: Sequence[Value]) -> tuple[Fact, ...]:
         # On the reading thread, all of it: there may be tens of thousands.
@@ -309,7 +261,6 @@ def add_fact(db: Transaction, fact: Fact, occurrence: Occurrence) -> None:
         1,
         None,
         "",
-        msgspec.json.encode(fact.metadata).decode(),
         wording(carried(fact.content)),
     )
     db.run(f"insert into facts ({_COLUMNS}, wording) values ({', '.join('?' * len(row))})", row)  # noqa: S608
@@ -557,8 +508,6 @@ def _converted(row: Row, columns: str, kind: type[S], *, times: Sequence[str]) -
     for name in times:
         value = fields[name]
         fields[name] = moment(value) if isinstance(value, int) else None
-    if "metadata" in fields:
-        fields["metadata"] = msgspec.json.decode(str(fields["metadata"]))
     return msgspec.convert(fields, kind, strict=False)  # SQLite's truth is a number
 
 

@@ -127,9 +127,6 @@ def _jobs(db: Transaction) -> list[_Job]:
     return [_Job(job_id, kind, state, payload, result or b"") for job_id, kind, state, payload, result in rows]
 
 
-_Captures = Capture | list[Capture] | None
-
-
 def _captures_in(data: bytes) -> Sequence[Capture] | None:
     """A capture, the pair that it became, or several; None where that cannot be understood."""
     try:

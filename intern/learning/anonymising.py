@@ -54,7 +54,6 @@ _UNSPACED = (
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _LETTER = rf"[^\W_{_UNSPACED}]"
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 # What Discord shows as no sign at all: a name may be taken apart by it.
 _MARKDOWN = "*~|`\\"
 _TELLING_APART = 3  # letters of a name that is looked for between such signs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.answering.citable import block_ids
-from intern.answering.citing import answer_text, bare_addresses, cited, strange_urls, urls
+from intern.answering.citing import MAX_QUOTE, answer_text, bare_addresses, cited, quote_of, strange_urls, urls
 from intern.answering.prompts import ShownSource
 
 TOPIC = """\
@@ -166,3 +166,51 @@ def test_finding_addresses_takes_no_more_than_its_length_in_work(text: str) -> N
     bare_addresses(text)
     # About 0.1 s; what grows with the square of the length takes minutes.
     assert process_time() - began < 5
+
+
+GUIDE = ShownSource(
+    source_id="kb:relay.md",
+    title="Relay",
+    text="# Relay\n\nThe relay forwards what agents send. It listens on port 7480. Set `listen` in relay.toml\n"
+    "to change it. The relay keeps a log. The relay is written in Go.",
+)
+PURGED = ShownSource(
+    source_id="team:spool.txt",
+    title="spool",
+    text="--- QA ---\nid: qa_1\nUser: How do I purge the spool on Linux?\nTeam: Stop the relay first.\n"
+    "  Then purge the spool with `relay purge`.\n\n--- QA ---\nid: qa_2\nUser: Is it safe?\n"
+    "Team: Purge the spool at night.\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "citation", "quote"),
+    [
+        ("The relay is on port 7480.", "kb:relay.md", "It listens on port 7480."),
+        ("Change `listen` in relay.toml.", "kb:relay.md", "Set `listen` in relay.toml"),
+        (
+            "Run `relay purge` to purge the spool on Linux.",
+            "team:spool.txt#qa_1",
+            "Then purge the spool with `relay purge`.",
+        ),
+        ("Purge the spool.", "team:spool.txt#qa_2", "Purge the spool at night."),
+        ("Bananas are yellow.", "kb:relay.md", None),
+    ],
+)
+def test_the_quote_is_the_sentence_that_shares_the_telling_words_and_of_a_topic_what_the_team_said(
+    answer: str, citation: str, quote: str | None
+) -> None:
+    assert quote_of(answer, citation, PURGED if citation.startswith("team:") else GUIDE) == quote
+
+
+def test_of_a_model_s_account_the_team_s_own_words_are_quoted() -> None:
+    nugget = ShownSource(
+        source_id="nugget:1", title="", text="A model's account of port 7480.", said="It is port 7480."
+    )
+    assert quote_of("Port 7480.", "nugget:1", nugget) == "It is port 7480."
+
+
+@given(st.text(), st.text(max_size=2000))
+def test_a_quote_stands_in_its_source_word_for_word_and_is_short(answer: str, text: str) -> None:
+    quote = quote_of(f"{answer} {text[:50]}", "kb:a.md", ShownSource(source_id="kb:a.md", title="", text=text))
+    assert quote is None or (0 < len(quote) <= MAX_QUOTE and quote in text)

@@ -121,7 +121,8 @@ async def test_a_verified_answer_is_given_with_its_source() -> None:
     assert result.should_reply
     assert result.reason == ""
     assert result.reply_text == "Run `relay keys rotate`."
-    assert result.citations == (Citation(source_id=SourceId("kb:keys.md"), title="Keys"),)
+    quote = "Rotate with `relay keys rotate`."
+    assert result.citations == (Citation(source_id=SourceId("kb:keys.md"), title="Keys", quote=quote),)
 
 
 async def test_a_team_answer_is_cited_by_its_id_and_links_to_its_message() -> None:

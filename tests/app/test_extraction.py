@@ -261,7 +261,7 @@ async def test_what_was_filed_while_extraction_was_off_or_was_too_short_is_read_
         await shop.taught(ASKED, ANSWERED)
         assert (shop.calls(), await shop.nuggets()) == (0, [])
         told: list[tuple[int, int]] = []
-        assert await work.extraction.take_up(lambda *each: told.append(each)) == {"extracted": 1}
+        assert await work.extraction.take_up(lambda done, of: told.append((done, of))) == {"extracted": 1}
         assert told == [(1, 1)]
         assert len(await shop.nuggets()) == 1
         assert await work.extraction.take_up() == {"unchanged": 1}

@@ -45,7 +45,7 @@ def test_documents_alone_are_enough_to_index_and_ask(intern: Intern, sources: Pa
     code, out, err = intern("ask", PORT)
     assert (code, err) == (0, "")
     assert "The relay listens on port 7480." in out
-    assert out.endswith("\n\nSource: kb:ports.md\n")
+    assert out.endswith("\n\nSource: kb:ports.md\n  “The relay listens on port 7480.”\n")
 
 
 def test_what_did_not_change_is_neither_described_nor_written(intern: Intern, folder: Path, sources: Path) -> None:
@@ -78,6 +78,7 @@ def test_json_is_one_object_and_nothing_else(intern: Intern, sources: Path) -> N
     answer = json.loads(out)
     assert answer["should_reply"] is True
     assert answer["citations"][0]["source_id"] == "kb:ports.md"
+    assert answer["citations"][0]["quote"] == "The relay listens on port 7480."
 
     code, out, err = intern("ask", "Who won the chess game in 1972?", "--json", "--trace")
     assert (code, err, out.count("\n")) == (1, "", 1)

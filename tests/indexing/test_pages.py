@@ -128,7 +128,6 @@ async def test_a_page_that_did_not_change_costs_a_look_and_no_model_call(desk: D
     assert desk.site.asked == ["/a", "/b"]
     assert desk.model.asked == []
     assert desk.disk.renamed == ["index-cache.json"]  # when it was looked at
-    assert desk.state("/a").fetched_at == desk.clock.now()
 
 
 async def test_a_changed_page_costs_one_call_and_one_write_of_cache_and_index(desk: Desk) -> None:

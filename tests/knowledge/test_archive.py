@@ -289,10 +289,8 @@ def test_a_captured_message_remembers_its_conversation(tmp_path: Path) -> None:
     archive.append(capture(conversation="reply_9", messages=("12", "13")))
 
     for opened in (archive, Archive(tmp_path)):
-        assert opened.conversation_of(MessageId("11")) == THREAD
-        assert opened.conversation_of(MessageId("12")) == opened.conversation_of(MessageId("msg_12")) == THREAD
-        assert opened.conversation_of(MessageId("13")) == "reply_9"
-        assert opened.conversation_of(MessageId("14")) is None
+        assert opened.conversations_of(MessageId("13")) == ("reply_9",)
+        assert opened.conversations_of(MessageId("14")) == ()
         assert opened.conversations_of(MessageId("11")) == (THREAD,)
         assert opened.conversations_of(MessageId("msg_12")) == (THREAD, "reply_9")
         assert opened.conversations_of(MessageId("14")) == ()

@@ -45,7 +45,7 @@ from intern.domain import (
 )
 from intern.errors import ModelUnavailableError
 from intern.knowledge.database import Database, Transaction
-from intern.knowledge.facts import FactStore
+from intern.knowledge.facts import add_fact, add_update
 from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
 from intern.knowledge.marks import Marks, MarkStore
@@ -240,7 +240,7 @@ async def seeded(made: Site, texts: Sequence[str]) -> None:
 
 async def _facts(made: Site, texts: Sequence[str]) -> None:
     """A chain of two facts and a secret one, the same conversation's nugget, and one more fact for each text."""
-    now, store = made.clock.now(), FactStore(made.db, clock=made.clock)
+    now = made.clock.now()
     talk = ConversationId("thread_900")
 
     def known(db: Transaction) -> None:
@@ -286,11 +286,14 @@ async def _facts(made: Site, texts: Sequence[str]) -> None:
             id=f"said:{n}", fact_id=FactId(f"fact:{n}"), conversation_id=talk, timestamp=at, context_snippet=snippet
         )
 
-    await store.insert_fact(fact(1, OLD_FACT), said(1, "it was so"))
-    await store.supersede_fact(FactId("fact:1"), fact(2, NEW_FACT, supersedes=FactId("fact:1")), said(2, "by now"))
-    await store.insert_fact(fact(3, SECRET_FACT, visibility="secret"), said(3, SECRET_FACT))
-    for n, text in enumerate(texts[:20], start=10):
-        await store.insert_fact(fact(n, text), said(n, text))
+    def told(db: Transaction) -> None:
+        add_fact(db, fact(1, OLD_FACT), said(1, "it was so"))
+        add_update(db, fact(2, NEW_FACT, supersedes=FactId("fact:1")), said(2, "by now"))
+        add_fact(db, fact(3, SECRET_FACT, visibility="secret"), said(3, SECRET_FACT))
+        for n, text in enumerate(texts[:20], start=10):
+            add_fact(db, fact(n, text), said(n, text))
+
+    await made.db.write(told)
 
 
 async def _questions(made: Site, texts: Sequence[str]) -> None:
