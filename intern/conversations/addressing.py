@@ -75,6 +75,9 @@ class Talk:
             return self.answers(message)
         if message.author.type == "bot":
             return None
+        named = named_by(message)
+        if named is not None and not message.mentions_bot:  # whom one names is not as soon somebody else's
+            return self._said_to(message, named, self._mentioned_within)
         return self.goes_on(message) or self._asked_before(message)
 
     def _asked_before(self, message: ChatMessage) -> ChatMessage | None:
@@ -119,12 +122,11 @@ class Talk:
             target = self._by_id.get(message.reply_to)
             late = target is not None and message.at - target.at > self._named_follows_within
             return target if target is not None and not late and self._is_told(target, author.id) else None
-        return None if named is None and _opens(message) else self._said_to(message, named)
+        return None if named is None and _opens(message) else self._said_to(message, named, self._named_follows_within)
 
-    def _said_to(self, message: ChatMessage, named: UserId | None) -> ChatMessage | None:
+    def _said_to(self, message: ChatMessage, named: UserId | None, within: timedelta) -> ChatMessage | None:
         """What the team, or the one who is named, said last to a message's author, if that was not long ago."""
-        author = message.author
-        at, within = message.at, self._named_follows_within
+        author, at = message.author, message.at
         for earlier in self._before(message):
             if at - earlier.at > within:
                 break

@@ -173,6 +173,13 @@ def test_who_pauses_for_long_goes_on_with_nothing(words: str, longest: float) ->
     assert place.talk.goes_on(place.say("alice", words, after=BOUNDS.named_follow_up_seconds + 1)) is None
 
 
+def test_what_names_the_team_member_leads_further_back_than_a_follow_up_does() -> None:
+    place = Place()
+    told = place.say("maya", "In the portal.", to=place.say("alice", "How?"))
+    later = place.say("alice", "@maya and now?", after=BOUNDS.mention_seconds)
+    assert (place.talk.goes_on(later), place.talk.target(later)) == (None, told)
+
+
 def test_what_replies_to_itself_in_a_circle_is_for_nobody() -> None:
     place = Place()
     one, other = place.say("maya", "a"), place.say("maya", "b")
