@@ -88,7 +88,7 @@ class Talk:
             if earlier.author.id == message.author.id:
                 if earlier.reply_to is None and not earlier.mentions and not earlier.mentions_bot:
                     return earlier
-                if message.at - earlier.at <= self._pause:  # it belongs to that, then
+                if message.at - earlier.at < self._pause:  # it belongs to that, then
                     return None
             elif earlier.author.type == "team_member" and self._is_told(earlier, message.author.id):
                 return None
