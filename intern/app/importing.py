@@ -117,7 +117,7 @@ async def _import(rehearsed: Rehearsed, settings: Settings, tell: Tell) -> tuple
             tell(f"filed {decided}")
 
     def tell_read(conversations: int) -> None:
-        if conversations % _JOB_CAPTURES == 0:
+        if settings.extraction.auto and conversations % _JOB_CAPTURES == 0:
             tell(f"read {conversations} conversations")
 
     async with open_intern(settings) as intern:
