@@ -81,6 +81,8 @@ _SCORE = {"words": "-bm25(search_words, 1.0, 0.5, 1.0)", "trigrams": "-bm25(sear
 # are not: among 100,000, the best 50 of questions with 14 words stayed the same but for .4%, in half the time.
 _WEIGHED = 8_000
 _HOLDING = "select count(*) from (select 1 from search_{table} where search_{table} match ? limit {most})"
+# Terms that are counted also where no more documents than these can match: it takes longer than it spares with more.
+_COUNTED = 16
 # As many documents as there can be, told by two looks at the ends of their numbers.
 _AT_MOST = (
     f"select ifnull((select max(rid) from search_documents where rid < {_DESCRIPTIONS}), 0)"  # noqa: S608
@@ -194,7 +196,7 @@ class SqliteSearchStore:
         for matches, first in ((weighed, f" order by score desc, rowid limit {most}"), ([_any(terms)], "")):
             statement = _filled(table, len(matches), conditions, wanted.part, first)
             *found, (matched, *_) = db.rows(statement, (*matches, *values, limit))
-            if len(found) >= limit or (len(weighed) == 1 and number((matched,)) < most):
+            if len(found) >= limit or (weighed == [_any(terms)] and number((matched,)) < most):
                 break
         return tuple(map(_scored, found[:limit]))
 
@@ -349,17 +351,18 @@ def _weighed(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Seque
     """What finds the documents that are worth a score: all that hold a term, or those that hold one of the rarer ones.
 
     These get their whole score: bm25 is of the terms that a match names, so those that hold some of the commoner ones,
-    too, are matched again with these.
+    too, are matched again with these. A term that more than half of all documents hold scores nothing in FTS5.
     """
-    if number(db.row(_AT_MOST)) <= _WEIGHED:
+    documents = number(db.row(_AT_MOST))
+    if documents <= _WEIGHED and len(terms) > _COUNTED:
         return [_any(terms)]
     counts = [number(db.row(_HOLDING.format(table=table, most=_WEIGHED), (term,))) for term in terms]
-    if sum(counts) <= _WEIGHED:
+    telling = [n for n in sorted(range(len(terms)), key=counts.__getitem__) if 0 < counts[n] <= documents / 2]
+    together = [*accumulate(counts[n] for n in telling)]
+    some = max(bisect_right(together, _WEIGHED), 1)
+    if not telling or some == sum(map(bool, counts)):
         return [_any(terms)]
-    rarest = [terms[n] for n in sorted(range(len(terms)), key=counts.__getitem__)]
-    together = [*accumulate(sorted(counts))]
-    some = max(bisect_right(together, _WEIGHED), together.count(0) + 1)
-    rarer, commoner = _any(rarest[:some]), _any(rarest[some:])
+    rarer, commoner = (_any([terms[n] for n in each]) for each in (telling[:some], telling[some:]))
     return [rarer, Match(f"({rarer}) AND ({commoner})")] if commoner else [rarer]
 
 
