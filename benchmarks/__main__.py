@@ -40,7 +40,7 @@ BENCHMARKS = {
     "embedding": 600,
     "retrieval": 3600,
     "quality": 1800,
-    "conversations": 900,
+    "conversations": 1800,
 }
 
 
