@@ -38,6 +38,7 @@ BENCHMARKS = {
     "indexing": 900,
     "searching": 1800,
     "embedding": 600,
+    "git_manual": 1800,
     "retrieval": 3600,
     "quality": 1800,
     "conversations": 1800,

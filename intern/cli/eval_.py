@@ -12,6 +12,7 @@ import anyio
 import click
 
 from intern.cli.options import say, settings_of, show, show_json
+from intern.cli.progress import Asking
 
 if TYPE_CHECKING:
     from intern.app.evaluating import Comparison, Evaluation, Outcome, Totals
@@ -51,26 +52,22 @@ def command(ctx: click.Context, *, file: Path, as_json: bool, compare: Path | No
         totals_of,
         unknown_sources,
     )
-    from intern.cli.progress import CountTeller
 
     questions = read_questions(file)
     older = read_evaluation(compare) if compare else None
     offline = settings.llm.kind == "offline"
 
     async def work() -> int:
-        teller = CountTeller(sys.stderr, len(questions))
+        asked = Asking(len(questions))
         async with open_intern(settings) as intern:
             entries = await intern.entries()
             unknown = unknown_sources(questions, entries)
-            try:
-                outcomes = await outcomes_of(
-                    intern,
-                    questions,
-                    concurrency=concurrency or (1 if offline else _AT_A_TIME),
-                    tell=lambda outcome: teller.one(outcome.tokens),
-                )
-            finally:
-                teller.end()
+            outcomes = await outcomes_of(
+                intern,
+                questions,
+                concurrency=concurrency or (1 if offline else _AT_A_TIME),
+                tell=lambda outcome: asked.one(outcome.tokens),
+            )
         done = Evaluation(
             at=datetime.now(UTC),
             model="offline" if offline else settings.llm.model,

@@ -11,9 +11,10 @@ import click
 from msgspec import to_builtins
 
 from intern.cli.options import check_folder, say, settings_of, show_json
+from intern.observe.progress import tell
 
 if TYPE_CHECKING:  # only where it is used, for it takes a while to import
-    from intern.app import Intern
+    from intern.indexing.refresh import Refreshed
     from intern.learning.extracting import Came
 
 _CAME: Mapping[Came, str] = {
@@ -26,16 +27,22 @@ _CAME: Mapping[Came, str] = {
     "failed": "not read, the log says why",
 }
 
+_MANY = 100  # passages; fewer have their vectors before anybody has read that they do not
+_VECTORS_WITHIN = 5.0  # seconds: a small knowledge base is complete at once
+
 
 @click.command("index")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--extract", is_flag=True, help="Then read the filed conversations that were never read.")
+@click.option("--wait", is_flag=True, help="Make all vectors, too, before this ends.")
 @click.pass_context
-def command(ctx: click.Context, *, as_json: bool, extract: bool) -> None:
+def command(ctx: click.Context, *, as_json: bool, extract: bool, wait: bool) -> None:
     """Bring the index of the knowledge base up to date.
 
     Reads the sources folder, describes what is new or changed, and forgets what is gone. What did not change costs
-    nothing. While `intern run` works on the same data folder, it does the work, and this command waits for it.
+    nothing. Ends when words can be searched; vectors, which find paraphrases, take longer: the running bot makes them,
+    or `--wait`. Stopped at any moment, it goes on where it was when it is called again. While `intern run` works on the
+    same data folder, it does the work, and this command waits for it.
 
     With --extract, nuggets and facts are also made of conversations that were filed while `extraction.auto` was off or
     that were too short for an earlier `extraction.min_turns`. Each costs one call of the model.
@@ -47,41 +54,52 @@ def command(ctx: click.Context, *, as_json: bool, extract: bool) -> None:
 
     async def work() -> int:
         async with open_intern(settings) as intern:
-            refreshed = await intern.index()
-            came = await _extracted(intern) if extract else None
+            refreshed = await intern.index(vectors_within=_VECTORS_WITHIN)
+            if not as_json:
+                _tell(refreshed)
+            came = await intern.extract(_tell_read, vectors_within=_VECTORS_WITHIN) if extract else None
+            if came is not None and not as_json:
+                _tell_came(came)
+            missing = await intern.without_vectors()
+            if missing and wait:
+                say("words can be searched; making vectors (Ctrl-C to stop, nothing is lost)")
+                missing = await intern.finish_vectors()
+            owner = intern.holds_folder
         if as_json:
             show_json(refreshed if came is None else {**to_builtins(refreshed), "conversations": came})
-        else:
-            for path, reason in refreshed.skipped:
-                say(f"left out {path}: {reason}")
-            if refreshed.changed or refreshed.removed or not refreshed.pending:
-                say(f"{len(refreshed.changed)} described, {len(refreshed.removed)} removed")
-            if came is not None:
-                say(
-                    "conversations: "
-                    + (", ".join(f"{number} {_CAME[each]}" for each, number in came.items()) or "none")
-                )
-        if refreshed.pending:
-            owed = refreshed.pending
-            say(f"intern: not described yet: {len(owed)}; mend this and run it again: {owed[0].reason}")
-            return 3
-        return 0
+        return max(_about_vectors(missing, wait=wait, owner=owner), _about_descriptions(refreshed))
 
     sys.exit(anyio.run(work))
 
 
-async def _extracted(intern: Intern) -> Mapping[Came, int]:
-    from intern.cli.progress import CountTeller
+def _tell(refreshed: Refreshed) -> None:
+    for path, reason in refreshed.skipped:
+        say(f"left out {path}: {reason}")
+    if refreshed.changed or refreshed.removed or not refreshed.pending:
+        say(f"{len(refreshed.changed)} described, {len(refreshed.removed)} removed")
 
-    teller: list[CountTeller] = []
 
-    def tell(_done: int, of: int) -> None:
-        if not teller:
-            teller.append(CountTeller(sys.stderr, of))
-        teller[0].one(0)
+def _tell_read(done: int, of: int) -> None:
+    tell("Reading {total} conversations", done, of)
 
-    try:
-        return await intern.extract(tell)
-    finally:
-        for each in teller:
-            each.end()
+
+def _tell_came(came: Mapping[Came, int]) -> None:
+    say("conversations: " + (", ".join(f"{number} {_CAME[each]}" for each, number in came.items()) or "none"))
+
+
+def _about_vectors(missing: int, *, wait: bool, owner: bool) -> int:
+    if missing and wait:
+        say(f"intern: {missing} passages have no vector; `intern doctor` says whether the model can be had")
+        return 3
+    if missing >= _MANY and not owner:
+        say(f"words can be searched; the running intern makes the vectors of {missing} passages")
+    elif missing and owner:
+        say(f"words can be searched; {missing} passages get their vectors from `intern run` or `intern index --wait`")
+    return 0
+
+
+def _about_descriptions(refreshed: Refreshed) -> int:
+    if owed := refreshed.pending:
+        say(f"intern: not described yet: {len(owed)}; mend this and run it again: {owed[0].reason}")
+        return 3
+    return 0

@@ -13,6 +13,7 @@ from typing import Any, cast
 import click
 import msgspec
 
+from intern.cli.progress import make_way
 from intern.discord.options import DiscordOptions
 from intern.domain import UserId
 from intern.errors import ConfigError
@@ -130,6 +131,7 @@ def team_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def say(text: str) -> None:
     """Talk: to stderr, so that stdout holds data only."""
+    make_way()
     print(printable(text), file=sys.stderr, flush=True)
 
 
@@ -154,6 +156,7 @@ def in_words(reason: str) -> str:
 
 
 def _write(data: bytes) -> None:
+    make_way()
     sys.stdout.flush()
     sys.stdout.buffer.write(data + b"\n")
     sys.stdout.buffer.flush()

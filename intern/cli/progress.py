@@ -1,43 +1,102 @@
-"""How far a long piece of work came: a bar on a terminal, else a line now and then, so that a log stays short."""
+"""How far long work has come, for people: a line on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from time import monotonic
 from typing import TextIO
 
-from intern.learning.regenerating import Progress
+from intern.observe.progress import LOG_EVERY, Pace, tell
 
 _REDRAW = 0.1  # seconds; faster than anybody reads
-_LINES = 15.0  # seconds between two lines where there is no terminal
 _WIDTH = 24  # characters of the bar
+_MUCH = 100
+"""From so many pieces on, work is told of at once also where there is no terminal. Less of it may take no time."""
 
 
-class ProgressTeller:
-    """Tells of a regeneration on a stream. On a terminal the last line stays the only one, and goes when it ends."""
+class ProgressLine:
+    """Shows progress on a stream. On a terminal there is one line, which other output takes the place of."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = monotonic) -> None:
+        self._stream = stream
         self._now = now
-        self._line = _Line(stream, now)
-        self._began = now()
-        self._first: Progress | None = None
+        self._on_terminal = stream.isatty()
+        self._pace = Pace(now)
+        self._guard = Lock()
+        self._told = now()
+        self._work = self._announced = ""
+        self._shown = 0  # characters
+        self._ended = False
 
-    def __call__(self, progress: Progress) -> None:
-        """Say it, if it is time to."""
-        self._first = self._first or progress
-        if self._line.is_due():
-            self._line.say(bar(progress), in_words(progress, self._first, self._now() - self._began))
+    def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Show it, if it is time to."""
+        with self._guard:
+            if self._ended:
+                return
+            if not total:
+                self._announce(what)
+            else:
+                left = self._pace.left(what, done, total)
+                if self._is_due(what, total):
+                    self._show(what.format(total=total), done, total, left, note)
+
+    def clear(self) -> None:
+        """Leave a terminal's line empty, for what comes next."""
+        with self._guard:
+            self._clear()
 
     def end(self) -> None:
-        """Leave a terminal's line empty, for what comes next."""
-        self._line.end()
+        """Show nothing from now on."""
+        with self._guard:
+            self._clear()
+            self._ended = True
+
+    def _is_due(self, what: str, total: int) -> bool:
+        is_new, self._work = what != self._work, what
+        passed = self._now() - self._told
+        at_once, pause = (True, _REDRAW) if self._on_terminal else (total >= _MUCH, LOG_EVERY)
+        due = (is_new and at_once) or passed >= pause
+        if due:
+            self._told = self._now()
+        return due
+
+    def _show(self, work: str, done: int, total: int, left: float | None, note: str) -> None:
+        text = f"{work} … {done}{_in_words(left)}{f', {note}' if note else ''}"
+        if self._on_terminal:
+            full = min(done * _WIDTH // total, _WIDTH)
+            line = f"[{'#' * full}{' ' * (_WIDTH - full)}] {text}"
+            # Blanks over what stood there: some terminals know no escape sequences.
+            self._write(f"\r{line:{self._shown}}")
+            self._shown = len(line)
+        else:
+            self._write(f"{text}\n")
+
+    def _announce(self, what: str) -> None:
+        if what != self._announced:
+            self._announced = what
+            self._clear()
+            self._write(f"intern: {what}\n")
+
+    def _clear(self) -> None:
+        if self._shown:
+            self._write(f"\r{'':{self._shown}}\r")
+            self._shown = 0
+
+    def _write(self, text: str) -> None:
+        # A stream may lack the ellipsis, and whoever reads it may have gone: neither may end the work.
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            self._stream.write(text.encode(encoding, "replace").decode(encoding))
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._ended = True
 
 
-class CountTeller:
-    """Tells how many pieces of work are done, likewise."""
+class Asking:
+    """Tells how many of some questions were asked, and what they took."""
 
-    def __init__(self, stream: TextIO, total: int, now: Callable[[], float] = monotonic) -> None:
-        self._line = _Line(stream, now)
+    def __init__(self, total: int) -> None:
         self._total = total
         self._done = self._tokens = 0
 
@@ -45,57 +104,26 @@ class CountTeller:
         """One more is done, and cost so much."""
         self._done += 1
         self._tokens += tokens
-        if self._line.is_due():
-            cost = f", {self._tokens} tokens" if self._tokens else ""
-            self._line.say(_bar(self._done, self._total), f"{self._done} of {self._total}{cost}")
-
-    def end(self) -> None:
-        """Leave a terminal's line empty, for what comes next."""
-        self._line.end()
+        tell("Asking {total} questions", self._done, self._total, f"{self._tokens} tokens" if self._tokens else "")
 
 
-class _Line:
-    """The line of a terminal that is written again and again; elsewhere, a line now and then."""
-
-    def __init__(self, stream: TextIO, now: Callable[[], float]) -> None:
-        self._stream = stream
-        self._now = now
-        self._on_terminal = stream.isatty()
-        self._told = now()
-
-    def is_due(self) -> bool:
-        """Whether it is time to say something. Asking counts as saying it."""
-        now = self._now()
-        if now - self._told < (_REDRAW if self._on_terminal else _LINES):
-            return False
-        self._told = now
-        return True
-
-    def say(self, bar: str, text: str) -> None:
-        self._write(f"\r{bar} {text}\x1b[K" if self._on_terminal else f"{text}\n")
-
-    def end(self) -> None:
-        if self._on_terminal:
-            self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+def _in_words(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f", {seconds:.0f} s left"
+    return f", {seconds / 60:.0f} min left"
 
 
-def bar(progress: Progress) -> str:
-    """How much is done: to classify a conversation is half of its work."""
-    return _bar(progress.classified + progress.decided, 2 * progress.total)
+_shown_now: list[ProgressLine] = []
 
 
-def _bar(done: int, total: int) -> str:
-    full = done * _WIDTH // max(total, 1)
-    return f"[{'#' * full}{' ' * (_WIDTH - full)}]"
+def showing(line: ProgressLine | None) -> None:
+    """Have `make_way` clear this line, or none."""
+    _shown_now[:] = [line] if line else []
 
 
-def in_words(progress: Progress, first: Progress, seconds: float) -> str:
-    """How much is done, how fast since `first`, and what it cost so far."""
-    done = (progress.classified + progress.decided - first.classified - first.decided) / 2
-    rate = f", {done / seconds * 60:.0f} a minute" if done and seconds > 0 else ""
-    cost = f", {progress.calls} calls, {progress.tokens} tokens" if progress.calls else ""
-    return f"{progress.decided} of {progress.total} conversations{rate}{cost}"
+def make_way() -> None:
+    """Clear the line of a terminal, before something else is written there."""
+    for line in _shown_now:
+        line.clear()

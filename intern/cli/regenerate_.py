@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import anyio
 import click
 
 from intern.cli.options import say, settings_of, show_json
+from intern.observe.progress import tell
+
+if TYPE_CHECKING:
+    from intern.learning.regenerating import Progress
 
 _TOLD = 20  # parked pairs; more would fill the screen
 
@@ -40,15 +45,10 @@ def command(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
         return
 
     from intern.app import open_intern
-    from intern.cli.progress import ProgressTeller
 
     async def work() -> int:
-        teller = ProgressTeller(sys.stderr)
-        try:
-            async with open_intern(settings) as intern:
-                done = await intern.regenerate(teller)
-        finally:
-            teller.end()
+        async with open_intern(settings) as intern:
+            done = await intern.regenerate(_tell)
         if as_json:
             show_json(done)
         else:
@@ -65,3 +65,9 @@ def command(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
         return 3 if done.parked else 0
 
     sys.exit(anyio.run(work))
+
+
+def _tell(progress: Progress) -> None:
+    """To classify a conversation is half of its work."""
+    cost = f"{progress.calls} calls, {progress.tokens} tokens" if progress.calls else ""
+    tell("Regenerating {total} conversations", (progress.classified + progress.decided) // 2, progress.total, cost)

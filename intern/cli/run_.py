@@ -18,5 +18,8 @@ def command(ctx: click.Context) -> None:
     settings = settings_of(ctx)
     settings.require_for_run()
     from intern.app.bot import run
+    from intern.observe.log import LogProgress
+    from intern.observe.progress import heard_by
 
-    run(settings)
+    with heard_by(LogProgress()):  # its output is a log, on a terminal, too
+        run(settings)

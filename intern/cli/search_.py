@@ -54,7 +54,7 @@ def command(
 
     Tells where it stands and what it says, best first, and why it was found: the words of TEXT that it holds, how like
     TEXT it is, and its place among what each of both found. Of nuggets that fit as well, the more certain and the newer
-    come first. What changed since it was indexed is indexed anew first.
+    come first. Documents that are new or changed are indexed by their words first; no model is asked to describe them.
     Exit code 1 where nothing was found, 3 where it could not be looked up.
     """
     settings = settings_of(ctx, tells_itself=True, needs_folder=True)

@@ -19,6 +19,7 @@ from anyio.to_thread import run_sync
 from intern.actors.witness import Witness
 from intern.app.bot import open_sandbox
 from intern.cli.options import in_words, printable, say, settings_of
+from intern.cli.progress import ProgressLine
 from intern.discord.sandbox import Sandbox
 from intern.domain import (
     AIResult,
@@ -35,6 +36,8 @@ from intern.errors import ConfigError
 from intern.indexing.refresh import Refreshed
 from intern.knowledge.topics import TopicLibrary
 from intern.observe.clock import SystemClock
+from intern.observe.log import configure
+from intern.observe.progress import heard_by
 from intern.settings import Settings
 
 _TEAM_MEMBER = "mira"
@@ -69,7 +72,24 @@ def command(ctx: click.Context, docs: Path | None, *, play: bool, data: Path | N
         settings = settings_of(ctx, _overrides(sources, folder, play=play))
         if settings.llm.kind == "endpoint":
             settings.require_model()
-        sys.exit(anyio.run(_play if play else _interact, settings))
+        with _logged_apart(settings, folder / "try.log", kept=data is not None):
+            code = anyio.run(_play if play else _interact, settings)
+        sys.exit(code)
+
+
+@contextmanager
+def _logged_apart(settings: Settings, path: Path, *, kept: bool) -> Generator[None]:
+    """Have log lines go to a file, for they would stand within the chat; say afterwards whether there are any."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as log:
+        before = path.stat().st_size
+        configure(log_format="json", level=settings.log.level, secrets=settings.secrets, stream=log)
+        try:
+            yield
+        finally:
+            configure(log_format=settings.log.format, level=settings.log.level, secrets=settings.secrets)
+    if path.stat().st_size > before:
+        say(f"warnings were logged to {path}" if kept else "warnings were logged; read them with: --data FOLDER")
 
 
 @contextmanager
@@ -231,10 +251,12 @@ async def _interact(settings: Settings) -> int:
 
 @asynccontextmanager
 async def _opened(settings: Settings, sandbox: Sandbox, scene: _Scene) -> AsyncGenerator[None]:
-    """The bot at work, its documents indexed."""
-    with scene.expecting("indexed") as indexed:
+    """The bot at work, its documents indexed. From then on, what it does beside the chat is shown nowhere."""
+    line = ProgressLine(sys.stderr)
+    with scene.expecting("indexed") as indexed, heard_by(line):
         async with open_sandbox(settings, sandbox, witness=scene):
-            await _in_time(indexed)
+            await indexed()
+            line.end()
             yield
 
 

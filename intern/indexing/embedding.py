@@ -7,20 +7,22 @@ makes all anew. Meanwhile the search uses the vectors that are there.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import AsyncIterable, Sequence
 from typing import Protocol
 
-from anyio import Event, Lock
+from anyio import Event, Lock, current_time
 
 from intern.domain import SearchDocument
 from intern.errors import ModelRefusedError, ModelReplyError
 from intern.observe.log import get_logger
+from intern.observe.progress import tell
 from intern.search.finding import Embedder
 
 _log = get_logger(__name__)
 
-# Documents that are held, embedded and written together: a few seconds of one core, one commit.
-_SOME = 32
+# Documents that are held, embedded and written together: a few seconds of one core, one commit. A kill repeats them.
+_SOME = 128
 
 
 class VectorStore(Protocol):
@@ -28,6 +30,10 @@ class VectorStore(Protocol):
 
     async def unembedded(self, model: str, limit: int, /) -> Sequence[SearchDocument]:
         """Documents without a vector of this model: texts first, and of each part those that were put first."""
+        ...
+
+    async def missing(self, model: str, /) -> int:
+        """How many documents have no vector of this model."""
         ...
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]], /) -> int:
@@ -42,6 +48,7 @@ class Embedding:
         self._store = store
         self._embedder = embedder
         self._turn = Lock()
+        self._done = 0
         self._nudged = Event()
         # What the model will not take: asked again only once it changes, or after a restart.
         self._refused: set[str] = set()
@@ -55,13 +62,28 @@ class Embedding:
             found = await self._store.unembedded(self._embedder.model, _SOME + len(self._refused))
             documents = [document for document in found if _mark(document) not in self._refused][:_SOME]
             if documents:
+                if not self._done:
+                    await self._tell(0)
                 await self._embed(documents)
+                await self._tell(len(documents))
+            else:
+                self._done = 0
             return len(documents)
 
-    async def all(self) -> None:
-        """Embed whatever has no vector. Raises as `some` does."""
-        while await self.some():
+    async def all(self, within: float = math.inf) -> None:
+        """Embed whatever has no vector, as far as that goes `within` so many seconds. Raises as `some` does."""
+        until = current_time() + within
+        while await self.some() and current_time() < until:
             pass
+
+    async def missing(self) -> int:
+        """How many documents have no vector yet. Raises KnowledgeError."""
+        return max(await self._store.missing(self._embedder.model) - len(self._refused), 0)
+
+    async def take_over(self, others: AsyncIterable[Sequence[tuple[SearchDocument, bytes]]]) -> None:
+        """Use vectors that were made elsewhere by the same model, for documents that are the same here."""
+        async for some in others:
+            await self._store.put_vectors(self._embedder.model, some)
 
     def nudge(self) -> None:
         """Documents were put: whoever waits in `wait` looks at once."""
@@ -71,6 +93,10 @@ class Embedding:
         """Return once somebody nudged, or did since the last time."""
         await self._nudged.wait()
         self._nudged = Event()
+
+    async def _tell(self, more: int) -> None:
+        self._done += more
+        tell("Embedding {total} passages", self._done, self._done + await self.missing())
 
     async def _embed(self, documents: Sequence[SearchDocument]) -> None:
         try:

@@ -6,7 +6,9 @@ summary fails keeps the description it had, and is asked for again by a later re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ from intern.knowledge.topics import TopicLibrary
 from intern.llm.prompt import Model, Prompt
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
+from intern.observe.progress import tell
 
 _log = get_logger(__name__)
 
@@ -36,10 +39,8 @@ _log = get_logger(__name__)
 _LEAST_PART = 64
 _PARTS = 3
 
+_NOT_ASKED = "no model was asked yet"
 _UNFIT = "no index can list a name of blanks; rename it"
-
-Progress = Callable[[int, int], None]
-"""Told how many of the changed sources are done, and how many there are."""
 
 
 class Owed(NamedTuple):
@@ -68,10 +69,11 @@ async def refresh_sources(
     *,
     clock: Clock,
     options: IndexingOptions | None = None,
-    progress: Progress | None = None,
+    describe: bool = True,
 ) -> Refreshed:
     """Bring the index of the operator's documents up to date.
 
+    Without `describe`, no model is asked: what changed is listed as it can be, and its description stays owed.
     Raises SourceError where the folder cannot be read, and KnowledgeError where the index cannot be written.
     """
     bounds = options or IndexingOptions()
@@ -94,7 +96,7 @@ async def refresh_sources(
         return _Read(text, lambda: source_material(text, bounds.max_source_chars), lambda: describe_source(text))
 
     refresh = _Refresh(model, SUMMARIZE_SOURCE, catalogue, clock, bounds)
-    return await refresh.run(look, read, progress)
+    return await refresh.run(look, read, describe=describe)
 
 
 async def refresh_topics(
@@ -105,10 +107,11 @@ async def refresh_topics(
     *,
     clock: Clock,
     options: IndexingOptions | None = None,
-    progress: Progress | None = None,
+    describe: bool = True,
 ) -> Refreshed:
     """Bring the team index up to date with the topic files; `topics_dir` is the library's folder.
 
+    Without `describe`, no model is asked, as in `refresh_sources`.
     Raises KnowledgeError where a topic cannot be looked at, or the index cannot be written.
     """
     bounds = options or IndexingOptions()
@@ -130,7 +133,7 @@ async def refresh_topics(
         )
 
     refresh = _Refresh(model, SUMMARIZE_TOPIC, catalogue, clock, bounds)
-    return await refresh.run(look, read, progress)
+    return await refresh.run(look, read, describe=describe)
 
 
 async def summarise(
@@ -142,14 +145,13 @@ async def summarise(
     drop: Collection[SourceId],
     clock: Clock,
     options: IndexingOptions,
-    progress: Progress | None = None,
 ) -> list[Owed]:
     """Describe what is due, and put it into the catalogue together with `put` and without `drop`.
 
     Says what could not be described. Writes nothing where nothing is due. Raises KnowledgeError.
     """
     refresh = _Refresh(model, SUMMARIZE_SOURCE, catalogue, clock, options)
-    return await refresh.summarise(due, dict(put), drop, _Count(len(due), progress))
+    return await refresh.summarise(due, dict(put), drop)
 
 
 class _Item(NamedTuple):
@@ -215,26 +217,28 @@ class _Refresh:
     ) -> None:
         self._model = model
         self._prompt = prompt
+        self._of = "topics" if prompt is SUMMARIZE_TOPIC else "documents"
         self._catalogue = catalogue
         self._clock = clock
         self._options = options
 
-    async def run(
-        self, look: Callable[[], _Look], read: Callable[[str], _Read], progress: Progress | None
-    ) -> Refreshed:
+    async def run(self, look: Callable[[], _Look], read: Callable[[str], _Read], *, describe: bool) -> Refreshed:
         seen = await anyio.to_thread.run_sync(look)
         examined = await anyio.to_thread.run_sync(self._examine, seen, read)
         due = examined.due
         put: dict[SourceId, CachedSource] = dict(examined.touched)
         gone = seen.gone | examined.unfit
         drop: Collection[SourceId] = gone
-        if not due or any(source.is_new for source in due):
+        if not describe or not due or any(source.is_new for source in due):
             # New sources can be found before the model has seen them. With nothing due, an index that was lost is
             # written again from its cache, and one that is as it should be is left alone.
             put.update((source.source_id, source.entry) for source in due)
             await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
             put, drop = {}, ()
-        owed = await self.summarise(due, put, drop, _Count(len(due), progress))
+        if describe:
+            owed = await self.summarise(due, put, drop)
+        else:
+            owed = [Owed(source.source_id, _NOT_ASKED) for source in due]
         failed = {one.source_id for one in owed}
         result = Refreshed(
             changed=tuple(source.source_id for source in due if source.source_id not in failed),
@@ -251,7 +255,8 @@ class _Refresh:
     def _examine(self, seen: _Look, read: Callable[[str], _Read]) -> _Examined:
         examined = _Examined({}, [], [], [], set())
         now = self._clock.now()
-        for item in seen.items:
+        for n, item in enumerate(seen.items, 1):
+            tell(f"Reading {{total}} {self._of}", n, len(seen.items))
             known = seen.known.get(item.source_id)
             cached = known if isinstance(known, CachedFile) else None
             settled = cached is not None and not cached.summary_pending
@@ -299,23 +304,27 @@ class _Refresh:
         )
 
     async def summarise(
-        self, due: Sequence[Due], put: dict[SourceId, CachedSource], drop: Collection[SourceId], count: _Count
+        self, due: Sequence[Due], put: dict[SourceId, CachedSource], drop: Collection[SourceId]
     ) -> list[Owed]:
         """All that are due, several at a time, written in few parts. What fails is `Owed`, in the order of `due`."""
         part = max(_LEAST_PART, -(-len(due) // _PARTS))
         failures: dict[SourceId, str] = {}
+        done = count(1)
         for start in range(0, len(due), part):
-            await self._settle_all(due[start : start + part], put, failures, count)
+            await self._settle_all(due[start : start + part], put, failures, partial(self._tell, len(due), done))
             await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
             put, drop = {}, ()
         return [Owed(each.source_id, failures[each.source_id]) for each in due if each.source_id in failures]
+
+    def _tell(self, total: int, done: Iterator[int]) -> None:
+        tell(f"Describing {{total}} {self._of}", next(done), total)
 
     async def _settle_all(
         self,
         due: Sequence[Due],
         put: dict[SourceId, CachedSource],
         failures: dict[SourceId, str],
-        count: _Count,
+        done: Callable[[], None],
     ) -> None:
         waiting = iter(due)
 
@@ -327,7 +336,7 @@ class _Refresh:
                 await self._note(source.source_id, settled.source)
                 if settled.failure:
                     failures[source.source_id] = settled.failure
-                count.one_more()
+                done()
 
         async with anyio.create_task_group() as tg:
             for _ in range(min(self._options.concurrency, len(due))):
@@ -366,20 +375,6 @@ def _describes(cached: CachedFile, entry: CachedFile, found: _Read) -> bool:
     if is_recovered(cached):
         return entry.mtime_ns <= cached.mtime_ns and cached.summary_text != found.provisional()
     return cached.content_hash == entry.content_hash
-
-
-class _Count:
-    """Tells how far the summaries are."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._done = 0
-        self._total = total
-        self._progress = progress
-
-    def one_more(self) -> None:
-        self._done += 1
-        if self._progress is not None:
-            self._progress(self._done, self._total)
 
 
 def _is_below(rel_path: str, folders: Iterable[str]) -> bool:

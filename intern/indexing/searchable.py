@@ -18,6 +18,7 @@ from intern.errors import SourceError
 from intern.indexing.material import question_of
 from intern.knowledge.indices import CachedFile, CachedSource
 from intern.observe.log import get_logger
+from intern.observe.progress import tell
 from intern.text.passages import passages
 
 _log = get_logger(__name__)
@@ -89,6 +90,7 @@ async def keep_searchable(store: SearchDocuments, listed: Mapping[SourceId, Cach
     await store.drop(gone)
     changed = len(gone)
     for start in range(0, len(stale), _CHUNK):
+        tell("Indexing the words of {total} sources", start, len(stale))
         documents: list[SearchDocument] = []
         for source_id in stale[start : start + _CHUNK]:
             made = await _documents(source_id, listed[source_id], read, known.get(source_id))

@@ -24,6 +24,17 @@ class FolderLock:
         """Whether this object holds the lock."""
         return self._fd is not None
 
+    def holder(self) -> str:
+        """Who holds the folder, for people. The lock file may have gone, or say nothing."""
+        try:
+            fd = os.open(self._dir / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return "another process"
+        try:
+            return _holder(fd)
+        finally:
+            os.close(fd)
+
     @property
     def stands(self) -> bool:
         """Whether it is held, and the folder's lock file is still the one that is: the folder was not taken away."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
@@ -63,6 +63,10 @@ _DROP_OTHERS = f"delete from search_documents where source_id = ? and id not {_I
 _UNEMBEDDED = (
     f"select {_READ} from search_documents where rid in (select rid from search_documents"  # noqa: S608
     " where rid not in (select rid from search_vectors where model = ?) order by rid limit ?) order by rid"
+)
+_EMBEDDED = (
+    f"select rid, vector, {_READ} from search_documents join search_vectors using (rid)"  # noqa: S608
+    " where model = ? and rid > ? order by rid limit 256"
 )
 # Nothing of a document that changed or went while its vector was made.
 _PUT_VECTOR = (
@@ -236,6 +240,20 @@ class SqliteSearchStore:
         rows = await self._db.read(lambda db: db.rows(_UNEMBEDDED, (model, limit)))
         return tuple(map(_document_of, rows))
 
+    async def missing(self, model: str) -> int:
+        """How many documents have no vector of this model."""
+        statement = (
+            "select (select count(*) from search_documents) - (select count(*) from search_vectors where model = ?)"
+        )
+        return await self._db.read(lambda db: number(db.row(statement, (model,))))
+
+    async def embedded(self, model: str) -> AsyncGenerator[Sequence[tuple[SearchDocument, bytes]]]:
+        """All documents that have a vector of this model, with it, some at a time."""
+        last: Value = -1
+        while rows := await self._db.read(partial(_embedded_after, model, last)):
+            yield [(_document_of(document), bytes(vector)) for _, vector, *document in rows]
+            last = rows[-1][0]
+
     async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
         """Give documents their vectors, in place of any of another model, and say how many took theirs.
 
@@ -326,6 +344,10 @@ class SqliteSearchStore:
                 db.run(f"insert into {table} ({table}, rank) values ('integrity-check', 1)")  # noqa: S608
 
         await self._db.write(work)
+
+
+def _embedded_after(model: str, rid: Value, db: Transaction) -> list[Any]:
+    return db.rows(_EMBEDDED, (model, rid))
 
 
 def _merged(table: str, pages: int, db: Transaction) -> bool:

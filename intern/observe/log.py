@@ -11,11 +11,14 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Generator, Iterable, MutableMapping
+from collections.abc import Callable, Generator, Iterable, MutableMapping
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any, Literal, TextIO
 
 import structlog
+
+from intern.observe.progress import LOG_EVERY, Pace
 
 Logger = structlog.stdlib.BoundLogger
 LogFormat = Literal["auto", "json", "pretty"]
@@ -38,6 +41,25 @@ def get_logger(name: str) -> Logger:
         cache_logger_on_first_use=False,
     )
     return logger
+
+
+class LogProgress:
+    """Writes an event every ten seconds: for programs whose output is a log."""
+
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self._now = now
+        self._pace = Pace(now)
+        self._told = now()
+
+    def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Log it, if it is time to."""
+        left = self._pace.left(what, done, total)
+        if total and self._now() - self._told >= LOG_EVERY:
+            self._told = self._now()
+            seconds_left = None if left is None else round(left)
+            get_logger(__name__).info(
+                "progress", work=what.format(total=total), done=done, seconds_left=seconds_left, note=note
+            )
 
 
 @contextmanager

@@ -16,12 +16,14 @@ from anyio import fail_after
 from intern.app.backtest_estimating import estimate_backtest
 from intern.app.backtest_timeline import EDITED, NOT_SAMPLED
 from intern.app.backtesting import Backtest, Outcome, Prepared, Replay, ReplayClock, Wanted, prepare
+from intern.app.door import open_intern
 from intern.app.models import Models
 from intern.domain import Image, UserId
 from intern.errors import ConfigError, ModelUnavailableError
 from intern.llm.prompt import InT, Model, OutT, Prompt
 from intern.settings import Settings, load_settings
 from tests.app.chatting import ALICE, BOB, MAYA, NOON, TOM, Town
+from tests.endpoint_double import Reply, endpoint_double
 
 pytestmark = pytest.mark.anyio
 
@@ -316,6 +318,26 @@ async def test_documents_are_read_where_they_are_and_the_data_folder_is_left_alo
     assert done.outcomes[0].citations == ("kb:ports.md",)
     without = await replayed(tmp_path, town, documents=False)
     assert (seen(without), without.documents) == ([("silent", "no_sources")], None)
+    assert files_of(tmp_path / "data") == before
+
+
+async def test_vectors_of_documents_that_the_data_folder_has_are_not_made_again(tmp_path: Path) -> None:
+    town = Town()
+    town.channel().say(ALICE, QUESTION)
+    sources = tmp_path / "data" / "knowledge-base" / "sources"
+    sources.mkdir(parents=True)
+    (sources / "ports.md").write_text(f"# Ports of the relay\n\n{ANSWER}\n")
+    with endpoint_double(lambda _: Reply()) as endpoint:
+        embeddings = {"provider": "endpoint", "base_url": endpoint.base_url, "model": "double"}
+        settings = settings_in(tmp_path, embeddings=embeddings)
+        async with open_intern(settings) as intern:
+            await intern.index()
+        assert any(ANSWER in text for text in endpoint.embedded)
+        endpoint.embedded.clear()
+        before = files_of(tmp_path / "data")
+        done = await replayed(tmp_path, town, settings)
+        assert done.documents == 1
+        assert not any(ANSWER in text for text in endpoint.embedded)
     assert files_of(tmp_path / "data") == before
 
 

@@ -33,6 +33,7 @@ from intern.knowledge.archive import Archive
 from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.topics import TopicLibrary
+from intern.observe.progress import heard_by
 from intern.settings import Settings, load_settings
 from tests.fakes import HandClock
 
@@ -121,7 +122,13 @@ async def test_an_answered_question_is_archived_and_filed_with_the_times_of_its_
     chat, told = Chat(), list[str]()
     asked, answer = answered(chat)
     chat.say(MAYA, "Or on 80 behind the proxy.")
-    done = await imported(tmp_path, chat, tell=told.append)
+    steps: list[str] = []
+
+    def hear(what: str, done: int, total: int, note: str = "") -> None:
+        steps.append(f"{what.format(total=total)}: {done}{note}")
+
+    with heard_by(hear):
+        done = await imported(tmp_path, chat, tell=told.append)
     [pair] = archived(tmp_path)
     assert texts(pair) == [f"User: {QUESTION}", "Team: On 7480.", "Team: Or on 80 behind the proxy."]
     assert pair.message_ids[:2] == (asked, answer)
@@ -132,7 +139,8 @@ async def test_an_answered_question_is_archived_and_filed_with_the_times_of_its_
     assert done.filed is not None
     assert done.filed.filed == 1
     assert QUESTION in blocks(tmp_path)
-    assert any("archived 1 of 1" in line for line in told)
+    assert any("read 3 messages" in line for line in told)
+    assert steps[-2:] == ["Archiving 1 conversations: 1", "Filing 1 conversations: 1"]
 
 
 async def test_what_grows_for_years_is_archived_once_in_its_fullest_version(tmp_path: Path) -> None:

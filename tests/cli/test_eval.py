@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from intern.cli.progress import CountTeller
 from tests.cli.conftest import Intern, process
 from tests.cli.test_ask_and_index import stamps
 from tests.endpoint_double import endpoint_double, refuse, sensible, text_of
@@ -153,29 +151,3 @@ def test_a_question_that_commands_a_terminal_is_shown_as_text(intern: Intern, in
     code, out, _ = intern("eval", write({"id": "\x1b]0;owned\x07", "question": f"{PORT} \x1b[2J"}))
     assert code == 0
     assert "\x1b" not in out
-
-
-class Terminal(StringIO):
-    """A stream that people look at."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_how_far_it_is_stands_on_one_line_of_a_terminal_and_now_and_then_elsewhere() -> None:
-    now = 0.0
-    terminal, log = Terminal(), StringIO()
-    tellers = [CountTeller(stream, 4, lambda: now) for stream in (terminal, log)]
-    for second in (0, 1, 16, 17):
-        now = float(second)
-        for teller in tellers:
-            teller.one(10)
-    for teller in tellers:
-        teller.end()
-    assert log.getvalue() == "3 of 4, 30 tokens\n"
-    assert terminal.getvalue().split("\r")[1:] == [
-        "[############            ] 2 of 4, 20 tokens\x1b[K",
-        "[##################      ] 3 of 4, 30 tokens\x1b[K",
-        "[########################] 4 of 4, 40 tokens\x1b[K",
-        "\x1b[K",
-    ]

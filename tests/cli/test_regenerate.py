@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 from pathlib import Path
 
 import anyio
-import pytest
 
 from intern.app import open_intern
-from intern.cli.progress import ProgressTeller, bar, in_words
-from intern.learning.regenerating import Progress
 from intern.settings import load_settings
 from tests import samples
 from tests.cli.conftest import Intern
@@ -65,37 +61,3 @@ def test_a_refusing_model_keeps_the_old_library_and_says_what_to_do(intern: Inte
     assert "stays as it was. See to the model" in err
     assert err.count("\n") == 1
     assert _everything(folder / "data" / "team-knowledge" / "topics") == topics
-
-
-class Terminal(StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def _progress(classified: int, decided: int) -> Progress:
-    return Progress(classified=classified, decided=decided, total=100, calls=classified + decided, tokens=9000)
-
-
-@pytest.mark.parametrize(("stream", "told"), [(Terminal(), 4), (StringIO(), 1)])
-def test_a_terminal_gets_a_bar_and_a_log_a_line_now_and_then(stream: StringIO, told: int) -> None:
-    now = 0.0
-    tell = ProgressTeller(stream, lambda: now)
-    for n in range(5):
-        now = n * 5.0
-        tell(_progress(20 + n, n))
-    tell.end()
-    text = stream.getvalue()
-    assert text.count("conversations") == told
-    assert (
-        text.startswith("\r[##")
-        if told == 4
-        else text == "3 of 100 conversations, 12 a minute, 26 calls, 9000 tokens\n"
-    )
-    assert text.endswith("\r\x1b[K" if told == 4 else "\n")
-
-
-def test_half_of_the_bar_is_for_classifying() -> None:
-    assert bar(_progress(100, 0)) == f"[{'#' * 12}{' ' * 12}]"
-    assert bar(_progress(100, 100)) == f"[{'#' * 24}]"
-    nothing = Progress(classified=0, decided=0, total=0, calls=0, tokens=0)
-    assert in_words(nothing, nothing, 0) == "0 of 0 conversations"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from intern.knowledge.database import Database
 from intern.knowledge.search_store import SqliteSearchStore
 from intern.llm.embedding_local import installed
 from tests.cli.conftest import Intern
+from tests.endpoint_double import Reply, endpoint_double
 
 
 def test_a_search_tells_what_was_found_where_and_why(intern: Intern, sources: Path) -> None:
@@ -25,6 +28,43 @@ def test_a_search_tells_what_was_found_where_and_why(intern: Intern, sources: Pa
     assert out.startswith("kb:ports.md  (document)\n  Ports.")
     assert "\n  holds: port (no. 1)\n" in out
     assert intern("search", "xylophone", "--kind", "fact") == (1, "", "nothing was found\n")
+
+
+def test_a_document_that_is_new_changed_or_gone_is_searched_as_it_is_now(intern: Intern, sources: Path) -> None:
+    intern("index")
+    assert intern("search", "zanzibar").code == 1
+    (sources / "ports.md").write_text("# Ports\n\nThe relay listens at zanzibar.\n")
+    (sources / "new.md").write_text("# Harbours\n\nAll ships call at mombasa.\n")
+    (sources / "logs.md").unlink()
+    assert intern("search", "zanzibar").out.startswith("kb:ports.md")
+    assert intern("search", "mombasa").out.startswith("kb:new.md")
+    assert intern("search", "lumen").code == 1
+
+
+def test_a_search_asks_no_model_to_describe_what_it_finds_changed(intern: Intern, sources: Path) -> None:
+    with endpoint_double(lambda _: Reply(content={"description": "About the relay."})) as endpoint:
+        Path("intern.toml").write_text(
+            f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "double"\n[embeddings]\nprovider = "none"\n'
+        )
+        assert intern("index").code == 0
+        asked = len(endpoint.requests)
+        (sources / "ports.md").write_text("# Ports\n\nThe relay listens at zanzibar.\n")
+        assert intern("search", "zanzibar").out.startswith("kb:ports.md")
+        assert len(endpoint.requests) == asked
+        intern("index")
+        assert len(endpoint.requests) == asked + 1
+
+
+def test_a_file_that_is_no_document_makes_no_search_look_again(intern: Intern, sources: Path) -> None:
+    (sources / "picture.md").write_bytes(b"\0\0\0")
+    (sources / " ").write_text("no name")
+    intern("index")
+    lock = os.open(sources.parents[1] / ".lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # whoever would index now had to wait
+    try:
+        assert intern("search", "port").out.startswith("kb:ports.md")
+    finally:
+        os.close(lock)
 
 
 def test_a_search_for_scripts_holds_all_of_it(intern: Intern, sources: Path) -> None:

@@ -62,10 +62,10 @@ async def test_all_documents_get_their_vectors_some_at_a_time(tmp_path: Path) ->
     async with await Database.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db), Compass()
         with fail_after(5):
-            await store.put(documents(70))
+            await store.put(documents(300))
             await Embedding(store, compass).all()
-            assert [len(texts) for texts in compass.asked] == [32, 32, 6]
-            assert all("north" in text for text in (await like(store))[:35])
+            assert [len(texts) for texts in compass.asked] == [128, 128, 44]
+            assert all("north" in text for text in (await like(store))[:100])
             await Embedding(store, compass).all()  # as after a restart
         assert len(compass.asked) == 3
 
@@ -74,12 +74,12 @@ async def test_another_model_makes_all_anew_and_old_vectors_are_no_answer_to_it(
     async with await Database.open(tmp_path / "intern.db") as db:
         store = SqliteSearchStore(db)
         with fail_after(5):
-            await store.put(documents(40))
+            await store.put(documents(140))
             await Embedding(store, Compass()).all()
             newer = Embedding(store, Compass("compass-2"))
-            assert await newer.some() == 32
-            assert len(await like(store)) == 8  # what is still to come
-            assert len(await like(store, "compass-2")) == 32
+            assert await newer.some() == 128
+            assert len(await like(store)) == 12  # what is still to come
+            assert len(await like(store, "compass-2")) == 100
             await newer.all()
             assert await like(store) == []
 
@@ -132,3 +132,28 @@ def test_what_stands_above_a_text_belongs_to_it() -> None:
     assert embedded_text(document(1, "Hello!", "Ann")) == "Ann: Hello!"
     assert embedded_text(document(1, "Hello!")) == "Hello!"
     assert embedded_text(document(1, "", "Ann")) == "Ann"
+
+
+async def test_vectors_that_another_folder_has_of_the_same_text_are_used(tmp_path: Path) -> None:
+    async with await Database.open(tmp_path / "a.db") as a, await Database.open(tmp_path / "b.db") as b:
+        theirs, ours, compass = SqliteSearchStore(a), SqliteSearchStore(b), Compass()
+        with fail_after(5):
+            await theirs.put(documents(300))
+            await Embedding(theirs, compass).all()
+            await ours.put([*documents(299), document(299, "north, but another text")])
+            compass.asked.clear()
+            embedding = Embedding(ours, compass)
+            await embedding.take_over(theirs.embedded(compass.model))
+            assert await embedding.missing() == 1
+            await embedding.all()
+        assert compass.asked == [["north, but another text"]]
+
+
+async def test_embedding_within_a_time_leaves_the_rest_for_later(tmp_path: Path) -> None:
+    async with await Database.open(tmp_path / "intern.db") as db:
+        store, compass = SqliteSearchStore(db), Compass()
+        with fail_after(5):
+            await store.put(documents(300))
+            embedding = Embedding(store, compass)
+            await embedding.all(within=0)
+            assert await embedding.missing() == 172

@@ -20,6 +20,7 @@ from intern.indexing.provisional import add_topic_provisionally
 from intern.indexing.refresh import Refreshed, refresh_sources
 from intern.knowledge.indices import Tries
 from intern.knowledge.sources import Scan, SkippedFile, SourceFolder
+from intern.observe.progress import heard_by
 from tests.indexing.folders import Shelf, block, praised
 
 pytestmark = pytest.mark.anyio
@@ -469,17 +470,32 @@ async def test_a_topic_that_is_listed_while_the_cache_is_lost_costs_the_others_n
     assert [given.source_id for given in shelf.model.calls(SUMMARIZE_TOPIC)] == ["team:new.txt"]
 
 
-async def test_progress_is_told_for_each_summary(shelf: Shelf) -> None:
-    for n in range(70):
-        shelf.source(f"{n}.md", "x")
-    told: list[tuple[int, int]] = []
+async def test_progress_is_told_for_each_document_read_and_described(shelf: Shelf) -> None:
+    told: list[tuple[str, int, int]] = []
+    for name in ("a.md", "b.md", "c.md"):
+        shelf.source(name, name)
 
-    def tell(done: int, total: int) -> None:
-        told.append((done, total))
+    def hear(what: str, done: int, total: int, note: str = "") -> None:
+        assert not note
+        told.append((what.partition(" ")[0], done, total))
 
+    with fail_after(5), heard_by(hear):
+        await shelf.refresh_sources()
+    assert told == [(what, n, 3) for what in ("Reading", "Describing") for n in (1, 2, 3)]
+
+
+async def test_without_a_model_what_changed_is_listed_and_its_description_stays_owed(shelf: Shelf) -> None:
+    shelf.source("a.md", "# Old")
     with fail_after(5):
-        await refresh_sources(shelf.model, shelf.folder, shelf.catalogue, clock=shelf.clock, progress=tell)
-    assert told == [(n, 70) for n in range(1, 71)]
+        await shelf.refresh_sources()
+        shelf.model.asked.clear()
+        shelf.source("a.md", "# Another text")
+        shelf.source("b.md", "# New")
+        catalogue = shelf.catalogue
+        looked = await refresh_sources(shelf.model, shelf.folder, catalogue, clock=shelf.clock, describe=False)
+        assert (shelf.model.asked, [owed.source_id for owed in looked.pending]) == ([], ["kb:a.md", "kb:b.md"])
+        assert shelf.index()["kb:b.md"] == "New"
+        assert (await shelf.refresh_sources()).changed == ("kb:a.md", "kb:b.md")
 
 
 async def test_topics_are_summarised_from_their_conversations_alone(shelf: Shelf) -> None:
