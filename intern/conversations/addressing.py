@@ -8,13 +8,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
+
+from msgspec import structs
 
 from intern.conversations.options import ContextBounds
 from intern.domain import Batch, ChannelId, ChatMessage, MessageId, UserId, by_age
 
 _QUESTION_MARKS = "?？؟"
-_MOST_PLACES = 4_000  # channels and threads that somebody wrote in lately; of others it is not known
+_MOST_LINES = 150  # of a channel; a busy one has as many in a quarter of an hour
+_MOST_LINES_IN_ALL = 15_000  # some 10 MB; of channels beyond that, nothing is known, as after a start
 
 
 def named_by(message: ChatMessage) -> UserId | None:
@@ -172,25 +175,64 @@ class Talk:
 
 
 class Recent:
-    """Remembers where the team spoke lately, so that an asker who cannot go on with anything costs no REST call."""
+    """The last lines of each channel, without their words: they tell whether a member may go on with the team.
+
+    So most of what members say costs no REST call. After a start, nothing is known of a channel: `may_go_on` is true
+    once there, and `learn` takes in what was read for it.
+    """
 
     def __init__(self, bounds: ContextBounds) -> None:
+        self._bounds = bounds
         self._within = timedelta(seconds=bounds.mention_seconds)
-        self._since: OrderedDict[ChannelId, datetime] = OrderedDict()
-        self._team: dict[ChannelId, datetime] = {}
+        self._replied_within = timedelta(seconds=bounds.named_follow_up_seconds)
+        self._places: OrderedDict[ChannelId, dict[MessageId, ChatMessage]] = OrderedDict()
+        self._looked_back: set[ChannelId] = set()
+        self._lines = 0
 
     def may_go_on(self, batch: Batch) -> bool:
-        """Hear a batch. Whether its author may go on with what the team said there, as far as it was heard."""
-        place, began = batch.channel_id, batch.messages[0].at
-        since = self._since.setdefault(place, began)
-        self._since.move_to_end(place)
-        if len(self._since) > _MOST_PLACES:
-            gone, _ = self._since.popitem(last=False)
-            self._team.pop(gone, None)
-        if batch.author.type == "team_member":
-            self._team[place] = max(batch.last.at, self._team.get(place, batch.last.at))
+        """Hear a batch. Whether its author may go on with what the team said there."""
+        place, first = batch.channel_id, batch.messages[0]
+        is_new = place not in self._places
+        self.learn(place, batch.messages)
+        if batch.author.type != "community_user" or not any(map(_may_go_on, batch.messages)):
             return False
-        if batch.author.type == "bot" or not any(map(_may_go_on, batch.messages)):
+        if is_new or place not in self._looked_back:
+            self._looked_back.add(place)
+            return True
+        said = self._places[place]
+        lately = [line for line in said.values() if line.author.type == "team_member" and self._since(line, first)]
+        if not lately:
             return False
-        # What was said before the first batch that was heard there, nobody told.
-        return began - since <= self._within or (place in self._team and began - self._team[place] <= self._within)
+        talk = Talk(said.values(), self._bounds)
+        if any(talk.goes_on(message) for message in batch.messages):
+            return True
+        # What the team replied to may be too old to be known here.
+        return not all(map(_opens, batch.messages)) and any(
+            line.reply_to not in said and line.reply_to_author == batch.author.id
+            for line in lately
+            if first.at - line.at <= self._replied_within
+        )
+
+    def learn(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
+        """Remember what was said in a channel, in short."""
+        said = self._places.setdefault(place, {})
+        self._places.move_to_end(place)
+        before = len(said)
+        said.update((message.id, _in_short(message)) for message in messages)
+        while len(said) > _MOST_LINES:
+            del said[min(said, key=by_age)]
+        self._lines += len(said) - before
+        while self._lines > _MOST_LINES_IN_ALL:
+            gone, lines = self._places.popitem(last=False)
+            self._looked_back.discard(gone)
+            self._lines -= len(lines)
+
+    def _since(self, line: ChatMessage, first: ChatMessage) -> bool:
+        return first.at - line.at <= self._within
+
+
+def _in_short(message: ChatMessage) -> ChatMessage:
+    """What addressing goes by: of the words, whom they mention and whether they ask."""
+    words = [f"<@{user_id}>" for user_id in sorted(message.mentions)]
+    words += [mark for mark in _QUESTION_MARKS if mark in message.text]
+    return structs.replace(message, text=" ".join(words), attachments=())

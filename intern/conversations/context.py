@@ -87,6 +87,8 @@ class Gathered(Struct, frozen=True, kw_only=True):
     """Of a team member's messages that reply to nothing: whom they answer by naming them; by their own ids."""
     goes_on: frozenset[MessageId] = frozenset()
     """Of an asker's messages in a channel: those that go on with what the team answered them."""
+    read: tuple[ChatMessage, ...] = ()
+    """All that was read in the batch's channel; nothing in a thread."""
     cut: bool = False
     """A bound was reached, so there is more."""
 
@@ -118,7 +120,8 @@ async def gather(
         await reader.recent(follow_ups=follow_ups)
     # What the batch replies to comes first: routing depends on it, so it must not run out of budget.
     await reader.targets()
-    talk = reader.talk()
+    # Where nobody looks for more than the question, it costs no call.
+    talk = reader.talk() if reader.teaches or follow_ups else None
     aims = {} if talk is None else {message.id: talk.target(message) for message in batch.messages}
     chains = [await reader.chain(message) for message in batch.messages if message.reply_to or aims.get(message.id)]
     thread = in_order(await reader.opening(), said) if channel.is_thread else ()
@@ -151,6 +154,7 @@ async def gather(
         goes_on=frozenset(
             message.id for message in batch.messages if talk is not None and talk.goes_on(message) is not None
         ),
+        read=() if channel.is_thread else reader.read(),
         cut=reader.cut,
     )
 
@@ -248,6 +252,11 @@ class _Reader:
             if not page or (first.at - page[0].at).total_seconds() > within:
                 break
             cursor = int(page[0].id)
+
+    def read(self) -> tuple[ChatMessage, ...]:
+        """What was read in the channel beside the batch."""
+        own = {message.id for message in self._batch.messages}
+        return tuple(each for each in self._shelf(self._channel.id).messages.values() if each.id not in own)
 
     def talk(self) -> Talk | None:
         """What was said in the channel, as far as it was read; None in a thread."""

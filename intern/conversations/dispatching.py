@@ -182,11 +182,11 @@ class Dispatcher:
         """
         if batch.author.type == "bot":
             return ()
-        may_go_on = self._recent.may_go_on(batch)  # before anything is waited for: so batches are heard in order
         if batch.last.guild_id not in self._guild_ids:
             if batch.last.guild_id is None and self._private:
                 await self._private.answer(batch)
             return ()
+        may_go_on = self._recent.may_go_on(batch)  # before anything is waited for: so batches are heard in order
         channel = await self._history.channel(batch.channel_id)
         may_go_on = may_go_on and not channel.is_thread
         answered = channel.is_thread and await self._answered.answered_in(channel.id)
@@ -214,6 +214,7 @@ class Dispatcher:
         gathered = Gathered()
         if may_go_on or (listens and not late):
             gathered = await gather(batch, channel, self._history, self._options.bounds, follow_ups=may_go_on)
+            self._recent.learn(channel.id, gathered.read)
             if not self._audience.admits(channel):
                 return self._pass_over(batch, "not public")
         goes_on = capture_requests(batch, channel, gathered) if may_go_on else ()

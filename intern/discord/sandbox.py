@@ -162,6 +162,7 @@ class Sandbox:
                 at=self._clock.now(),
                 reply_to=reply_to,
                 reply_to_channel=place.id if reply_to else None,
+                reply_to_author=self._written_by(place.id, reply_to) if reply_to else None,
                 attachments=tuple(attachments),
                 mentions_bot=self._mentions(text),
             )
@@ -456,6 +457,10 @@ class Sandbox:
         self._archived.discard(message.channel_id)
         self._happened(MessageCreated(message=message))
         return message
+
+    def _written_by(self, channel_id: ChannelId, message_id: MessageId) -> UserId | None:
+        said = reversed(self._messages[channel_id])  # mostly, it is among the newest
+        return next((message.author.id for message in said if message.id == message_id), None)
 
     def _happened(self, event: GatewayEvent) -> None:
         if self._missed is None:

@@ -128,6 +128,12 @@ class RawSent(Struct, frozen=True):
     id: _Message
 
 
+class _Referenced(Struct, frozen=True):
+    """What a message replies to, of which only the author is read."""
+
+    author: RawUser | None = None
+
+
 class RawMessage(Struct, frozen=True):
     """A message as the gateway or REST gives it; REST leaves out `guild_id` and `member`."""
 
@@ -143,6 +149,7 @@ class RawMessage(Struct, frozen=True):
     timestamp: datetime | None = None
     edited_timestamp: datetime | None = None
     message_reference: RawReference | None = None
+    referenced_message: _Referenced | None = None
     # Read one by one: a strange one must not cost the message.
     mentions: list[Any] | None = None
     mention_roles: list[Any] | None = None
@@ -487,10 +494,16 @@ def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = N
         edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
+        reply_to_author=_replied_author(raw) if reference else None,
         attachments=tuple(_attachment(file) for file in readable(_files(raw), RawAttachment)),
         mentions_bot=_mentions(raw, text, team),
         thread_id=_thread_of(raw),
     )
+
+
+def _replied_author(raw: RawMessage) -> UserId | None:
+    replied = raw.referenced_message
+    return replied.author.id if replied and replied.author else None
 
 
 def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:

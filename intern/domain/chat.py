@@ -71,6 +71,8 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     reply_to: MessageId | None = None
     reply_to_channel: ChannelId | None = None
     """The channel of `reply_to` where Discord names one."""
+    reply_to_author: UserId | None = None
+    """Who wrote `reply_to`, where the payload tells."""
     attachments: tuple[Attachment, ...] = ()
     mentions_bot: bool = False
     """It mentions intern by `@name`; a reply's automatic ping does not count."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from intern.conversations.addressing import Recent, Talk, named_by, split_by_target
 from intern.conversations.options import ContextBounds
 from intern.discord.sandbox import Sandbox
-from intern.domain import Author, Batch, ChatMessage, UserId
+from intern.domain import Author, Batch, ChannelId, ChatMessage, MessageId, UserId
 from tests.fakes import HandClock
 
 BOUNDS = ContextBounds()
@@ -205,12 +208,55 @@ def batch_of(*messages: ChatMessage) -> Batch:
     return Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
 
 
-def test_an_asker_is_read_about_only_where_the_team_spoke_lately_or_nobody_knows() -> None:
+def heard(place: Place, recent: Recent, who: str | Author, text: str, **how: Any) -> tuple[ChatMessage, bool]:
+    message = place.say(who, text, **how)
+    return message, recent.may_go_on(batch_of(message))
+
+
+def test_an_asker_is_read_about_where_what_was_heard_says_that_the_team_spoke_to_them() -> None:
     place, recent = Place(), Recent(BOUNDS)
-    assert recent.may_go_on(batch_of(place.say("alice", "that worked")))  # what was said before, nobody told
-    assert not recent.may_go_on(batch_of(place.say("alice", "hello", after=BOUNDS.mention_seconds + 1)))
-    assert not recent.may_go_on(batch_of(place.say("maya", "In the portal.")))
-    assert recent.may_go_on(batch_of(place.say("alice", "that worked", after=BOUNDS.mention_seconds)))
-    assert not recent.may_go_on(batch_of(place.say("alice", "@intern how?", after=0)))
-    assert not recent.may_go_on(batch_of(place.say(ROBOT, "beep", after=0)))
-    assert not recent.may_go_on(batch_of(place.say("alice", "hello", after=1)))
+    asked, first = heard(place, recent, "alice", "How?")
+    assert first, "what was said before it came up is not known"
+    assert not heard(place, recent, "bob", "hello")[1]
+    heard(place, recent, "maya", "In the portal.", to=asked)
+    assert not heard(place, recent, "bob", "nice weather", after=1)[1], "nobody spoke to bob"
+    assert not heard(place, recent, ROBOT, "beep", after=1)[1]
+    assert heard(place, recent, "alice", "that worked", after=1)[1]
+    assert not heard(place, recent, "alice", "@intern how?", after=1)[1]
+    assert not heard(place, recent, "alice", "hello again", after=BOUNDS.mention_seconds + 1)[1]
+
+
+def test_what_the_team_replied_to_before_it_came_up_may_be_an_asker_of_now() -> None:
+    place, recent = Place(), Recent(BOUNDS)
+    asked = place.say("alice", "How?")  # before it came up
+    heard(place, recent, "bob", "hello")
+    heard(place, recent, "maya", "In the portal.", to=asked)
+    assert heard(place, recent, "alice", "that worked", after=1)[1]
+
+
+def test_what_was_read_once_after_a_start_need_not_be_read_again() -> None:
+    place, recent = Place(), Recent(BOUNDS)
+    asked = place.say("alice", "How?")
+    told = place.say("maya", "In the portal.", to=asked)
+    before, first = heard(place, recent, "bob", "hello", after=1)
+    assert first
+    recent.learn(before.channel_id, [asked, told, before])
+    assert not heard(place, recent, "bob", "anybody?", after=1)[1]
+    assert heard(place, recent, "alice", "that worked", after=1)[1]
+
+
+def test_what_is_remembered_of_channels_is_bounded_and_without_their_words() -> None:
+    place, recent = Place(), Recent(BOUNDS)
+    line = place.say("alice", "How? " + "x" * 4000)
+    for channel in range(200):
+        messages = [
+            replace(line, id=MessageId(str(channel * 1000 + n)), channel_id=ChannelId(str(channel))) for n in range(200)
+        ]
+        recent.may_go_on(batch_of(*messages))
+    assert size_of(recent) < 20_000_000
+    assert recent.may_go_on(batch_of(replace(line, channel_id=ChannelId("0")))), "forgotten, so looked up again"
+
+
+def size_of(recent: Recent) -> int:
+    """Bytes, roughly: as many as it takes to write it down."""
+    return len(pickle.dumps(recent))

@@ -332,6 +332,10 @@ def test_system_messages_are_no_messages(kind: int) -> None:
 
 def test_a_reply_names_what_it_answers() -> None:
     message = created(type=19, message_reference={"type": 0, "message_id": "5", "channel_id": "6", "guild_id": GUILD})
+    assert message.reply_to_author is None, "it was deleted, or nobody looked it up"
+    reference, replied = {"message_id": "5", "channel_id": "6"}, {"id": "5", "author": {"id": "7"}}
+    assert created(type=19, message_reference=reference, referenced_message=replied).reply_to_author == "7"
+    assert created(type=19, message_reference=reference, referenced_message={"author": 7}).reply_to_author is None
     assert (message.reply_to, message.reply_to_channel) == ("5", "6")
 
 
