@@ -293,7 +293,7 @@ class Posting:
         KnowledgeError where the ledger cannot be used.
         """
         question = reply.question
-        known = await self._ledger.get(question.id)
+        known = await self._room_for(question.id)
         begun = known or await self._ledger.begin(
             question.id,
             question.channel_id,
@@ -309,6 +309,22 @@ class Posting:
         if begun.question_id != question.id and self._outgoing.taken_back(question.id):
             return await delivery.recall(question.id)  # the reply that took its place is on its way by itself
         return await delivery.run(reply, waited_for)
+
+    async def _room_for(self, question_id: MessageId) -> LedgerPost | None:
+        """The ledger's post for a question, if it has one that still counts.
+
+        A reply to several messages may have been taken back because one of them was deleted. Until the poster comes to
+        it, its row would stand in the way of the reply to what is left.
+        """
+        known = await self._ledger.get(question_id)
+        if known is None or known.question_id == question_id or known.state != "open":
+            return known
+        if self._outgoing.taken_back(known.question_id) != "withdrawn":
+            return known
+        if await self._delivery(known, fresh=False).stands():
+            return known
+        await self._ledger.recalled(known.question_id)
+        return None
 
     async def resume(self, ended: Ended) -> int:
         """Finish all replies that the ledger holds half posted, tell what became of each, and say how many there were.
@@ -579,12 +595,15 @@ class _Delivery:
             return PostOutcome(status="already_posted", reason=begun.reason, thread_id=begun.thread_id)
         try:
             # Of half an answer, the rest follows whatever happened since: half an answer helps nobody.
-            half = any(part.message_id for part in begun.parts) or await self._stands_unheard()
-            against = None if half else await self._weigh(reply, waited_for)
+            against = None if await self.stands() else await self._weigh(reply, waited_for)
             return against or await self._deliver(reply)
         except DiscordRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
             return await self.drop(self.begun.reason or "refused")
+
+    async def stands(self) -> bool:
+        """Whether a part of it stands on Discord already."""
+        return any(part.message_id for part in self.begun.parts) or await self._stands_unheard()
 
     async def _stands_unheard(self) -> bool:
         """Whether an earlier try posted the beginning without hearing of it, so that it cannot be taken back."""

@@ -615,6 +615,23 @@ class TestPosting:
             [stands] = w.discord.posts()
             assert await w.ledger.holds(stands.id)
 
+    async def test_what_is_left_of_a_question_is_answered_before_the_reply_to_all_of_it_is_recalled(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            left, withdrawn = w.ask(), w.ask()
+            both = structs.replace(reply(withdrawn, "Both."), settles=(left.id, withdrawn.id))
+            w.outgoing.hand_over(request(withdrawn))
+            w.discord.fail("after", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(both)
+            w.outgoing.take_back("withdrawn", lambda _: True)
+            w.discord.delete(w.discord.general, withdrawn.id)
+            w.outgoing.hand_over(request(left))
+            assert (await w.post(reply(left))).status == "posted"
+            assert (await w.post(both)).status == "recalled"
+            assert w.said() == [ANSWER]
+
     async def test_what_is_taken_back_during_the_last_look_is_not_posted(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()

@@ -69,11 +69,11 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
             page=PageOptions(enabled=True, port=port),
             embeddings=EmbeddingOptions(provider="endpoint", base_url=embeds.base_url, model="e"),
         )
-        seen, stop = Watching(), Event()
+        seen, stop, clock = Watching(), Event(), HandClock()
         with fail_after(60):
             async with (
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
-                parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts,
+                parts_on_discord(settings, witness=seen, clock=clock, first_pause=0.1) as parts,
                 create_task_group() as tg,
             ):
                 tg.start_soon(partial(office, parts, stop=stop))
@@ -87,6 +87,7 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
                 await discord.until(lambda: double.shown(used))
                 await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=other)
                 pair = await seen.one_of(CapturedPair)
+                clock.turn(seconds=1)  # nothing more was added to it
                 await seen.one_of(Filed)
                 text = (await client.get("/metrics")).text
                 people = {discord.alice.id, discord.bob.id, discord.tess.id}
