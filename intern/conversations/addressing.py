@@ -192,15 +192,16 @@ class Recent:
     def may_go_on(self, batch: Batch) -> bool:
         """Hear a batch. Whether its author may go on with what the team said there."""
         place, first = batch.channel_id, batch.messages[0]
-        is_new = place not in self._places
         self.learn(place, batch.messages)
         if batch.author.type != "community_user" or not any(map(_may_go_on, batch.messages)):
             return False
-        if is_new or place not in self._looked_back:
+        if place not in self._looked_back:
             self._looked_back.add(place)
             return True
         said = self._places[place]
-        lately = [line for line in said.values() if line.author.type == "team_member" and self._since(line, first)]
+        lately = [
+            line for line in said.values() if line.author.type == "team_member" and first.at - line.at <= self._within
+        ]
         if not lately:
             return False
         talk = Talk(said.values(), self._bounds)
@@ -226,9 +227,6 @@ class Recent:
             gone, lines = self._places.popitem(last=False)
             self._looked_back.discard(gone)
             self._lines -= len(lines)
-
-    def _since(self, line: ChatMessage, first: ChatMessage) -> bool:
-        return first.at - line.at <= self._within
 
 
 def _in_short(message: ChatMessage) -> ChatMessage:
