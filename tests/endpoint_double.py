@@ -105,6 +105,8 @@ class EndpointDouble:
         self._closing = asyncio.Event()
         self.base_url = ""
         self.requests: list[Request] = []
+        self.connections: set[Any] = set()
+        """The far ends of the connections over which requests came."""
         self.embedded: list[str] = []
         """The texts that it gave a vector for: each a direction by its length."""
         self.failures: list[Exception] = []
@@ -138,6 +140,8 @@ class EndpointDouble:
         body: dict[str, Any] = await http.json()
         request = Request(prompt_of(body), body, dict(http.headers))
         self.requests.append(request)
+        assert http.transport is not None
+        self.connections.add(http.transport.get_extra_info("peername"))
         authorization = http.headers.get("Authorization", "")
         if self._api_key and authorization != f"Bearer {self._api_key}":
             return await self._send(http, refuse(401, says=f"wrong key: {authorization}"), body)
@@ -173,9 +177,12 @@ class EndpointDouble:
                 await asyncio.wait_for(self._closing.wait(), timeout)
         body = completion(reply, asked) if reply.body is None else reply.body
         kind = "application/json"
-        if asked.get("stream") and reply.body is None and reply.status == 200:
+        is_stream = bool(asked.get("stream")) and reply.body is None and reply.status == 200
+        if is_stream:
             body, kind = streamed(body), "text/event-stream"
         headers = {"Content-Type": kind, **reply.headers}
+        if is_stream and not reply.drop:
+            return await _in_pieces(http, headers, body)
         if not reply.drop:
             return web.Response(status=reply.status, body=body, headers=headers)
         half = web.StreamResponse(status=reply.status, headers={**headers, "Content-Length": str(len(body))})
@@ -184,6 +191,16 @@ class EndpointDouble:
         assert http.transport is not None
         http.transport.abort()
         return half
+
+
+async def _in_pieces(http: web.Request, headers: Mapping[str, str], events: bytes) -> web.StreamResponse:
+    """A stream as servers send it: the last event, and after it the end of the response."""
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(http)
+    await response.write(events)
+    await asyncio.sleep(0)
+    await response.write_eof()
+    return response
 
 
 @contextmanager

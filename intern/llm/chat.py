@@ -42,23 +42,49 @@ class Request(NamedTuple):
     """Estimated."""
 
 
+class _Part(Struct):
+    text: str | None = None
+
+
 class _Function(Struct):
-    name: str = ""
-    arguments: str = ""
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The arguments as JSON; some servers send the object itself."""
+        if isinstance(self.arguments, dict):
+            return msgspec.json.encode(self.arguments).decode()
+        return self.arguments or ""
 
 
 class _ToolCall(Struct):
-    function: _Function
+    index: int | None = None
+    function: _Function | None = None
 
 
-class _Message(Struct):
-    content: str | None = None
+class Message(Struct):
+    """A reply, or a piece of one where it is streamed. Some servers send null where others leave a field out."""
+
+    content: str | list[_Part | str] | None = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
 
+    @property
+    def text(self) -> str:
+        """The content; of a list of parts, those that are text."""
+        if isinstance(self.content, list):
+            return "".join(part if isinstance(part, str) else part.text or "" for part in self.content)
+        return self.content or ""
+
+    @property
+    def calls(self) -> list[tuple[int, _Function]]:
+        """The functions that are called, each with its place."""
+        return [(call.index or 0, call.function) for call in self.tool_calls or () if call.function]
+
 
 class _Choice(Struct):
-    message: _Message
+    message: Message
     finish_reason: str | None = None
 
 
@@ -92,7 +118,7 @@ class Completion(NamedTuple):
         if self.prompt_tokens is not None and self.completion_tokens is not None:
             return self.prompt_tokens, self.completion_tokens
         message = self.choice.message
-        written = (message.content or "") + "".join(call.function.arguments for call in message.tool_calls or ())
+        written = message.text + "".join(function.text for _, function in message.calls)
         return estimated_prompt_tokens, estimated_tokens(written)
 
 
@@ -211,10 +237,10 @@ def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str
             raise ModelReplyError(f"{what}: the reply ended for an unknown reason: {excerpt(other)}")
     if choice.message.refusal:
         raise ModelRefusedError(f"{what}: the model refused, in {len(choice.message.refusal)} characters of its own")
-    calls = [call.function for call in choice.message.tool_calls or () if call.function.name == name]
+    calls = [function for _, function in choice.message.calls if function.name == name]
     if calling and calls:
-        return calls[0].arguments
-    text = choice.message.content or ""
+        return calls[0].text
+    text = choice.message.text
     # Where a model has no form for calls, its server may give the arguments as plain text.
     if calling and "{" not in text:
         raise ModelReplyError(f"{what}: the model did not call the function {name}")

@@ -37,7 +37,7 @@ from intern.errors import (
 )
 from intern.llm.breaker import Breaker, Permit, Refused
 from intern.llm.chat import Request, chat_request, excerpt, read_completion, reply_of
-from intern.llm.events import has_ended, is_stream, joined
+from intern.llm.events import UnreadableStreamError, has_ended, is_stream, joined
 from intern.llm.limits import Limits, StillFits
 from intern.llm.options import LlmOptions
 from intern.llm.prompt import InT, Model, OutT, Prompt
@@ -49,6 +49,7 @@ from intern.observe.log import get_logger
 _log = get_logger(__name__)
 
 _LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a stream takes some 200 for each token, so 40,000 tokens fit
+_LONGEST_END = 0.25  # seconds after the last event for the end of the response, which frees the connection for reuse
 _LONGEST_IDLE = 30.0  # seconds; routers forget silent connections without a word
 _SILENCES = 10  # timeouts that a whole attempt may take; one byte a minute must not hold a slot for ever
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attempts
@@ -352,11 +353,15 @@ class EndpointModel(Endpoint):
             request = chat_request(prompt, given, rendered, images, self._options, streaming=streaming)
             try:
                 return await self._completed(limits, prompt, request)
-            except _StreamRefusedError:
+            except (_StreamRefusedError, UnreadableStreamError) as error:
                 if streaming is _STREAMING[-1]:
                     raise
-                # Calls that were under way together must not step twice.
-                self._streaming = max(self._streaming, _STREAMING.index(streaming) + 1)
+                # Calls that were under way together must not step twice. A reply that cannot be read was paid for, so
+                # it is asked for only once more, whole.
+                unreadable = isinstance(error, UnreadableStreamError)
+                step = len(_STREAMING) - 1 if unreadable else _STREAMING.index(streaming) + 1
+                self._streaming = max(self._streaming, step)
+                _log.warning("model_streaming_changed", section=self._section, reason=str(error))
 
     async def _completed(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
         what = f"{prompt.name}: {self._where}"
@@ -423,15 +428,27 @@ def _client(options: LlmOptions) -> httpx.AsyncClient:
 
 
 async def _read(response: httpx.Response, heard: Heard) -> bytes:
-    """The body, little more than the largest one that we take. A stream ends with its last event."""
+    """The body, little more than the largest one that we take.
+
+    A stream is complete with its last event. The end of the response is then waited for shortly, since only a
+    connection whose response was read to its end can be used again.
+    """
     read = bytearray()
+    is_complete = False
     with anyio.CancelScope() as enough:
-        async for chunk in response.aiter_bytes():
-            read += chunk
-            heard.at = anyio.current_time()
-            if len(read) > _LARGEST_REPLY or has_ended(read, len(chunk)):
-                # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
-                enough.cancel()
+        try:
+            async for chunk in response.aiter_bytes():
+                read += chunk
+                heard.at = anyio.current_time()
+                if len(read) > _LARGEST_REPLY:
+                    # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
+                    enough.cancel()
+                elif not is_complete and has_ended(read, len(chunk)):
+                    is_complete = True
+                    enough.deadline = heard.at + _LONGEST_END
+        except httpx.TransportError:
+            if not is_complete:
+                raise
     return bytes(read)
 
 

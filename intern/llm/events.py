@@ -8,9 +8,10 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from intern.errors import ModelReplyError
+from intern.llm.chat import Message
 
 _EVENTS = re.compile(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -29,25 +30,13 @@ class Joined(NamedTuple):
     """False where the stream ended before the reply did."""
 
 
-class _Function(Struct):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Call(Struct):
-    index: int = 0
-    function: _Function = field(default_factory=_Function)
-
-
-class _Delta(Struct):
-    content: str | None = None
-    refusal: str | None = None
-    tool_calls: list[_Call] | None = None
+class UnreadableStreamError(ModelReplyError):
+    """A stream holds an event that is none of the API's."""
 
 
 class _Choice(Struct):
-    index: int = 0
-    delta: _Delta = field(default_factory=_Delta)
+    index: int | None = None
+    delta: Message | None = None
     finish_reason: str | None = None
 
 
@@ -73,7 +62,7 @@ def has_ended(body: bytes | bytearray, new: int) -> bool:
 
 
 def joined(body: bytes, *, what: str) -> Joined:
-    """Join the events of a stream. Raises `ModelReplyError` for an event that is none; `what` names the call."""
+    """Join the events of a stream. Raises `UnreadableStreamError` for one that is none; `what` names the call."""
     content: list[str] = []
     refusal: list[str] = []
     calls: dict[int, tuple[list[str], list[str]]] = {}
@@ -88,7 +77,7 @@ def joined(body: bytes, *, what: str) -> Joined:
             event = msgspec.json.decode(data, type=_Event)
         except _BROKEN:
             # Not `from error`: it quotes the reply, which may tell of people.
-            raise ModelReplyError(
+            raise UnreadableStreamError(
                 f"{what}: the streamed reply holds an event that is no JSON object of the API"
             ) from None
         if bytes(event.error) != b"null":
@@ -98,13 +87,15 @@ def joined(body: bytes, *, what: str) -> Joined:
         for choice in event.choices or ():
             if choice.index:
                 continue
-            content.append(choice.delta.content or "")
-            refusal.append(choice.delta.refusal or "")
-            for call in choice.delta.tool_calls or ():
-                name, arguments = calls.setdefault(call.index, ([], []))
-                name.append(call.function.name or "")
-                arguments.append(call.function.arguments or "")
             finish_reason = choice.finish_reason or finish_reason
+            delta = choice.delta or Message()
+            content.append(delta.text)
+            refusal.append(delta.refusal or "")
+            for place, function in delta.calls:
+                name, arguments = calls.setdefault(place, ([], []))
+                if function.name and function.name not in name:  # some servers repeat it with each piece
+                    name.append(function.name)
+                arguments.append(function.text)
     message = {
         "content": "".join(content),
         "refusal": "".join(refusal) or None,
@@ -114,7 +105,9 @@ def joined(body: bytes, *, what: str) -> Joined:
         ],
     }
     whole = {"choices": [{"message": message, "finish_reason": finish_reason}], "usage": usage}
-    return Joined(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_done or finish_reason is not None)
+    # A gateway whose model died may still send the last event.
+    is_whole = finish_reason is not None or (is_done and any((*content, *refusal, *calls)))
+    return Joined(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)
 
 
 def _events(body: bytes) -> Iterator[bytes]:

@@ -294,14 +294,60 @@ async def test_a_slow_model_is_not_cut_off_while_it_writes(templates: Templates)
         assert anyio.current_time() - began > 0.4, "it took longer than one silence may"
 
 
+async def test_streamed_calls_go_over_one_connection(endpoint: EndpointDouble, templates: Templates) -> None:
+    with anyio.fail_after(10):
+        async with model(endpoint.base_url, templates) as asked:
+            for _ in range(3):
+                assert (await asked.ask(GATE, GIVEN)).is_question
+    assert all(request.body["stream"] for request in endpoint.requests)
+    assert len(endpoint.connections) == 1
+
+
+@pytest.mark.parametrize("end", [b"0\r\n\r\n", HANG_UP], ids=["ended", "broken"])
+async def test_a_stream_is_taken_however_its_response_ends_after_the_last_event(
+    templates: Templates, end: bytes
+) -> None:
+    said = stream(*pieces('{"is_question": true, "reason": ""}'), b"data: [DONE]\n\n")
+    server = Server([[*said, end], [reply()]], [[reply()]], pause=0.01)
+    async with talking_to(server, templates, max_retries=0) as asked:
+        for _ in range(2):
+            assert (await asked.ask(GATE, GIVEN)).is_question
+    assert server.connections == (2 if end == HANG_UP else 1)
+    assert len(server.requests) == 2, "a broken end costs no second call"
+
+
+async def test_a_stream_that_cannot_be_read_is_asked_for_whole_from_then_on(
+    endpoint: EndpointDouble, templates: Templates
+) -> None:
+    endpoint.next(doubles.Reply(body=b'data: {"choices": 7}\n\ndata: [DONE]\n\n'))
+    with anyio.fail_after(10):
+        async with model(endpoint.base_url, templates) as asked:
+            for _ in range(2):
+                assert (await asked.ask(GATE, GIVEN)).is_question
+    assert ["stream" in request.body for request in endpoint.requests] == [True, False, False]
+
+
+async def test_a_stream_that_can_never_be_read_is_an_error(endpoint: EndpointDouble, templates: Templates) -> None:
+    endpoint.next(*[doubles.Reply(body=b"data: {\n\ndata: [DONE]\n\n")] * 3)
+    with anyio.fail_after(10):
+        async with model(endpoint.base_url, templates) as asked:
+            with pytest.raises(ModelReplyError, match="no JSON object of the API"):
+                await asked.ask(GATE, GIVEN)
+    assert len(endpoint.requests) == 2
+
+
 async def test_a_server_that_keeps_silent_after_the_last_event_is_not_waited_for(templates: Templates) -> None:
     server = Server([stream(*pieces('{"is_question": true, "reason": ""}'), b"data: [DONE]\n\n")])
     async with talking_to(server, templates, timeout_seconds=60, max_retries=0) as asked:
         assert (await asked.ask(GATE, GIVEN)).is_question
 
 
-async def test_a_stream_that_ends_before_the_reply_is_asked_for_again(templates: Templates) -> None:
-    server = Server([[*stream(*pieces('{"is_question":')), b"0\r\n\r\n"], [reply()]])
+@pytest.mark.parametrize("end", [b"0\r\n\r\n", HANG_UP], ids=["ended", "broken"])
+@pytest.mark.parametrize("said", [pieces('{"is_question":'), [b": waiting\n\n", b"data: [DONE]\n\n"]])
+async def test_a_stream_that_ends_before_the_reply_is_asked_for_again(
+    templates: Templates, said: list[bytes], end: bytes
+) -> None:
+    server = Server([[*stream(*said), end], [reply()]], [[reply()]])
     async with talking_to(server, templates, max_retries=1) as asked:
         assert (await asked.ask(GATE, GIVEN)).is_question
     assert len(server.requests) == 2

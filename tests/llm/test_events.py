@@ -45,16 +45,61 @@ def test_a_stream_says_what_the_whole_reply_would_have_said(text: str, calls: bo
     assert (got.prompt_tokens, got.completion_tokens, got.cached_tokens) == (70, 7, 64)
     assert got.choice.finish_reason == wanted.choice.finish_reason
     if calls:
-        assert got.choice.message.tool_calls == wanted.choice.message.tool_calls
+        assert [(call.name, call.text) for _, call in got.choice.message.calls] == [("ask", text)]
     else:
-        assert got.choice.message.content == wanted.choice.message.content == text
+        assert got.choice.message.text == wanted.choice.message.text == text
 
 
 def test_comments_and_other_choices_say_nothing() -> None:
     other = event(choices=[{"index": 1, "delta": {"content": "no"}}])
     stream = b": processing\n\n" + piece("ye") + other + b"event: ping\n\n" + piece("s", "stop") + b"data: [DONE]\n\n"
     reply = joined(stream, what="ask")
-    assert read_completion(reply.body, what="ask").choice.message.content == "yes"
+    assert read_completion(reply.body, what="ask").choice.message.text == "yes"
+
+
+PART = {"type": "text", "text": "s"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        event(id=None, choices=None, usage=None, error=None, x_groq={"id": 1}),
+        event(choices=[{"index": None, "delta": None, "finish_reason": None, "logprobs": []}]),
+        event(choices=[{"delta": {"content": None, "reasoning_content": "hm", "tool_calls": None, "role": 7}}]),
+        event(choices=[{"delta": {"content": [{"type": "thinking", "thinking": []}, {"text": None}]}}]),
+    ],
+)
+def test_events_with_nulls_and_strange_fields_are_read(odd: bytes) -> None:
+    parts = event(choices=[{"delta": {"content": [PART, ""]}}])
+    reply = joined(odd + piece("ye") + odd + parts + odd + piece("", "stop") + odd, what="ask")
+    assert reply.is_whole
+    assert read_completion(reply.body, what="ask").choice.message.text == "yes"
+
+
+def test_a_whole_reply_may_hold_parts_too() -> None:
+    body = json.dumps({"choices": [{"message": {"content": ["ye", PART]}}]}).encode()
+    assert read_completion(body, what="ask").choice.message.text == "yes"
+
+
+ARGUMENTS = '{"answer": "because"}'
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        [{"name": "ask", "arguments": ""}, {"arguments": ARGUMENTS[:5]}, {"name": None, "arguments": ARGUMENTS[5:]}],
+        [{"name": "ask", "arguments": ARGUMENTS[:5]}, {"name": "ask", "arguments": ARGUMENTS[5:]}],
+        [{"name": "ask", "arguments": ARGUMENTS}, {"arguments": None}, None],
+        [{"name": "ask", "arguments": json.loads(ARGUMENTS)}],
+    ],
+    ids=["in pieces", "name repeated", "at once", "as an object"],
+)
+@pytest.mark.parametrize("place", [{"index": 0}, {"index": None}, {}], ids=["placed", "null", "missing"])
+def test_a_call_of_a_function_is_read_however_it_is_sent(functions: list[Any], place: dict[str, Any]) -> None:
+    events = [event(choices=[{"delta": {"tool_calls": [{**place, "function": each}]}}]) for each in functions]
+    reply = joined(b"".join(events) + piece("", "tool_calls"), what="ask")
+    ((_, function),) = read_completion(reply.body, what="ask").choice.message.calls
+    assert (function.name, json.loads(function.text)) == ("ask", json.loads(ARGUMENTS))
 
 
 @pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n", b"data:[DONE]"])
