@@ -82,7 +82,8 @@ _CHANGES = "select total_changes()"
 # A short title that holds the word says as much as a sentence; a path says less, and holds the same words again.
 _SCORE = {"words": "-bm25(search_words, 1.0, 0.5, 1.0)", "trigrams": "-bm25(search_trigrams)"}
 # Documents that are scored for one question. Where more hold one of its words, those that hold none but the commonest
-# are not: among 100,000, the best 50 of questions with 14 words stayed the same but for .4%, in half the time.
+# are not: among 100,000, the best 50 of questions with 14 words stayed the same but for .4%, in half the time. Where
+# each word is in more, all are scored.
 _WEIGHED = 8_000
 _HOLDING = "select count(*) from (select 1 from search_{table} where search_{table} match ? limit {most})"
 # Terms that are counted also where no more documents than these can match: it takes longer than it spares with more.
@@ -378,11 +379,13 @@ def _weighed(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Seque
     documents = number(db.row(_AT_MOST))
     if documents <= _WEIGHED and len(terms) > _COUNTED:
         return [_any(terms)]
-    counts = [number(db.row(_HOLDING.format(table=table, most=_WEIGHED), (term,))) for term in terms]
-    telling = [n for n in sorted(range(len(terms)), key=counts.__getitem__) if 0 < counts[n] <= documents / 2]
+    half = documents // 2
+    counts = [number(db.row(_HOLDING.format(table=table, most=half + 1), (term,))) for term in terms]
+    telling = [n for n in sorted(range(len(terms)), key=counts.__getitem__) if 0 < counts[n] <= half]
     together = [*accumulate(counts[n] for n in telling)]
-    some = max(bisect_right(together, _WEIGHED), 1)
-    if not telling or some == sum(map(bool, counts)):
+    some = bisect_right(together, _WEIGHED)
+    # Not one is rare enough, or none is left out.
+    if not some or some == sum(map(bool, counts)):
         return [_any(terms)]
     rarer, commoner = (_any([terms[n] for n in each]) for each in (telling[:some], telling[some:]))
     return [rarer, Match(f"({rarer}) AND ({commoner})")] if commoner else [rarer]

@@ -78,11 +78,11 @@ async def test_words_rank_as_plain_fts5_does_among_many_documents_each_of_which_
     tmp_path: Path,
 ) -> None:
     chance = Random(17)
-    shares = [0.5, 0.3, 0.2, 0.1, 0.06, 0.04, 0.03, 0.002]
+    shares = [0.5, 0.3, 0.2, 0.1, 0.06, 0.04, 0.03, 0.002, 0.9, 0.45]
     texts = [
         " ".join(f"word{n}" for n, share in enumerate(shares) if chance.random() < share)
         + " else" * chance.randrange(1, 20)
-        for _ in range(12_000)
+        for _ in range(20_500)
     ]
     with fail_after(120):
         async with opened(tmp_path) as (store, _):
@@ -93,7 +93,12 @@ async def test_words_rank_as_plain_fts5_does_among_many_documents_each_of_which_
             best = "select bm25(plain) from plain where plain match ? order by 1 limit 10"
             score = "select bm25(plain) from plain where plain match ? and rowid = ?"
             finder = Finder(store)
-            for asked in ("word0 word1 word2 word3 word4 word5 word6 word7", "word3 word4 word5", "word0 word6"):
+            for asked in (
+                "word0 word1 word2 word3 word4 word5 word6 word7",
+                "word3 word4 word5",
+                "word0 word6",
+                "word8 word9",
+            ):
                 match = " OR ".join(asked.split())
                 ranked = await finder.rank(asked, 10)
                 theirs = [value for (value,) in plain.execute(best, (match,))]
