@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import AsyncIterable, Sequence
+from itertools import islice
 from typing import Protocol
 
 from anyio import Event, Lock, current_time
@@ -23,6 +24,8 @@ _log = get_logger(__name__)
 
 # Documents that are held, embedded and written together: a few seconds of one core, one commit. A kill repeats them.
 _SOME = 128
+# Vectors that are kept while there is more to embed, for texts that come again: 6 MB.
+_REMEMBERED = 4096
 
 
 class VectorStore(Protocol):
@@ -42,7 +45,10 @@ class VectorStore(Protocol):
 
 
 class Embedding:
-    """Gives documents their vectors. Two who ask at once take turns."""
+    """Gives documents their vectors. Two who ask at once take turns.
+
+    Of identical texts one is embedded, where no more than 4,096 others come between.
+    """
 
     def __init__(self, store: VectorStore, embedder: Embedder) -> None:
         self._store = store
@@ -51,7 +57,9 @@ class Embedding:
         self._done = 0
         self._nudged = Event()
         # What the model will not take: asked again only once it changes, or after a restart.
-        self._refused: set[str] = set()
+        self._refused: set[bytes] = set()
+        # Vectors of the texts that were embedded last, by their hashes.
+        self._vectors: dict[bytes, bytes] = {}
 
     async def some(self) -> int:
         """Embed some documents, and say how many got a vector or were refused one; 0 where none is left.
@@ -68,6 +76,7 @@ class Embedding:
                 await self._tell(len(documents))
             else:
                 self._done = 0
+                self._vectors.clear()
             return len(documents)
 
     async def all(self, within: float = math.inf) -> None:
@@ -100,7 +109,7 @@ class Embedding:
 
     async def _embed(self, documents: Sequence[SearchDocument]) -> None:
         try:
-            vectors = await self._embedder.embed([embedded_text(document) for document in documents])
+            vectors = await self._vectors_of([embedded_text(document) for document in documents])
         except (ModelRefusedError, ModelReplyError) as error:
             # One text among them is at fault; the others need not wait for it.
             if len(documents) > 1:
@@ -113,6 +122,17 @@ class Embedding:
             return
         await self._store.put_vectors(self._embedder.model, list(zip(documents, vectors, strict=True)))
 
+    async def _vectors_of(self, texts: Sequence[str]) -> list[bytes]:
+        keys = [_hash(text) for text in texts]
+        known = {key: self._vectors[key] for key in keys if key in self._vectors}
+        if new := {key: text for key, text in zip(keys, texts, strict=True) if key not in known}:
+            made = dict(zip(new, await self._embedder.embed(list(new.values())), strict=True))
+            known.update(made)
+            self._vectors.update(made)
+            for key in list(islice(self._vectors, max(len(self._vectors) - _REMEMBERED, 0))):
+                del self._vectors[key]
+        return [known[key] for key in keys]
+
 
 def embedded_text(document: SearchDocument) -> str:
     """What of a document its vector is of: what stands above it, and its text.
@@ -122,5 +142,9 @@ def embedded_text(document: SearchDocument) -> str:
     return f"{document.title}: {document.text}" if document.title and document.text else document.title or document.text
 
 
-def _mark(document: SearchDocument) -> str:
-    return hashlib.sha256(f"{document.id}\0{embedded_text(document)}".encode("utf-8", "replace")).hexdigest()
+def _mark(document: SearchDocument) -> bytes:
+    return _hash(f"{document.id}\0{embedded_text(document)}")
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()

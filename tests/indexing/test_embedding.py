@@ -70,6 +70,21 @@ async def test_all_documents_get_their_vectors_some_at_a_time(tmp_path: Path) ->
         assert len(compass.asked) == 3
 
 
+async def test_identical_texts_that_stand_far_apart_are_embedded_once(tmp_path: Path) -> None:
+    async with await Database.open(tmp_path / "intern.db") as db:
+        store, compass = SqliteSearchStore(db), Compass()
+        with fail_after(5):
+            await store.put([*documents(200), *(document(200 + n, "north 1") for n in range(200))])
+            embedding = Embedding(store, compass)
+            await embedding.all()
+            assert [len(texts) for texts in compass.asked] == [128, 72]
+            assert await embedding.missing() == 0
+            assert len(await like(store)) == 100
+            await store.put([document(400, "north 1")])
+            await embedding.all()
+        assert compass.asked[2:] == [["north 1"]]  # nothing is kept once all is done
+
+
 async def test_another_model_makes_all_anew_and_old_vectors_are_no_answer_to_it(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
         store = SqliteSearchStore(db)
