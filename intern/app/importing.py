@@ -177,6 +177,7 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
             skip(reason, len(place.messages))
             continue
         recent = Recent(options.bounds)
+        recent.look_back(place.channel.id, ())  # an export holds nothing older
         for batch in batches_of(place, options.message_batch_wait_seconds):
             looked_at += len(batch.messages)
             progress.tell("Looking through {total} messages", looked_at, max(looked_at, exports.messages))

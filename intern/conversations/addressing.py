@@ -178,7 +178,7 @@ class Recent:
     """The last lines of each channel, without their words: they tell whether a member may go on with the team.
 
     So most of what members say costs no REST call. After a start, nothing is known of a channel: `may_go_on` is true
-    once there, and `learn` takes in what was read for it.
+    there until `look_back` is told what was said before.
     """
 
     def __init__(self, bounds: ContextBounds) -> None:
@@ -196,7 +196,6 @@ class Recent:
         if batch.author.type != "community_user" or not any(map(_may_go_on, batch.messages)):
             return False
         if place not in self._looked_back:
-            self._looked_back.add(place)
             return True
         said = self._places[place]
         lately = [
@@ -213,6 +212,11 @@ class Recent:
             for line in lately
             if first.at - line.at <= self._replied_within
         )
+
+    def look_back(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
+        """Remember what was said before a batch, and that no more than this is to be had."""
+        self._looked_back.add(place)
+        self.learn(place, messages)
 
     def learn(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
         """Remember what was said in a channel, in short."""

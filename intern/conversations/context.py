@@ -243,7 +243,7 @@ class _Reader:
         if self.teaches and names:
             within = self._bounds.mention_seconds
         elif not self.teaches and follow_ups:
-            within = self._bounds.follow_up_seconds
+            within = self._bounds.named_follow_up_seconds if names else self._bounds.follow_up_seconds
         elif not (self.teaches and replies):
             return
         cursor = self._horizon

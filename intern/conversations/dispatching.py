@@ -214,7 +214,8 @@ class Dispatcher:
         gathered = Gathered()
         if may_go_on or (listens and not late):
             gathered = await gather(batch, channel, self._history, self._options.bounds, follow_ups=may_go_on)
-            self._recent.learn(channel.id, gathered.read)
+            take_in = self._recent.look_back if may_go_on else self._recent.learn
+            take_in(channel.id, gathered.read)
             if not self._audience.admits(channel):
                 return self._pass_over(batch, "not public")
         goes_on = capture_requests(batch, channel, gathered) if may_go_on else ()

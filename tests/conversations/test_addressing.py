@@ -217,6 +217,7 @@ def test_an_asker_is_read_about_where_what_was_heard_says_that_the_team_spoke_to
     place, recent = Place(), Recent(BOUNDS)
     asked, first = heard(place, recent, "alice", "How?")
     assert first, "what was said before it came up is not known"
+    recent.look_back(asked.channel_id, ())
     assert not heard(place, recent, "bob", "hello")[1]
     heard(place, recent, "maya", "In the portal.", to=asked)
     assert not heard(place, recent, "bob", "nice weather", after=1)[1], "nobody spoke to bob"
@@ -229,7 +230,8 @@ def test_an_asker_is_read_about_where_what_was_heard_says_that_the_team_spoke_to
 def test_what_the_team_replied_to_before_it_came_up_may_be_an_asker_of_now() -> None:
     place, recent = Place(), Recent(BOUNDS)
     asked = place.say("alice", "How?")  # before it came up
-    heard(place, recent, "bob", "hello")
+    before, _ = heard(place, recent, "bob", "hello")
+    recent.look_back(before.channel_id, ())
     heard(place, recent, "maya", "In the portal.", to=asked)
     assert heard(place, recent, "alice", "that worked", after=1)[1]
 
@@ -240,7 +242,8 @@ def test_what_was_read_once_after_a_start_need_not_be_read_again() -> None:
     told = place.say("maya", "In the portal.", to=asked)
     before, first = heard(place, recent, "bob", "hello", after=1)
     assert first
-    recent.learn(before.channel_id, [asked, told, before])
+    assert heard(place, recent, "bob", "hello?", after=1)[1], "nobody has looked yet"
+    recent.look_back(before.channel_id, [asked, told, before])
     assert not heard(place, recent, "bob", "anybody?", after=1)[1]
     assert heard(place, recent, "alice", "that worked", after=1)[1]
 
@@ -253,6 +256,7 @@ def test_what_is_remembered_of_channels_is_bounded_and_without_their_words() -> 
             replace(line, id=MessageId(str(channel * 1000 + n)), channel_id=ChannelId(str(channel))) for n in range(200)
         ]
         recent.may_go_on(batch_of(*messages))
+        recent.look_back(ChannelId(str(channel)), ())
     assert size_of(recent) < 20_000_000
     assert recent.may_go_on(batch_of(replace(line, channel_id=ChannelId("0")))), "forgotten, so looked up again"
 

@@ -54,14 +54,20 @@ class World:
         for n in range(count):
             self.say(f"passer-by {n % 7}", f"chatter {n}", after=after)
 
-    async def gather(self, *messages: ChatMessage, **bounds: float) -> Gathered:
+    async def gather(self, *messages: ChatMessage, follow_ups: bool = False, **bounds: float) -> Gathered:
         """The surroundings of these messages as one batch; counts the REST calls of this alone."""
         history: History = self.discord
         batch = Batch(channel_id=messages[0].channel_id, author=messages[-1].author, messages=messages)
         channel = await self.discord.channel(batch.channel_id)
         self.discord.calls.clear()
         with fail_after(5):
-            return await gather(batch, channel, history, ContextBounds(**bounds))  # type: ignore[arg-type]
+            return await gather(
+                batch,
+                channel,
+                history,
+                ContextBounds(**bounds),  # type: ignore[arg-type]
+                follow_ups=follow_ups,
+            )
 
     @property
     def calls(self) -> int:
@@ -99,6 +105,16 @@ async def test_a_question_in_several_messages_with_a_later_follow_up_is_one_chai
     ]
     assert gathered.reply_authors == {follow_up.id: world.discord.author("alice")}
     assert not gathered.cut
+
+
+async def test_an_asker_who_names_the_team_member_is_understood_as_long_after_the_answer_as_such_words_count() -> None:
+    world = World()
+    world.say("maya", "Use the portal.", to=world.say("alice", "How do I stake?"))
+    world.others_talk(140, after=2)
+    thanks = world.say("alice", f"<@{world.discord.author('maya').id}> that worked")
+    gathered = await world.gather(thanks, follow_ups=True)
+    assert gathered.goes_on == {thanks.id}
+    assert texts(gathered.messages) == ["How do I stake?", "Use the portal."]
 
 
 async def test_a_reply_to_the_middle_of_consecutive_messages_brings_both_sides() -> None:

@@ -212,6 +212,17 @@ async def test_a_question_for_somebody_else_is_not_swallowed_by_a_capture() -> N
         assert await requests_of(stage, stage.sandbox.say("alice", text)) == ([[text]], [])
 
 
+async def test_an_askers_words_join_the_capture_though_discord_was_away_at_the_first_look() -> None:
+    stage = Stage()
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    thanks = stage.sandbox.say("alice", "that worked")
+    stage.sandbox.fail("before", DiscordUnavailableError("away for a moment"))
+    with pytest.raises(DiscordUnavailableError):
+        await stage.goes(stage.sandbox.say("bob", "Morning"))
+    assert await stage.goes(thanks) == ["capture", "answer"]
+
+
 async def test_a_member_costs_no_reading_where_the_team_did_not_speak_lately() -> None:
     stage = Stage()
     assert await stage.goes(stage.sandbox.say("bob", "Morning")) == ["answer"]
