@@ -29,7 +29,7 @@ class Trace:
 
     @contextmanager
     def step(self, name: str) -> Generator[dict[str, Any]]:
-        """Takes the step's fields; adds `seconds`, and `tokens` where a model counted them.
+        """Takes the step's fields; adds `seconds`, and `tokens` and `cached_tokens` where a model counted them.
 
         Adds `error` where it failed, and `unfinished` where it was given up.
         """
@@ -47,6 +47,8 @@ class Trace:
                 fields["seconds"] = _since(began)
                 if meter.calls:
                     fields["tokens"] = meter.tokens
+                if meter.cached_tokens:
+                    fields["cached_tokens"] = meter.cached_tokens
                 if self._log.isEnabledFor(DEBUG):
                     self._log.debug("ai_step", step=name, **flat(name, fields))
 

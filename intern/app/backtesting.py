@@ -298,7 +298,7 @@ class Replay:
                 workshop = await intern.workshop()
                 with metered() as meter:
                     await self._begin(intern, workshop)
-                _add(self._learning, meter)
+                self._learning.take(meter)
                 await self._go(intern, workshop, embedder)
         self._finished = not self._patience.gave_up
 
@@ -396,7 +396,7 @@ class Replay:
                 # What is archived is safe, and is taken up before the next question that something was learned for.
                 self._delayed += 1
             await workshop.embed()
-        _add(self._learning, meter)
+        self._learning.take(meter)
         self._topics = len(workshop.topics.names())
 
     async def _learned(self, workshop: Workshop) -> bool:
@@ -462,7 +462,7 @@ class Replay:
             outcome = await self._judged(_with(outcome, result), embedder)
             # Attempts in vain were paid, too.
             spent = self._spent.setdefault(outcome.message_id, Meter())
-            _add(spent, meter)
+            spent.take(meter)
             outcome = replace(outcome, calls=spent.calls, tokens=spent.tokens, cost=spent.cost)
         return replace(outcome, seconds=round(monotonic() - began, 3))
 
@@ -506,13 +506,6 @@ class Replay:
         kb = self._settings.kb
         masked = mask_secrets(text, secrets=kb.mask_secrets, emails=kb.mask_emails).text
         return masked if len(masked) <= _MOST_CHARS else masked[:_MOST_CHARS] + " […]"
-
-
-def _add(meter: Meter, more: Meter) -> None:
-    meter.calls += more.calls
-    meter.prompt_tokens += more.prompt_tokens
-    meter.completion_tokens += more.completion_tokens
-    meter.cost += more.cost
 
 
 def totals_of(outcomes: Sequence[Outcome], learning: Meter) -> Totals:

@@ -76,6 +76,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     tokens: int = 0
     tokens_by_prompt: dict[str, int] = {}
+    cached_tokens: int = 0
+    """Of the prompts', those that the endpoint says it had in its cache."""
     error: str = ""
     """Why nobody could look."""
 
@@ -92,6 +94,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     """Of all questions one after the other."""
     median_seconds: float
     longest_seconds: float
+    cached_tokens: int = 0
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -270,6 +273,7 @@ def outcome_of(question: Question, result: AIResult) -> Outcome:
         seconds=round(float(debug.get("seconds", 0.0)), 3),
         tokens=sum(tokens.values()),
         tokens_by_prompt=tokens,
+        cached_tokens=sum(cast("dict[str, Any]", debug.get(step, {})).get("cached_tokens", 0) for step in _PROMPT_OF),
         error=str(debug.get("error", "")) if result.reason in COULD_NOT_LOOK else "",
     )
 
@@ -317,6 +321,7 @@ def totals_of(outcomes: Sequence[Outcome]) -> Totals:
         seconds=round(sum(seconds), 3),
         median_seconds=round(median(seconds), 3) if seconds else 0.0,
         longest_seconds=max(seconds, default=0.0),
+        cached_tokens=sum(outcome.cached_tokens for outcome in outcomes),
     )
 
 

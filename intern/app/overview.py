@@ -243,7 +243,14 @@ class OverviewDesk:
         cost = sum(each.cost for each in prompts)
         return Budget(
             prompts=tuple(
-                PromptCost(prompt=each.prompt, calls=each.calls, tokens=each.tokens, cost=each.cost) for each in prompts
+                PromptCost(
+                    prompt=each.prompt,
+                    calls=each.calls,
+                    tokens=each.tokens,
+                    cost=each.cost,
+                    cached_tokens=each.cached_tokens,
+                )
+                for each in prompts
             ),
             tokens=sum(each.tokens for each in prompts),
             token_budget=options.daily_token_budget,

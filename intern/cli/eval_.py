@@ -128,6 +128,8 @@ def _totals_told(totals: Totals) -> Iterator[str]:
     prompts = ", ".join(f"{prompt} {spent}" for prompt, spent in totals.tokens_by_prompt.items())
     each = totals.tokens // max(totals.questions, 1)
     yield f"tokens: {totals.tokens}, {each} a question" + (f" ({prompts})" if prompts else "")
+    if totals.cached_tokens:
+        yield f"of these, from the endpoint's cache: {totals.cached_tokens}"
     yield f"seconds a question: {totals.median_seconds:.2f} (median), {totals.longest_seconds:.2f} at most"
 
 

@@ -492,6 +492,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     ) strict, without rowid;
     create index messages_of_trace on trace_messages (trace);
     """,
+    # Tokens of prompts that the endpoint says it had in its cache.
+    "alter table usage add column cached_tokens integer not null default 0",
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 

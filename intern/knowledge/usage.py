@@ -19,6 +19,8 @@ class PromptUsage(Struct, frozen=True):
     completion_tokens: int
     cost: float = 0.0
     """In the currency of the prices that were set."""
+    cached_tokens: int = 0
+    """Of the prompts', those that the endpoint says it had in its cache."""
 
     @property
     def tokens(self) -> int:
@@ -33,17 +35,26 @@ class UsageLog:
         self._db = db
 
     async def add(
-        self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int, *, cost: float = 0.0
+        self,
+        day: date,
+        prompt: str,
+        calls: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        *,
+        cost: float = 0.0,
+        cached_tokens: int = 0,
     ) -> None:
         """Add to the counts of a prompt on a day."""
         await self._db.write(
             lambda db: db.run(
-                "insert into usage (day, prompt, calls, prompt_tokens, completion_tokens, cost)"
-                " values (?, ?, ?, ?, ?, ?)"
+                "insert into usage (day, prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens)"
+                " values (?, ?, ?, ?, ?, ?, ?)"
                 " on conflict (day, prompt) do update set calls = calls + excluded.calls,"
                 " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
-                " completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost",
-                (day.isoformat(), prompt, calls, prompt_tokens, completion_tokens, cost),
+                " completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost,"
+                " cached_tokens = cached_tokens + excluded.cached_tokens",
+                (day.isoformat(), prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens),
             )
         )
 
@@ -68,8 +79,9 @@ class UsageLog:
         """The counts of a day, by prompt."""
         rows = await self._db.read(
             lambda db: db.rows(
-                "select prompt, calls, prompt_tokens, completion_tokens, cost from usage where day = ? order by prompt",
+                "select prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens from usage"
+                " where day = ? order by prompt",
                 (day.isoformat(),),
             )
         )
-        return tuple(PromptUsage(*msgspec.convert(row, tuple[str, int, int, int, float])) for row in rows)
+        return tuple(PromptUsage(*msgspec.convert(row, tuple[str, int, int, int, float, int])) for row in rows)

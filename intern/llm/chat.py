@@ -96,11 +96,20 @@ class _Tokens(Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None
+    """DeepSeek's word for the same."""
+
+
+class _Timings(Struct):
+    """What llama.cpp's server tells beside the usage; older ones tell of their cache here only."""
+
+    cache_n: int | None = None
 
 
 class _Body(Struct):
     choices: list[_Choice] = []
     usage: msgspec.Raw = msgspec.Raw(b"null")
+    timings: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Completion(NamedTuple):
@@ -201,8 +210,19 @@ def read_completion(body: bytes, *, what: str) -> Completion:
     prompt_tokens, completion_tokens = (
         min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, tokens.completion_tokens)
     )
-    cached = (tokens.prompt_tokens_details and tokens.prompt_tokens_details.cached_tokens) or 0
+    cached = _cached(tokens, read.timings)
     return Completion(read.choices[0], prompt_tokens, completion_tokens, min(max(0, cached), prompt_tokens))
+
+
+def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
+    """The tokens of the prompt that were in the endpoint's cache, in whichever word it tells of them."""
+    told = tokens.prompt_tokens_details and tokens.prompt_tokens_details.cached_tokens
+    if cached := told or tokens.prompt_cache_hit_tokens:
+        return cached
+    try:
+        return msgspec.json.decode(timings, type=_Timings).cache_n or 0
+    except _BROKEN:
+        return 0
 
 
 def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:

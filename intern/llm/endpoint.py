@@ -376,7 +376,8 @@ class EndpointModel(Endpoint):
                     self._count_lost(call)
                     raise
                 spent = completion.tokens(request.prompt_tokens)
-                await self._usage.add(prompt.name, *spent, self._options.price.of(*spent, completion.cached_tokens))
+                cached = completion.cached_tokens
+                await self._usage.add(prompt.name, *spent, self._options.price.of(*spent, cached), cached)
         return reply_of(completion, prompt, self._options, what=what)
 
 

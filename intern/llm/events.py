@@ -48,6 +48,7 @@ class _Fault(Struct):
 class _Event(Struct):
     choices: list[_Choice] | None = None
     usage: msgspec.Raw = msgspec.Raw(b"null")
+    timings: msgspec.Raw = msgspec.Raw(b"null")
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -67,23 +68,19 @@ def joined(body: bytes, *, what: str) -> Joined:
     refusal: list[str] = []
     calls: dict[int, tuple[list[str], list[str]]] = {}
     finish_reason: str | None = None
-    usage = msgspec.Raw(b"null")
+    usage = timings = msgspec.Raw(b"null")
     is_done = False
     for data in _events(body):
         if data == _DONE:
             is_done = True
             break
-        try:
-            event = msgspec.json.decode(data, type=_Event)
-        except _BROKEN:
-            # Not `from error`: it quotes the reply, which may tell of people.
-            raise UnreadableStreamError(
-                f"{what}: the streamed reply holds an event that is no JSON object of the API"
-            ) from None
+        event = _read(data, what)
         if bytes(event.error) != b"null":
             return Joined(_status(event.error), data, is_whole=True)
         if bytes(event.usage) != b"null":
             usage = event.usage
+        if bytes(event.timings) != b"null":
+            timings = event.timings
         for choice in event.choices or ():
             if choice.index:
                 continue
@@ -104,7 +101,7 @@ def joined(body: bytes, *, what: str) -> Joined:
             for _, (name, arguments) in sorted(calls.items())
         ],
     }
-    whole = {"choices": [{"message": message, "finish_reason": finish_reason}], "usage": usage}
+    whole = {"choices": [{"message": message, "finish_reason": finish_reason}], "usage": usage, "timings": timings}
     # A gateway whose model died may still send the last event.
     is_whole = finish_reason is not None or (is_done and any((*content, *refusal, *calls)))
     return Joined(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)
@@ -119,6 +116,16 @@ def _events(body: bytes) -> Iterator[bytes]:
         elif not line and data:
             yield b"\n".join(data)
             data = []
+
+
+def _read(data: bytes, what: str) -> _Event:
+    try:
+        return msgspec.json.decode(data, type=_Event)
+    except _BROKEN:
+        # Not `from error`: it quotes the reply, which may tell of people.
+        raise UnreadableStreamError(
+            f"{what}: the streamed reply holds an event that is no JSON object of the API"
+        ) from None
 
 
 def _status(error: msgspec.Raw) -> int:

@@ -45,18 +45,13 @@ class Meter:
     completion_tokens: int = 0
     cost: float = 0.0
     """In `llm.currency`, as far as prices are set."""
+    cached_tokens: int = 0
+    """Of the prompts', those that the endpoint says it had in its cache."""
 
     @property
     def tokens(self) -> int:
         """Prompt and reply together."""
         return self.prompt_tokens + self.completion_tokens
-
-    def add(self, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
-        """Count one call more."""
-        self.calls += 1
-        self.prompt_tokens += prompt_tokens
-        self.completion_tokens += completion_tokens
-        self.cost += cost
 
     def take(self, other: Meter) -> None:
         """Count what another has counted, too."""
@@ -64,6 +59,7 @@ class Meter:
         self.prompt_tokens += other.prompt_tokens
         self.completion_tokens += other.completion_tokens
         self.cost += other.cost
+        self.cached_tokens += other.cached_tokens
 
 
 _meters: ContextVar[tuple[Meter, ...]] = ContextVar("intern_llm_meters", default=())
@@ -84,7 +80,15 @@ class UsageStore(Protocol):
     """Keeps the counts when the process ends."""
 
     async def add(
-        self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int, *, cost: float = 0.0
+        self,
+        day: date,
+        prompt: str,
+        calls: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        *,
+        cost: float = 0.0,
+        cached_tokens: int = 0,
     ) -> None:
         """Add to the counts of a prompt on a day."""
         ...
@@ -117,8 +121,10 @@ class Usage:
         self._writing = 0
         self._stored_at: datetime | None = None
         self._held: list[tuple[int, float]] = []
-        self.counted: Callable[[str, int, int, float], object] = lambda _prompt, _asked, _said, _cost: None
-        """Hears of each call: prompt, tokens of the prompt and of the reply, cost; it must neither wait nor raise."""
+        self.counted: Callable[[str, int, int, float, int], object] = lambda _prompt, _asked, _said, _cost, _cached: (
+            None
+        )
+        """Hears of each call as `count` does; it must neither wait nor raise."""
 
     def today(self) -> date:
         """The UTC day that budgets and counts go by."""
@@ -151,21 +157,26 @@ class Usage:
         """As `held_tokens`, in money."""
         return sum(cost for _, cost in self._held)
 
-    def count(self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
+    def count(
+        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
+    ) -> None:
         """Count one call, in the meters around it and in memory; whoever calls `add` or `keep` next stores it."""
         day = self.today()
+        taken = Meter(1, prompt_tokens, completion_tokens, cost, cached_tokens)
         for meter in (
             self._counts.setdefault((day, prompt), Meter()),
             self._owed.setdefault((day, prompt), Meter()),
             self._spent.setdefault(day, Meter()),
             *_meters.get(),
         ):
-            meter.add(prompt_tokens, completion_tokens, cost)
-        self.counted(prompt, prompt_tokens, completion_tokens, cost)
+            meter.take(taken)
+        self.counted(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)
 
-    async def add(self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
+    async def add(
+        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
+    ) -> None:
         """Count one call, and store it unless something was stored within the last seconds."""
-        self.count(prompt, prompt_tokens, completion_tokens, cost)
+        self.count(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)
         now = self._clock.now()
         if self._stored_at is None or not timedelta(0) <= now - self._stored_at < _STORED_EVERY:
             await self.keep()
@@ -195,7 +206,15 @@ class Usage:
             await self._look(store, day)
         self._writing += 1
         try:
-            await store.add(day, prompt, meter.calls, meter.prompt_tokens, meter.completion_tokens, cost=meter.cost)
+            await store.add(
+                day,
+                prompt,
+                meter.calls,
+                meter.prompt_tokens,
+                meter.completion_tokens,
+                cost=meter.cost,
+                cached_tokens=meter.cached_tokens,
+            )
             self._written.setdefault(day, Meter()).take(meter)
         finally:
             self._writing -= 1

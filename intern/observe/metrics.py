@@ -93,6 +93,11 @@ class Metrics:
         self._tokens = self._counter(
             "model_tokens", "Tokens by prompt and kind", prompt=prompts, kind=("prompt", "completion")
         )
+        self._cached_tokens = self._counter(
+            "model_cached_tokens",
+            "Of the prompts' tokens, those that the endpoint says it had in its cache",
+            prompt=prompts,
+        )
         self._cost = self._counter(
             "model_cost", "Money by prompt, as far as prices are set", prompt=prompts, currency=(currency,)
         )
@@ -151,11 +156,14 @@ class Metrics:
         self._calls.labels(prompt, outcome).inc()
         self._call_seconds.labels(prompt).observe(seconds)
 
-    def spent(self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float) -> None:
+    def spent(
+        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float, cached_tokens: int = 0
+    ) -> None:
         """What a call took."""
         prompt = self._known(prompt)
         self._tokens.labels(prompt, "prompt").inc(prompt_tokens)
         self._tokens.labels(prompt, "completion").inc(completion_tokens)
+        self._cached_tokens.labels(prompt).inc(cached_tokens)
         self._cost.labels(prompt, self._currency).inc(cost)
 
     def requested(self, outcome: RequestOutcome) -> None:

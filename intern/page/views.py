@@ -97,6 +97,8 @@ class PromptCost(Struct, frozen=True, kw_only=True):
     calls: int
     tokens: int
     cost: float = 0.0
+    cached_tokens: int = 0
+    """Of the prompts', those that the endpoint says it had in its cache."""
 
 
 class Budget(Struct, frozen=True, kw_only=True):

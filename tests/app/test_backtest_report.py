@@ -27,7 +27,7 @@ def outcome(number: int, **more: object) -> Outcome:
 
 def backtest(*outcomes: Outcome, finished: bool = True) -> Backtest:
     meter = Meter()
-    meter.add(100, 20, 0.5)
+    meter.take(Meter(1, 100, 20, 0.5))
     return Backtest(
         version=1,
         finished=finished,

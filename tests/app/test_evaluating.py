@@ -90,13 +90,14 @@ def test_an_outcome_says_what_it_cost_and_what_was_read() -> None:
         gate={"tokens": 100, "seconds": 0.2},
         selection={"tokens": 300, "source_ids": ["kb:tls.md", "kb:a.md"]},
         loading={"seconds": 0.1},
-        generation={"tokens": 200},
+        generation={"tokens": 200, "cached_tokens": 128},
         verification={"tokens": 50},
         seconds=1.23456,
     )
     outcome = outcome_of(TLS, result)
     assert outcome.tokens_by_prompt == {"gate": 100, "select": 300, "answer": 200, "verify": 50}
-    assert (outcome.tokens, outcome.seconds) == (650, 1.235)
+    assert (outcome.tokens, outcome.cached_tokens, outcome.seconds) == (650, 128, 1.235)
+    assert totals_of([outcome, outcome]).cached_tokens == 256
     assert (outcome.citations, outcome.selected) == (("kb:tls.md",), ("kb:tls.md", "kb:a.md"))
     assert (outcome.reply_text, outcome.expected_sources, outcome.error) == ("Like this.", ("kb:tls.md",), "")
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Intern, process
 from tests.cli.test_ask_and_index import stamps
-from tests.endpoint_double import endpoint_double, refuse, sensible, text_of
+from tests.endpoint_double import Reply, endpoint_double, refuse, sensible, text_of
 
 PORT = "Which port does the relay listen on?"
 ROWS: list[dict[str, Any]] = [
@@ -81,7 +81,11 @@ def test_a_comparison_shows_what_a_change_did(intern: Intern, indexed: Path) -> 
 
 
 def test_a_model_s_tokens_are_told_by_prompt(intern: Intern, indexed: Path) -> None:
-    with endpoint_double() as endpoint:
+    def caching(body: dict[str, Any]) -> Reply:
+        details = {"prompt_tokens_details": {"cached_tokens": 64}}
+        return Reply(content=sensible(body), usage={"prompt_tokens": 100, "completion_tokens": 10, **details})
+
+    with endpoint_double(caching) as endpoint:
         Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\n')
         intern("index")
         code, out, _ = intern("eval", write(ROWS[0]), "--json")
@@ -94,6 +98,8 @@ def test_a_model_s_tokens_are_told_by_prompt(intern: Intern, indexed: Path) -> N
         table = intern("eval", "q.jsonl").out
         assert f"tokens: {result['totals']['tokens']}, " in table
         assert "(gate " in table
+        assert result["totals"]["cached_tokens"] == 4 * 64
+        assert "of these, from the endpoint's cache: 256" in table
 
 
 def test_where_some_could_not_be_looked_up_it_ends_with_3_and_says_why(sources: Path) -> None:

@@ -25,7 +25,8 @@ async def test_tokens_add_up_by_day_over_restarts(tmp_path: Path) -> None:
             store: UsageStore = UsageLog(db)
             assert await store.spent(MONDAY) == 0
             await store.add(MONDAY, "gate", 1, 100, 10)
-            await store.add(MONDAY, "gate", 2, 200, 20)
+            await store.add(MONDAY, "gate", 2, 200, 20, cached_tokens=64)
+            await store.add(MONDAY, "gate", 0, 0, 0, cached_tokens=32)
             await store.add(MONDAY, "answer", 1, 1000, 0)
             await store.add(TUESDAY, "gate", 1, 1, 1)
         async with await Database.open(path) as db:
@@ -33,3 +34,4 @@ async def test_tokens_add_up_by_day_over_restarts(tmp_path: Path) -> None:
             assert await UsageLog(db).spent(TUESDAY) == 2
             rows = await db.read(lambda tx: tx.rows("select prompt, calls from usage where day = '2026-02-02'"))
             assert sorted(rows) == [("answer", 1), ("gate", 3)]
+            assert [each.cached_tokens for each in await UsageLog(db).of(MONDAY)] == [0, 96]

@@ -554,6 +554,33 @@ async def test_tokens_are_estimated_where_the_endpoint_does_not_count(
     assert usage.of("ask").completion_tokens == 6
 
 
+@pytest.mark.parametrize(
+    ("usage", "beside", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 64, "audio_tokens": None}}, {}, 64),
+        ({"prompt_cache_hit_tokens": 32, "prompt_cache_miss_tokens": 38}, {}, 32),
+        ({"prompt_tokens_details": None}, {"timings": {"cache_n": 16, "prompt_ms": 0.5}}, 16),
+        ({"prompt_tokens_details": {"cached_tokens": 900}}, {}, 70),
+        ({}, {"timings": "fast"}, 0),
+        ({}, {}, 0),
+    ],
+)
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_tokens_from_the_cache_are_counted_as_the_endpoint_tells_them(
+    endpoint: Endpoint, make: Make, usage: Any, beside: Any, cached: int, *, is_streamed: bool
+) -> None:
+    message = {"content": '{"answer": "yes"}'}
+    counted = {"prompt_tokens": 70, "completion_tokens": 7, **usage}
+    choice = {"message": message, "delta": message, "finish_reason": "stop"}
+    body = json.dumps({"choices": [choice], "usage": counted, **beside})
+    endpoint.planned = [httpx.Response(200, text=f"data: {body}\n\n" if is_streamed else body)]
+    counts = Usage(clock=HandClock())
+
+    await make(counts).ask(ASK, GIVEN)
+
+    assert counts.of("ask").cached_tokens == cached
+
+
 async def test_a_mad_token_count_cannot_eat_the_budget_for_ever(endpoint: Endpoint, make: Make) -> None:
     choice = {"message": {"content": '{"answer": "because"}'}, "finish_reason": "stop"}
     counted = {"prompt_tokens": 2**62, "completion_tokens": -5}

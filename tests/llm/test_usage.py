@@ -30,7 +30,15 @@ class MemoryStore:
         self.broken = False
 
     async def add(
-        self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int, *, cost: float = 0.0
+        self,
+        day: date,
+        prompt: str,
+        calls: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        *,
+        cost: float = 0.0,
+        cached_tokens: int = 0,
     ) -> None:
         await self._work()
         self.rows.append((day, prompt, calls, prompt_tokens, completion_tokens))
@@ -125,11 +133,13 @@ async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failur
 
 
 async def test_each_call_is_told_to_who_counts_along() -> None:
-    usage, told = Usage(clock=HandClock()), list[tuple[str, int, int, float]]()
-    usage.counted = lambda prompt, asked, said, cost: told.append((prompt, asked, said, cost))
-    await usage.add("gate", 10, 1, 0.5)
-    await usage.add("answer", 20, 2)
-    assert told == [("gate", 10, 1, 0.5), ("answer", 20, 2, 0.0)]
+    usage, told = Usage(clock=HandClock()), list[tuple[str, int, int, float, int]]()
+    usage.counted = lambda prompt, asked, said, cost, cached: told.append((prompt, asked, said, cost, cached))
+    with metered() as meter:
+        await usage.add("gate", 10, 1, 0.5, 8)
+        await usage.add("answer", 20, 2)
+    assert told == [("gate", 10, 1, 0.5, 8), ("answer", 20, 2, 0.0, 0)]
+    assert (meter.cached_tokens, usage.of("gate").cached_tokens) == (8, 8)
 
 
 async def test_a_store_out_of_order_costs_no_reply_and_is_asked_again() -> None:
@@ -152,9 +162,17 @@ class Paused(MemoryStore):
         self.written, self.may_go_on = anyio.Event(), anyio.Event()
 
     async def add(
-        self, day: date, prompt: str, calls: int, prompt_tokens: int, completion_tokens: int, *, cost: float = 0.0
+        self,
+        day: date,
+        prompt: str,
+        calls: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        *,
+        cost: float = 0.0,
+        cached_tokens: int = 0,
     ) -> None:
-        await super().add(day, prompt, calls, prompt_tokens, completion_tokens, cost=cost)
+        await super().add(day, prompt, calls, prompt_tokens, completion_tokens, cost=cost, cached_tokens=cached_tokens)
         self.written.set()
         with anyio.fail_after(2):  # of its own, for who stores is shielded
             await self.may_go_on.wait()  # it is committed, and nobody here knows yet

@@ -129,12 +129,13 @@ def test_calls_are_counted_by_prompt_with_time_tokens_and_money() -> None:
     metrics = counters()
     metrics.called("gate", "ok", 0.5)
     metrics.called("gate", "over_budget", 0.0)
-    metrics.spent("gate", 100, 10, 0.25)
+    metrics.spent("gate", 100, 10, 0.25, 64)
     assert value(metrics, "intern_model_calls_total", prompt="gate", outcome="ok") == 1
     assert value(metrics, "intern_model_calls_total", prompt="gate", outcome="over_budget") == 1
     assert value(metrics, "intern_model_call_duration_seconds_sum", prompt="gate") == 0.5
     assert value(metrics, "intern_model_tokens_total", prompt="gate", kind="prompt") == 100
     assert value(metrics, "intern_model_tokens_total", prompt="gate", kind="completion") == 10
+    assert value(metrics, "intern_model_cached_tokens_total", prompt="gate") == 64
     assert value(metrics, "intern_model_cost_total", prompt="gate", currency="EUR") == 0.25
 
 

@@ -315,5 +315,5 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
     counts.add("questions_answered", 4)
     await counts.store()
     await made.workshop.unanswered.store()
-    await UsageLog(made.db).add(made.clock.now().date(), "answer", 3, 3_000, 450, cost=0.0375)
+    await UsageLog(made.db).add(made.clock.now().date(), "answer", 3, 3_000, 450, cost=0.0375, cached_tokens=2_048)
     await MarkStore(made.db).open([GuildId("100")], MessageId(snowflake_at(made.clock.now())))

@@ -123,6 +123,8 @@ async def test_the_front_page_tells_health_numbers_streams_plots_and_cost(page: 
     assert "21 Jan to 3 Feb: 6 captures." in text
     assert "21 Jan to 3 Feb: 4 answered, 3 silent." in text
     assert "3\u202f450 tokens" in text
+    assert "From cache</th>" in text
+    assert "2\u202f048</td>" in text
     assert "cost 0.0375 USD." in text
     assert "<meter" not in text
     assert "those who take from none, such as the listener, the scout and the clerk, are not in it." in text
