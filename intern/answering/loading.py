@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from intern.answering.citable import is_team
 from intern.answering.prompts import ShownSource
@@ -11,18 +13,35 @@ from intern.text.passages import best_passages
 from intern.text.words import word_set
 
 # Of a page in two formats (`git-add.txt`, `git-add.html`) three in four share 85% of their words or more; of two
-# different pages of one manual none shares 40%.
+# different pages of one manual none shares 40%. In one format, two versions of a page share as many.
 _SAME_PAGE = 0.6
 _COMPARED = 8000  # characters
+_SPOKEN = ("team:", "nugget:", "fact:")
+
+
+def distinct(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
+    """Those documents that say something else than all before them: no copy, and no page in a second format.
+
+    What was said in conversations is always kept.
+    """
+    kept: list[SourceText] = []
+    seen: list[_Page] = []
+    for source in sources:
+        if not source.source_id.startswith(_SPOKEN) and source.text.strip():
+            page = _page(source)
+            if any(map(page.repeats, seen)):
+                continue
+            seen.append(page)
+        kept.append(source)
+    return tuple(kept)
 
 
 def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> tuple[ShownSource, ...]:
     """The sources that say anything, team knowledge first, in at most `max_chars` characters in total.
 
-    Each gets an equal share; what a short one leaves, the longer ones share. A page that is there in two formats is
-    shown once.
+    Each gets an equal share; what a short one leaves, the longer ones share.
     """
-    telling = list(_once(source for source in sources if source.text.strip()))
+    telling = [source for source in sources if source.text.strip()]
     shares = _shares([len(source.text) for source in telling], max_chars)
     shown = [
         ShownSource(
@@ -37,17 +56,22 @@ def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> 
     return tuple(sorted((source for source in shown if source.text.strip()), key=lambda s: not is_team(s.source_id)))
 
 
-def _once(sources: Iterable[SourceText]) -> Iterator[SourceText]:
-    seen: dict[str, list[frozenset[str]]] = {}
-    for source in sources:
-        page, dot, ending = source.source_id.rpartition(".")
-        if is_team(source.source_id) or not dot or "/" in ending:
-            yield source
-            continue
-        held, others = frozenset(word_set(source.text[:_COMPARED])), seen.setdefault(page, [])
-        if all(len(held & other) < _SAME_PAGE * len(held | other) for other in others):
-            yield source
-        others.append(held)
+class _Page(NamedTuple):
+    """What tells whether two documents are one page."""
+
+    format: str
+    text: str
+    words: frozenset[str]
+
+    def repeats(self, other: _Page) -> bool:
+        if self.format == other.format:
+            return self.text == other.text
+        return len(self.words & other.words) >= _SAME_PAGE * len(self.words | other.words)
+
+
+def _page(source: SourceText) -> _Page:
+    ending = PurePosixPath(source.source_id).suffix.lower()
+    return _Page(ending, " ".join(source.text.split()), frozenset(word_set(source.text[:_COMPARED])))
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:

@@ -18,6 +18,8 @@ class Chosen(Struct, frozen=True, kw_only=True):
     """The sources to load, and how many ids were dropped on the way."""
 
     source_ids: tuple[SourceId, ...]
+    others: tuple[SourceId, ...] = ()
+    """As many more, to be loaded where one of these cannot be read, or says what another does."""
     shown: int
     """Entries that the model could choose from."""
     unknown: int
@@ -51,7 +53,13 @@ def chosen(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) ->
             kept[known[asked_for]] = None
         else:
             unknown += 1
-    return Chosen(source_ids=tuple(kept)[:max_sources], shown=len(shown), unknown=unknown)
+    known_ids = tuple(kept)
+    return Chosen(
+        source_ids=known_ids[:max_sources],
+        others=known_ids[max_sources : 2 * max_sources],
+        shown=len(shown),
+        unknown=unknown,
+    )
 
 
 def entry_words(entry: IndexEntry) -> tuple[str, ...]:

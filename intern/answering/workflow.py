@@ -19,7 +19,7 @@ from structlog.contextvars import bound_contextvars
 from intern.answering.citable import is_team
 from intern.answering.citing import Checked, checked, quote_of, source_of
 from intern.answering.grounding import grounding
-from intern.answering.loading import shown_sources
+from intern.answering.loading import distinct, shown_sources
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
     ANSWER,
@@ -249,18 +249,21 @@ async def select(work: Work, query: str) -> Chosen:
 
 
 async def load(work: Work, selection: Chosen, query: str) -> Loaded:
-    """Read the chosen sources; one that cannot be read is logged and left out."""
+    """Read the chosen sources; one that cannot be read is logged and left out, and so is what repeats another."""
     with work.trace.step("loading") as fields:
-        sources: dict[SourceId, SourceText] = {}
+        texts: tuple[SourceText, ...] = ()
         failed: list[SourceId] = []
-        reads = await work.knowledge.load_each(selection.source_ids) if selection.source_ids else ()
-        for source_id, read in zip(selection.source_ids, reads, strict=True):
-            if isinstance(read, SourceText):
-                sources[source_id] = read
-            else:
-                failed.append(source_id)
-                _log.warning("source_unreadable", source_id=source_id, error=str(read))
-        sources.update((fact.source_id, fact) for fact in selection.facts)
+        reading, waiting = selection.source_ids, selection.others
+        while reading:
+            reads = await work.knowledge.load_each(reading)
+            for source_id, read in zip(reading, reads, strict=True):
+                if not isinstance(read, SourceText):
+                    failed.append(source_id)
+                    _log.warning("source_unreadable", source_id=source_id, error=str(read))
+            texts = distinct((*texts, *(read for read in reads if isinstance(read, SourceText))))
+            free = len(selection.source_ids) - len(texts)
+            reading, waiting = waiting[:free], waiting[free:]
+        sources = {source.source_id: source for source in (*texts, *selection.facts)}
         shown = shown_sources(tuple(sources.values()), query or work.asked.question, work.options.max_source_chars)
         fields.update(
             loaded_sources_count=len(sources),

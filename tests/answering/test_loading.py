@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.answering.loading import shown_sources
+from intern.answering.loading import distinct, shown_sources
 from intern.domain import SourceId, SourceText
 
 
@@ -24,13 +24,15 @@ def test_team_knowledge_stands_first() -> None:
     assert [one.source_id for one in shown] == ["team:a.txt", "kb:a", "kb:b"]
 
 
-def test_a_page_in_two_formats_is_shown_once() -> None:
+def test_a_page_in_two_formats_and_a_copy_are_kept_once_and_a_version_stays() -> None:
     page = "Install the relay with apt, then open port 7480 for agents."
-    asciidoc = source("kb:docs/install.txt", f"Install\n=======\n{page}\n")
-    markdown = source("kb:docs/install.html", f"# Install\n\n{page}")
-    other = source("kb:docs/install.md", "Agents buffer for a day when nobody listens.")
-    shown = shown_sources([asciidoc, markdown, other], "install", 3000)
-    assert [one.source_id for one in shown] == ["kb:docs/install.txt", "kb:docs/install.md"]
+    asciidoc = source("kb:txt/install.txt", f"Install\n=======\n{page}\n")
+    markdown = source("kb:html/install.html", f"# Install\n\n{page}")
+    version = source("kb:old/install.txt", f"Install\n=======\n{page.replace('7480', '7481')}\n")
+    other = source("kb:txt/install.md", "Agents buffer for a day when nobody listens.")
+    copy = source("kb:copy.md", "Agents buffer for a day\nwhen nobody listens.\n")
+    said = source("nugget:1", page)
+    assert distinct([asciidoc, markdown, version, other, copy, said]) == (asciidoc, version, other, said)
 
 
 @given(st.lists(st.text(alphabet="ab \n#", max_size=300), max_size=6), st.integers(1, 500))

@@ -243,6 +243,16 @@ async def test_an_unreadable_source_is_left_out() -> None:
     assert [log["source_id"] for log in logs if log["event"] == "source_unreadable"] == ["kb:port.md"]
 
 
+async def test_a_page_in_a_second_format_takes_no_place() -> None:
+    knowledge = shelf()
+    knowledge.sources["kb:html/keys.html"] = knowledge.sources["kb:keys.md"]
+    model = scripted(select=Selection(selected_source_ids=("kb:keys.md", "kb:html/keys.html", "kb:port.md")))
+    result = await answered(model, knowledge, max_sources=2)
+    assert result.debug is not None
+    assert result.debug["loading"]["loaded_sources_count"] == 2
+    assert knowledge.loaded == ["kb:keys.md", "kb:html/keys.html", "kb:port.md"]
+
+
 async def test_when_no_source_can_be_read_it_could_not_look() -> None:
     knowledge = shelf()
     knowledge.broken["kb:keys.md"] = SourceError("kb:keys.md is gone")
