@@ -175,17 +175,17 @@ class _Desk:
             raise
         if outcome.status != "recalled":
             self._settle(reply)
-        self._with.witness.posted(reply, _came_to(outcome))
         await self._keep(reply.notice or outcome.notice, reply.question.id, outcome.status, outcome.reason)
+        self._with.witness.posted(reply, _came_to(outcome))
 
     async def resumed(self, entry: LedgerPost, outcome: PostOutcome) -> None:
         """A reply of an earlier run came to its end; all that was kept until then is that it failed, or was begun."""
-        self._with.witness.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
         await self._keep(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
+        self._with.witness.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
 
     async def _failed(self, reply: Reply) -> None:
-        self._with.witness.posted(reply, "failed")
         await self._keep(reply.notice, reply.question.id, "failed")
+        self._with.witness.posted(reply, "failed")
 
     async def _bring(self, reply: Reply) -> PostOutcome:
         waited_for: MessageId | None = None

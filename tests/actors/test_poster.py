@@ -368,6 +368,22 @@ def test_a_held_reply_that_is_taken_back_is_given_up_at_once() -> None:
 
 
 @pytest.mark.anyio
+async def test_the_trace_holds_the_end_of_a_reply_before_the_witness_hears_of_it() -> None:
+    desk = Desk(Posts(b=[DiscordRefusedError("403")]))
+    traced: list[bool] = []
+
+    class Hearing(Witness):
+        def posted(self, reply: Reply, outcome: str) -> None:
+            traced.append(reply.question.id in desk.ends)
+
+    desk.collaborators = replace(desk.collaborators, witness=Hearing())
+    desk.post(reply("a", 1), reply("b", 2))
+    desk.replies.close()
+    with fail_after(5):
+        await desk.run()
+    assert traced == [True, True]
+
+
 async def test_at_the_end_nobody_is_waited_for() -> None:
     desk = await run(Posts(a=[held("50")]), "a")
     assert desk.posts.posted == ["(resumed)", "a"]
