@@ -32,6 +32,7 @@ from intern.errors import (
     DiscordRefusedError,
     DiscordUnauthorizedError,
 )
+from intern.observe.progress import tell
 from intern.settings import Settings
 
 # Bits of Discord's reference, "Permissions".
@@ -160,7 +161,10 @@ class _Doctor:
         application = await self._application()
         invite = invite_link(application.id, self._discord.site)
         bot_id = (await self._rest.known()).bot_id
-        servers = [(guild_id, await self._server(guild_id, bot_id)) for guild_id in self._discord.guild_ids]
+        servers: list[tuple[GuildId, _Server | None]] = []
+        for guild_id in self._discord.guild_ids:
+            tell("Looking at {total} servers", len(servers), len(self._discord.guild_ids))
+            servers.append((guild_id, await self._server(guild_id, bot_id)))
         joined = [server for _, server in servers if server is not None]
         # What is not found may be on a server that is not shown to us.
         complete = bool(joined) and len(joined) == len(servers)

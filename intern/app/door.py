@@ -219,17 +219,21 @@ class Intern:
         return msgspec.json.decode(await self._have_done("import", encoded(captures)), type=Kept)
 
     async def file_archived(
-        self, tell: Callable[[int], None] = lambda _: None, tell_read: Callable[[int], None] = lambda _: None
+        self,
+        tell: Callable[[int], None] = lambda _: None,
+        tell_read: Callable[[int], None] = lambda _: None,
+        *,
+        vectors_within: float = math.inf,
     ) -> Tally | None:
-        """File all that was archived and not decided yet; None where the process that holds the folder does so.
+        """File all archived pairs without a decision; None if the process that holds the folder does so.
 
-        `tell` hears how many pairs are decided, `tell_read` how many conversations were read after that. Raises the
-        KnowledgeError and ModelError families.
+        `tell` gets the number of decided pairs, `tell_read` the number of conversations read after that. Vectors are
+        made for at most so many seconds: see `finish_vectors`. Raises the KnowledgeError and ModelError families.
         """
         if not await self._holds_folder():
             return None
         tally = await (await self._opened()).catch_up(tell)
-        await self._extract(tell_read)
+        await self._extract(tell_read, vectors_within=vectors_within)
         return tally
 
     async def forget(self, asked: Forget) -> Forgot:

@@ -5,6 +5,7 @@ Nothing is answered and nothing is posted. What is imported twice is archived on
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -79,13 +80,21 @@ class Imported(Struct, frozen=True, kw_only=True):
     """What filing them would cost at most; of a dry run."""
     filed: Tally | None = None
     """What filing did; None where nothing was filed, or the process that holds the folder does it."""
+    without_vectors: int = 0
+    """Passages that have no vector yet; 0 where the process that holds the folder makes them."""
 
 
 async def import_history(
-    settings: Settings, wanted: Wanted, *, dry_run: bool = False, tell: Tell = lambda _: None
+    settings: Settings,
+    wanted: Wanted,
+    *,
+    dry_run: bool = False,
+    vectors_within: float = math.inf,
+    tell: Tell = lambda _: None,
 ) -> Imported:
-    """Import the files, archive first; `tell` hears of the progress. A dry run changes nothing.
+    """Import the files, archive first. A dry run changes nothing.
 
+    `tell` gets a line after each step. Vectors are made for at most so many seconds; words can be searched before.
     Raises ConfigError for files that cannot be imported, and the KnowledgeError and ModelError families; what is
     archived by then stays so, and importing once more goes on from there.
     """
@@ -95,7 +104,7 @@ async def import_history(
     rehearsed = await rehearse_import(found.captures, settings)
     tell(f"{found.team_replies} team replies; {len(rehearsed.captures)} conversations to archive")
     would = rehearsed.would
-    kept, tally = (would, None) if dry_run else await _import(rehearsed, settings, tell)
+    kept, tally, missing = (would, None, 0) if dry_run else await _import(rehearsed, settings, vectors_within)
     return Imported(
         messages=found.messages,
         team_replies=found.team_replies,
@@ -107,25 +116,29 @@ async def import_history(
         masked=dict(rehearsed.masked),
         model_calls=would.model_calls if dry_run else None,
         filed=tally,
+        without_vectors=missing,
     )
 
 
-async def _import(rehearsed: Rehearsed, settings: Settings, tell: Tell) -> tuple[Kept, Tally | None]:
-    kept, whole = Kept(known=rehearsed.would.known), len(rehearsed.captures)
+async def _import(rehearsed: Rehearsed, settings: Settings, vectors_within: float) -> tuple[Kept, Tally | None, int]:
+    kept, whole, filed = Kept(known=rehearsed.would.known), len(rehearsed.captures), 0
 
     def tell_filed(decided: int) -> None:
+        nonlocal filed
+        filed = decided
         # What was archived before and waits is filed as well.
         progress.tell("Filing {total} conversations", decided, max(decided, kept.archived + kept.joined))
 
     def tell_read(conversations: int) -> None:
-        if settings.extraction.auto and conversations % _JOB_CAPTURES == 0:
-            tell(f"read {conversations} conversations")
+        if settings.extraction.auto:
+            progress.tell("Learning from {total} conversations", conversations, max(conversations, filed))
 
     async with open_intern(settings) as intern:
         for done, captures in _chunks(rehearsed.captures):
             kept += await intern.keep_imported(captures)
             progress.tell("Archiving {total} conversations", done, whole)
-        return kept, await intern.file_archived(tell_filed, tell_read)
+        tally = await intern.file_archived(tell_filed, tell_read, vectors_within=vectors_within)
+        return kept, tally, await intern.without_vectors() if tally else 0
 
 
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Rehearsed:

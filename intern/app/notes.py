@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -19,9 +19,8 @@ from intern.knowledge.extractions import Extraction
 from intern.learning.distilling import Segment, given
 from intern.learning.notes import Note, gone, segments_of
 from intern.learning.prompts import EXTRACT
+from intern.observe.progress import tell
 from intern.settings import Settings
-
-Tell = Callable[[str], None]
 
 _MAX_BYTES = 1_000_000
 # A call of a model each: whoever waits for a job hears of it soon.
@@ -50,9 +49,7 @@ class ImportedNotes(Struct, frozen=True, kw_only=True):
     """None in a dry run."""
 
 
-async def import_notes(
-    settings: Settings, folder: Path, *, dry_run: bool = False, tell: Tell = lambda _: None
-) -> ImportedNotes:
+async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = False) -> ImportedNotes:
     """Learn from the `*.md` files below a folder; a dry run changes nothing.
 
     Importing the same again costs nothing, a changed file takes the place of what it said, and what a deleted one
@@ -74,9 +71,9 @@ async def import_notes(
             return planned
         done = NotesRead(unchanged=planned.unchanged)
         to_read = [segment for segment in segments if _is_news(segment, known)]
-        for chunk in _chunks(to_read):
+        for n, chunk in enumerate(_chunks(to_read)):
+            tell("Reading {total} conversations", n * _JOB_NOTES, len(to_read))
             done += await intern.read_notes(chunk)
-            tell(f"read {done.extracted + done.nothing + done.failed} of {len(to_read)}")
         if lost:
             await intern.read_notes((), withdrawn=lost)
     return ImportedNotes(
@@ -130,7 +127,9 @@ def _read_folder(folder: Path) -> tuple[list[Note], dict[str, str]]:
         raise ConfigError(f"{folder} is not a folder; name one with *.md files")
     notes: list[Note] = []
     skipped: dict[str, str] = {}
-    for path in sorted(folder.rglob("*.md")):
+    paths = sorted(folder.rglob("*.md"))
+    for n, path in enumerate(paths):
+        tell("Reading {total} files", n, len(paths))
         relative = path.relative_to(folder)
         if any(part.startswith(".") for part in relative.parts):
             continue

@@ -79,6 +79,7 @@ from intern.learning.reviewing import Review, pair_of, reviewed, waiting_with
 from intern.learning.rounds import awaiting_review
 from intern.learning.swapping import finish_swap
 from intern.llm.prompt import Model
+from intern.observe import progress
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
 from intern.search.finding import Embedder
@@ -271,7 +272,8 @@ class Workshop:
         """
         pairs = await run_sync(self._to_retry, qa_ids)
         decisions: list[PairDecision] = []
-        for pair in pairs:
+        for done, pair in enumerate(pairs):
+            progress.tell("Filing {total} parked pairs", done, len(pairs))
             # One by one, so that others are filed in between.
             async with self._filing:
                 decided = self.decisions.of(pair.qa_id)
@@ -636,6 +638,7 @@ class Workshop:
         said = await self.review(review)
         for n, decision in enumerate(said):
             if isinstance(decision, Approved):
+                progress.tell("Filing {total} reviewed pairs", n, len(said))
                 try:
                     async with self._filing:
                         await self._try(await run_sync(pair_of, decision.qa_id, self.archive))

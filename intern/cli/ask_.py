@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from intern.cli.options import in_words, say, settings_of, show, show_json
+from intern.observe.progress import tell
 
 
 @click.command("ask")
@@ -29,6 +30,7 @@ def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) ->
 
     async def work() -> int:
         async with open_intern(settings) as intern:
+            tell("Answering the question", 0, 1)
             result = await intern.answer(Conversation((Message(role="user", text=question),)))
             is_indexed = bool(await intern.entries())
         if as_json:

@@ -11,6 +11,7 @@ import anyio
 import click
 
 from intern.cli.options import say, settings_of, show_json, team_options
+from intern.cli.telling import VECTORS_WITHIN, vectors_later
 
 if TYPE_CHECKING:
     from intern.app.importing import Imported
@@ -59,7 +60,7 @@ def command(
     )
 
     async def work() -> int:
-        done = await import_history(settings, wanted, dry_run=dry_run, tell=say)
+        done = await import_history(settings, wanted, dry_run=dry_run, vectors_within=VECTORS_WITHIN, tell=say)
         if as_json:
             show_json(done)
         else:
@@ -86,5 +87,7 @@ def _tell(done: Imported, *, dry_run: bool) -> None:
             f"{tally.filed} filed, {tally.skipped} skipped, {tally.replaced} replaced by fuller ones, "
             f"{tally.parked} parked; describe the topics with: intern index"
         )
+        if done.without_vectors:
+            say(vectors_later(done.without_vectors))
     elif done.archived or done.joined:
         say("the running intern files them")

@@ -32,7 +32,7 @@ def command(ctx: click.Context, *, folder: Path, dry_run: bool, data: str | None
     from intern.app.notes import import_notes
 
     async def work() -> int:
-        done = await import_notes(settings, folder, dry_run=dry_run, tell=say)
+        done = await import_notes(settings, folder, dry_run=dry_run)
         if as_json:
             show_json(done)
         else:

@@ -11,6 +11,7 @@ import click
 from msgspec import to_builtins
 
 from intern.cli.options import check_folder, say, settings_of, show_json
+from intern.cli.telling import VECTORS_WITHIN, vectors_later
 from intern.observe.progress import tell
 
 if TYPE_CHECKING:  # only where it is used, for it takes a while to import
@@ -27,8 +28,7 @@ _CAME: Mapping[Came, str] = {
     "failed": "not read, the log says why",
 }
 
-_MANY = 100  # passages; fewer have their vectors before anybody has read that they do not
-_VECTORS_WITHIN = 5.0  # seconds: a small knowledge base is complete at once
+_MANY = 100  # passages; the bot makes fewer before the message is read
 
 
 @click.command("index")
@@ -54,15 +54,15 @@ def command(ctx: click.Context, *, as_json: bool, extract: bool, wait: bool) -> 
 
     async def work() -> int:
         async with open_intern(settings) as intern:
-            refreshed = await intern.index(vectors_within=_VECTORS_WITHIN)
+            refreshed = await intern.index(vectors_within=VECTORS_WITHIN)
             if not as_json:
                 _tell(refreshed)
-            came = await intern.extract(_tell_read, vectors_within=_VECTORS_WITHIN) if extract else None
+            came = await intern.extract(_tell_read, vectors_within=VECTORS_WITHIN) if extract else None
             if came is not None and not as_json:
                 _tell_came(came)
             missing = await intern.without_vectors()
             if missing and wait:
-                say("words can be searched; making vectors (Ctrl-C to stop, nothing is lost)")
+                say("search by words works now; making vectors (Ctrl-C stops, finished vectors are kept)")
                 missing = await intern.finish_vectors()
             owner = intern.holds_folder
         if as_json:
@@ -89,12 +89,12 @@ def _tell_came(came: Mapping[Came, int]) -> None:
 
 def _about_vectors(missing: int, *, wait: bool, owner: bool) -> int:
     if missing and wait:
-        say(f"intern: {missing} passages have no vector; `intern doctor` says whether the model can be had")
+        say(f"intern: {missing} passages have no vector; `intern doctor` checks the model")
         return 3
-    if missing >= _MANY and not owner:
-        say(f"words can be searched; the running intern makes the vectors of {missing} passages")
-    elif missing and owner:
-        say(f"words can be searched; {missing} passages get their vectors from `intern run` or `intern index --wait`")
+    if missing and owner:
+        say(vectors_later(missing))
+    elif missing >= _MANY:
+        say(f"search by words works now; the running intern makes the vectors of {missing} passages")
     return 0
 
 

@@ -1,7 +1,8 @@
-"""How far long work has come, for people: a line on a terminal, elsewhere a line every ten seconds."""
+"""Progress for people: one line on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from threading import Lock
 from time import monotonic
@@ -9,18 +10,23 @@ from typing import TextIO
 
 from intern.observe.progress import LOG_EVERY, Pace, tell
 
-_REDRAW = 0.1  # seconds; faster than anybody reads
+_REDRAW = 0.1  # seconds; nobody reads faster
 _WIDTH = 24  # characters of the bar
 _MUCH = 100
-"""From so many pieces on, work is told of at once also where there is no terminal. Less of it may take no time."""
+"""Off a terminal, work with fewer pieces prints nothing for ten seconds: it may be done by then."""
+
+_COLUMNS = 80  # where the terminal does not say
 
 
 class ProgressLine:
-    """Shows progress on a stream. On a terminal there is one line, which other output takes the place of."""
+    """A progress display on a stream. On a terminal it is one line, which other output replaces."""
 
-    def __init__(self, stream: TextIO, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, stream: TextIO, now: Callable[[], float] = monotonic, columns: Callable[[TextIO], int] | None = None
+    ) -> None:
         self._stream = stream
         self._now = now
+        self._columns = columns or _columns_of
         self._on_terminal = stream.isatty()
         self._pace = Pace(now)
         self._guard = Lock()
@@ -30,7 +36,7 @@ class ProgressLine:
         self._ended = False
 
     def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
-        """Show it, if it is time to."""
+        """Show the progress, at most ten times a second."""
         with self._guard:
             if self._ended:
                 return
@@ -42,7 +48,7 @@ class ProgressLine:
                     self._show(what.format(total=total), done, total, left, note)
 
     def clear(self) -> None:
-        """Leave a terminal's line empty, for what comes next."""
+        """Blank the terminal's line before other output."""
         with self._guard:
             self._clear()
 
@@ -66,8 +72,12 @@ class ProgressLine:
         if self._on_terminal:
             full = min(done * _WIDTH // total, _WIDTH)
             line = f"[{'#' * full}{' ' * (_WIDTH - full)}] {text}"
-            # Blanks over what stood there: some terminals know no escape sequences.
-            self._write(f"\r{line:{self._shown}}")
+            # A line that wraps cannot be overwritten, and some terminals wrap once the last column is filled.
+            room = max(self._columns(self._stream) - 1, 0)
+            if len(line) > room:
+                line = text[:room]
+            # Blanks over the line before: some terminals know no escape sequences.
+            self._write(f"\r{line:{min(self._shown, room)}}")
             self._shown = len(line)
         else:
             self._write(f"{text}\n")
@@ -80,11 +90,13 @@ class ProgressLine:
 
     def _clear(self) -> None:
         if self._shown:
-            self._write(f"\r{'':{self._shown}}\r")
+            # The window may be narrower by now.
+            blanks = min(self._shown, max(self._columns(self._stream) - 1, 0))
+            self._write(f"\r{'':{blanks}}\r")
             self._shown = 0
 
     def _write(self, text: str) -> None:
-        # A stream may lack the ellipsis, and whoever reads it may have gone: neither may end the work.
+        # The stream may be unable to encode the ellipsis, and its reader may have gone: neither may end the work.
         encoding = self._stream.encoding or "utf-8"
         try:
             self._stream.write(text.encode(encoding, "replace").decode(encoding))
@@ -94,17 +106,24 @@ class ProgressLine:
 
 
 class Asking:
-    """Tells how many of some questions were asked, and what they took."""
+    """Progress over a number of questions, with the tokens that they took."""
 
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = self._tokens = 0
 
     def one(self, tokens: int) -> None:
-        """One more is done, and cost so much."""
+        """Count one more question and its tokens."""
         self._done += 1
         self._tokens += tokens
         tell("Asking {total} questions", self._done, self._total, f"{self._tokens} tokens" if self._tokens else "")
+
+
+def _columns_of(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):
+        return _COLUMNS
 
 
 def _in_words(seconds: float | None) -> str:
@@ -119,11 +138,11 @@ _shown_now: list[ProgressLine] = []
 
 
 def showing(line: ProgressLine | None) -> None:
-    """Have `make_way` clear this line, or none."""
+    """Choose the line that `make_way` clears."""
     _shown_now[:] = [line] if line else []
 
 
 def make_way() -> None:
-    """Clear the line of a terminal, before something else is written there."""
+    """Blank the progress line before writing to the same terminal."""
     for line in _shown_now:
         line.clear()

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from intern.app.reading import Reading
     from intern.domain import Decision
 
+VECTORS_WITHIN = 5.0
+"""Seconds that a command spends on vectors, so that a small knowledge base is complete at once."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout.")
 
 
@@ -24,6 +27,11 @@ def reading(ctx: click.Context) -> Reading:
     from intern.app.reading import Reading
 
     return Reading(settings)
+
+
+def vectors_later(missing: int) -> str:
+    """Return the line about vectors that a command leaves to others."""
+    return f"search by words works now; `intern run` or `intern index --wait` makes the vectors of {missing} passages"
 
 
 def minute(moment: datetime) -> str:

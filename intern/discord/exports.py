@@ -37,6 +37,7 @@ from intern.domain import (
     by_age,
 )
 from intern.errors import ConfigError, DiscordRefusedError
+from intern.observe.progress import tell
 from intern.text.halves import whole_json
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
@@ -154,7 +155,8 @@ def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
     no such export, or whose ids are not Discord's.
     """
     reading = _Reading(team)
-    for path in paths:
+    for n, path in enumerate(paths):
+        tell("Reading {total} files", n, len(paths))
         reading.add(path)
     return reading.done()
 

@@ -24,6 +24,7 @@ from intern.errors import ModelError, ModelReplyError
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock
 from intern.observe.log import get_logger
+from intern.observe.progress import tell
 from intern.text.passages import GAP
 
 _log = get_logger(__name__)
@@ -168,7 +169,10 @@ class Discovery:
                 if document is not None:
                     # At once: a summary that was paid for is not lost with the process.
                     await self._store.put([document])
+            tell("Summarising {total} files", len(made), len(questions))
 
+        if questions:
+            tell("Summarising {total} files", 0, len(questions))
         async with create_task_group() as tg:
             for question in questions:
                 tg.start_soon(answer, question)

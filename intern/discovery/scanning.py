@@ -20,6 +20,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from intern.discovery.options import DiscoveryOptions
+from intern.observe.progress import tell
 
 # Control characters, halves of surrogate pairs, line and paragraph separators.
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -130,6 +131,8 @@ class Scanner:
         folders = [root.start]
         while folders:
             folder = folders.pop()
+            look.looked += 1
+            tell("Looking through {total} scan paths and folders", look.looked, look.looked + len(folders))
             if folder in self._never:
                 continue
             entries: list[tuple[str, bool]] = []
@@ -207,6 +210,7 @@ class _Look:
     def __init__(self) -> None:
         self.troubles: dict[str, str] = {}
         self.reached = False
+        self.looked = 0  # scan paths, or what their patterns match, and folders below them
 
     @contextmanager
     def at(self, path: str) -> Generator[None]:

@@ -36,6 +36,7 @@ from intern.knowledge.blocks import (
 from intern.knowledge.files import FileLayer, unreadable
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.log import get_logger
+from intern.observe.progress import tell
 from intern.text.halves import whole
 
 _log = get_logger(__name__)
@@ -219,7 +220,9 @@ class Archive:
     def _read_all(self) -> _Rows:
         rows = _Rows()
         damaged: list[BlockWarning] = []
-        for week in self._week_files():
+        weeks = self._week_files()
+        for n, week in enumerate(weeks):
+            tell("Reading {total} weeks of the archive", n, len(weeks))
             for placed in self._scan(week):
                 if isinstance(placed, BlockWarning):
                     _warn(placed)

@@ -10,6 +10,7 @@ import apsw
 
 from intern.errors import KnowledgeError
 from intern.knowledge.database import MIGRATIONS, explained
+from intern.observe.progress import tell
 
 _PAGES = 4096
 """Copied at a time; 16 MB."""
@@ -33,6 +34,7 @@ def copied(source: Path, to: Path) -> None:
                 with writing.backup("main", reading, "main") as copy:
                     while not copy.done:
                         copy.step(_PAGES)
+                        tell("Copying {total} database pages", copy.page_count - copy.remaining, copy.page_count)
                 writing.pragma("journal_mode", "delete")
             finally:
                 writing.close()
@@ -59,6 +61,8 @@ def problems(path: Path, most: int) -> tuple[str, ...]:
     try:
         db = _opened(path)
         try:
+            # SQLite does not say how far this is.
+            tell("Checking {total} database pages", 0, int(db.pragma("page_count")))
             integrity = [str(row[0]) for row in db.execute(f"pragma integrity_check({most})").fetchall()]
             wrong = [] if integrity == ["ok"] else integrity
             for table, rid, parent, _ in db.execute("pragma foreign_key_check").fetchall()[:most]:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from intern.domain import Capture, CapturedPair, ConversationId, MessageId, UserId
 from intern.knowledge.archive import Erased
 from intern.knowledge.blocks import qa_id_of
+from intern.observe.progress import tell
 
 _CALLS_FOR_NEW = 2  # a topic is chosen, and the topic's blocks are looked at
 _CALLS_FOR_JOINED = 1  # the conversation has its topic already
@@ -132,7 +133,8 @@ async def rehearse(captures: Sequence[Capture], archive: Archived, rehearsal: Re
     Raises KnowledgeError where the archive cannot be read.
     """
     homes: dict[ConversationId, None] = {}
-    for capture in captures:
+    for n, capture in enumerate(captures):
+        tell("Comparing {total} conversations with the archive", n, len(captures))
         holder = await run_sync(_holder_of, capture, archive)
         home = holder or keeper.home_of(capture)
         homes[home] = None

@@ -1,6 +1,6 @@
-"""How far long work has come: told from wherever it is done, and heard by who started it.
+"""Progress of long work: any function reports it, and the command or bot that started the work shows it.
 
-The listener goes with the context, so that it needs no handing down; tasks and worker threads hear the same one.
+The listener is a context variable, so no function passes it on. Tasks and worker threads inherit it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ LOG_EVERY = 10.0
 
 
 class Listener(Protocol):
-    """Hears of work from any thread. It must neither wait nor raise."""
+    """A receiver of progress. It is called from any thread, and must neither wait nor raise."""
 
     def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
-        """`what` names the work, with `{total}` where its size belongs. A total of 0 makes it a mere announcement."""
+        """Take one report. `what` names the work and may hold `{total}`; a total of 0 is an announcement alone."""
         ...
 
 
@@ -27,7 +27,7 @@ _listener: ContextVar[Listener | None] = ContextVar("intern_progress", default=N
 
 
 def tell(what: str, done: int = 0, total: int = 0, note: str = "") -> None:
-    """Say how far the work is, to whoever listens."""
+    """Report progress to the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(what, done, total, note)
@@ -35,7 +35,7 @@ def tell(what: str, done: int = 0, total: int = 0, note: str = "") -> None:
 
 @contextmanager
 def heard_by(listener: Listener) -> Generator[None]:
-    """What is told inside goes to this listener."""
+    """Send all reports from this block to `listener`."""
     token = _listener.set(listener)
     try:
         yield
@@ -44,7 +44,7 @@ def heard_by(listener: Listener) -> Generator[None]:
 
 
 class Pace:
-    """How long the work at hand has taken, and how long it may still take."""
+    """An estimate of the time that the current work still needs."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
@@ -53,7 +53,7 @@ class Pace:
         self._first = 0
 
     def left(self, what: str, done: int, total: int) -> float | None:
-        """Seconds until all is done at the rate so far; None while nobody knows."""
+        """Return the seconds left at the rate so far; None during the first second."""
         if what != self._what or done < self._first:
             self._what, self._began, self._first = what, self._now(), done
         passed, gained = self._now() - self._began, done - self._first

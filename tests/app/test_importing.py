@@ -35,6 +35,7 @@ from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.topics import TopicLibrary
 from intern.observe.progress import heard_by
 from intern.settings import Settings, load_settings
+from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -87,12 +88,15 @@ async def imported(
     dry_run: bool = False,
     since: datetime | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    vectors_within: float = 5,
     **sections: Mapping[str, object],
 ) -> Imported:
     files = tuple(chat.save(folder) for chat in chats)
     wanted = Wanted(files=files, team_ids=(UserId(MAYA), UserId(TOM)), since=since)
     with fail_after(10):
-        return await import_history(settings_in(folder, **sections), wanted, dry_run=dry_run, tell=tell)
+        return await import_history(
+            settings_in(folder, **sections), wanted, dry_run=dry_run, vectors_within=vectors_within, tell=tell
+        )
 
 
 def archived(folder: Path) -> list[CapturedPair]:
@@ -140,7 +144,28 @@ async def test_an_answered_question_is_archived_and_filed_with_the_times_of_its_
     assert done.filed.filed == 1
     assert QUESTION in blocks(tmp_path)
     assert any("read 3 messages" in line for line in told)
-    assert steps[-2:] == ["Archiving 1 conversations: 1", "Filing 1 conversations: 1"]
+    assert list(dict.fromkeys(steps)) == [
+        "Reading 1 files: 0",
+        "Looking through 3 messages: 1",
+        "Looking through 3 messages: 3",
+        "Comparing 1 conversations with the archive: 0",
+        "Archiving 1 conversations: 1",
+        "Filing 1 conversations: 1",
+        "Learning from 1 conversations: 1",
+    ]
+
+
+async def test_words_can_be_searched_while_most_passages_have_no_vector(tmp_path: Path) -> None:
+    chat = Chat()
+    for n in range(65):  # more passages than are embedded together
+        answered(chat, f"What does the gauge number {n} of the boiler show?", f"It shows the pressure of pipe {n}.")
+    with endpoint_double() as endpoint:
+        embeddings = {"provider": "endpoint", "base_url": endpoint.base_url, "model": "double"}
+        done = await imported(tmp_path, chat, vectors_within=0, embeddings=embeddings)
+        assert (done.archived, done.filed and done.filed.filed) == (65, 65)
+        async with open_intern(settings_in(tmp_path, embeddings=embeddings)) as intern:
+            assert done.without_vectors == await intern.without_vectors() > 0
+            assert "57" in (await intern.search("gauge number 57"))[0].matched
 
 
 async def test_what_grows_for_years_is_archived_once_in_its_fullest_version(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from intern.cli.progress import ProgressLine, make_way, showing
 from intern.observe.log import LogProgress, configure
 from intern.observe.progress import heard_by, tell
 from tests.cli.conftest import Intern, command, environment
+from tests.cli.test_retry import parked
 
 READING = "Reading {total} documents"
 
@@ -75,6 +78,26 @@ def test_elsewhere_much_work_is_told_of_at_once_then_every_ten_seconds_and_littl
         assert "\r" not in stream.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [(60, f"[{' ' * 24}] Reading 400 documents … 1"), (50, "Reading 400 documents … 1"), (10, "Reading 4")],
+)
+def test_a_line_is_cut_to_the_width_of_the_terminal_and_loses_its_bar_first(columns: int, shown: str) -> None:
+    terminal = Terminal()
+    ProgressLine(terminal, Now(), lambda _: columns)(READING, 1, 400)
+    assert terminal.getvalue() == f"\r{shown}"
+
+
+def test_a_window_that_was_narrowed_is_not_filled_beyond_its_width() -> None:
+    terminal, now, columns = Terminal(), Now(), [80]
+    line = ProgressLine(terminal, now, lambda _: columns[0])
+    line(READING, 1, 400)
+    columns[0], now.seconds = 30, 1.0
+    line(READING, 2, 400)
+    line.end()
+    assert [len(each) for each in terminal.getvalue().split("\r")[2:]] == [29, 29, 0]
+
+
 def test_other_output_takes_the_place_of_the_line() -> None:
     terminal = Terminal()
     line = ProgressLine(terminal, Now())
@@ -118,6 +141,36 @@ def test_indexing_many_documents_tells_how_far_it_is(intern: Intern, sources: Pa
     assert code == 0
     assert "Reading 122 documents … 1" in err
     assert "Describing 122 documents … 1" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "works"),
+    [
+        (["discover"], ["Looking through 1 scan paths and folders"]),
+        (["discover", "--once"], ["Looking through 1 scan paths and folders", "Summarising 2 files"]),
+        (["import-notes", "notes"], ["Reading 2 files", "Reading 2 conversations"]),
+        (["backup", "copy.db"], ["Copying {} database pages", "Checking {} database pages"]),
+        (["doctor"], ["Checking {} database pages"]),
+        (["ask", "Which port?"], ["Answering the question"]),
+        (["topics"], ["Reading 1 weeks of the archive"]),
+        (["retry"], ["Filing 1 parked pairs"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value[0], str) else "",
+)
+def test_each_command_whose_work_may_last_shows_it_on_a_terminal(
+    intern: Intern, sources: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], works: list[str]
+) -> None:
+    folder = sources.parents[2]
+    shutil.copytree(sources, folder / "notes")
+    (folder / "intern.toml").write_text('[discovery]\nscan_paths = ["notes"]\n')
+    assert intern("index").code == 0
+    parked(1)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    intern(*arguments)
+    shown = re.findall(r"\] (.*?) … ", terminal.getvalue())
+    for work in works:
+        assert any(re.fullmatch(work.format(r"\d+"), each) for each in shown), shown
 
 
 def test_a_command_that_waits_for_the_process_that_holds_the_folder_says_so(folder: Path, sources: Path) -> None:
