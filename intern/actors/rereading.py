@@ -40,9 +40,9 @@ class Rereading:
         """`attended` is when an earlier run was connected last."""
         self._gateway = gateway
         self._missed = missed
-        self._outage: datetime | None = attended
+        self._outage: datetime | None = attended  # until a look has gone back to it
         self._clock = clock
-        self._live: set[MessageId] = set()  # what the gateway told of while a look was under way: that is newer
+        self._live: set[MessageId] | None = None  # while a look is under way: what the gateway told of; that is newer
 
     async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
         """As the gateway does it."""
@@ -54,7 +54,7 @@ class Rereading:
             match event:
                 case SessionStarted():
                     nudge(begun, event)
-                case MessageEdited() | MessagesDeleted():
+                case MessageEdited() | MessagesDeleted() if self._live is not None:
                     self._live.update(_ids_of(event))
                 case _:
                     pass
@@ -74,20 +74,27 @@ class Rereading:
     ) -> None:
         async with begun:
             async for _ in begun:
-                outage, self._outage = self._outage or self._clock.now(), None
+                self._outage = self._outage or self._clock.now()
                 await sleep(SETTLES)
                 began = current_time()
-                self._live.clear()
-
-                def tell(change: LateChange) -> None:
-                    if self._live.isdisjoint(_ids_of(change)):
-                        _log.info("missed_change_found", change=type(change).__name__, message_ids=_ids_of(change))
-                        deliver(change)
-
                 with surviving("rereading"):
-                    requests = await self._missed.look(outage, tell)
+                    requests = await self._look_since(self._outage, deliver)
+                    self._outage = None
                     _log.info("missed_changes_looked_for", requests=requests)
                 await sleep_until(began + SHORTEST_WAIT)
+
+    async def _look_since(self, outage: datetime, deliver: Callable[[GatewayEvent], None]) -> int:
+        live = self._live = set()
+
+        def tell(change: LateChange) -> None:
+            if live.isdisjoint(_ids_of(change)):
+                _log.info("missed_change_found", change=type(change).__name__, message_ids=_ids_of(change))
+                deliver(change)
+
+        try:
+            return await self._missed.look(outage, tell)
+        finally:
+            self._live = None
 
 
 def _ids_of(change: LateChange) -> tuple[MessageId, ...]:

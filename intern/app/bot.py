@@ -172,7 +172,8 @@ async def _parts(
                 is_withdrawn=workshop.decisions.is_withdrawn,
                 admits=audience.admits_id,
             )
-            attended = min(map(snowflake_time, marks.attended.values()), default=clock.now())
+            here = [snowflake_time(marks.attended[guild_id]) for guild_id in discord.guild_ids]
+            attended = min(here, default=clock.now())
             gateway = Rereading(discord.gateway, missed, attended=attended, clock=clock)
             overheard = Overheard(gateway, clock=clock, unanswered=workshop.unanswered)
             discord = replace(discord, gateway=overheard)

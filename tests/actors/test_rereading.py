@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -147,6 +148,32 @@ async def test_an_archive_that_cannot_be_read_ends_nothing() -> None:
         await all_quiet()
         stage.gateway.deliver(deleted(1))
     assert stage.heard == [SESSION, deleted(1)]
+
+
+async def test_a_look_that_failed_is_made_up_for_by_the_next() -> None:
+    stage = Stage()
+    stage.missed.fails = KnowledgeError("the disk is away")
+    async with stage.listening():
+        for _ in range(2):
+            stage.gateway.deliver(SESSION)
+            await all_quiet()
+            await leap(SETTLES + SHORTEST_WAIT)
+            await all_quiet()
+            await leap(SETTLES)
+            await all_quiet()
+    assert stage.missed.outages == [stage.attended] * 2
+
+
+async def test_what_the_gateway_tells_between_looks_costs_no_memory() -> None:
+    stage = Stage()
+    async with stage.listening():
+        tracemalloc.start()
+        for n in range(5000):
+            stage.gateway.deliver(deleted(n))
+            stage.heard.clear()
+        grown, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert grown < 100_000
 
 
 async def test_a_gateway_that_is_refused_says_so_itself() -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from anyio import fail_after, sleep
 
-from intern.domain import MessageId
+from intern.domain import GuildId, MessageId
+from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog
+from intern.knowledge.marks import MarkStore
 from tests.app.test_on_discord import Stage
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message
@@ -97,3 +99,20 @@ async def test_what_it_may_not_read_after_it_was_down_is_not_taken_for_deleted(
         assert "missed_changes_unseen" in caplog.text
     assert not is_withdrawn(stage, answer)
     assert "They use 7071." in topics(stage)
+
+
+async def test_a_server_that_is_served_no_more_makes_no_look_go_further_back(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    discord = stage.discord
+    async with stage.up():
+        _, answer = await taught(stage, "Which port do agents use?", "They use 7071.")
+        stage.clock.turn(days=30)
+        await taught(stage, "Where do the logs go?", "Into /var/log/lumen.")
+    await discord.edit(answer, "They use 7072.")
+    async with await Database.open(stage.folder / "intern.db") as db:
+        await MarkStore(db).open([GuildId("77")], MessageId("1"))
+    caplog.set_level("INFO")
+    async with stage.up():
+        await until(lambda: "missed_changes_looked_for" in caplog.text)
+    assert "missed_change_found" not in caplog.text
