@@ -104,7 +104,7 @@ class _Sum:
         if prompt.name not in self._bare:
             given = bare_example(prompt)
             text = self._templates.render(prompt, given)
-            self._bare[prompt.name] = chat_request(prompt, given, text, (), self._options, streaming={}).prompt_tokens
+            self._bare[prompt.name] = chat_request(prompt, given, text, (), self._options).prompt_tokens
         return self._bare[prompt.name]
 
 

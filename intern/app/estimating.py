@@ -47,6 +47,6 @@ def measure(settings: Settings) -> TokensOf:
     templates, model = templates_of(settings), settings.kb_model
 
     def tokens_of(prompt: Prompt[Any, Any], given: Any) -> int:
-        return chat_request(prompt, given, templates.render(prompt, given), (), model, streaming={}).prompt_tokens
+        return chat_request(prompt, given, templates.render(prompt, given), (), model).prompt_tokens
 
     return tokens_of

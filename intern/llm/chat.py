@@ -34,6 +34,30 @@ _FAULTS = re.compile(
 _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
+STREAMING: tuple[Mapping[str, Any], ...] = (
+    {"stream": True, "stream_options": {"include_usage": True}},
+    {"stream": True},
+    {},
+)
+"""How a stream is asked for; the next form is for an endpoint that refuses the one before."""
+
+
+class Form(NamedTuple):
+    """What an endpoint takes of a request, as far as it has refused anything."""
+
+    streaming: int = 0
+    """Of `STREAMING`."""
+    temperature: bool = True
+    bounds: bool = True
+    """Lengths and ranges in schemas."""
+
+    def less(self, other: Form) -> Form:
+        """What is left where `other` is known, too."""
+        return Form(
+            max(self.streaming, other.streaming), self.temperature and other.temperature, self.bounds and other.bounds
+        )
+
+
 class Request(NamedTuple):
     """A request, ready to be sent, and about what it may cost."""
 
@@ -138,10 +162,10 @@ def chat_request(
     images: Sequence[Image],
     options: LlmOptions,
     *,
-    streaming: Mapping[str, Any],
+    form: Form = Form(),  # noqa: B008 nobody can change it
 ) -> Request:
-    """One prompt as a request, with fields of the standard API only; `streaming` are those that ask for a stream."""
-    schema = _schema(prompt, given, options)
+    """One prompt as a request, with fields of the standard API only."""
+    schema = _schema(prompt, given, options, form)
     system = rendered.system
     if options.structured_output == "json_object":
         wanted = msgspec.json.encode(schema).decode()
@@ -154,17 +178,18 @@ def chat_request(
             {"role": "user", "content": _user_content(_encodable(rendered.user), pictures)},
         ],
         "max_tokens": options.max_tokens,
-        **streaming,
+        **({"temperature": options.temperature} if form.temperature else {}),
+        **STREAMING[form.streaming],
         **_output_fields(prompt.name, schema, options.structured_output),
     }
     words = estimated_tokens(system + rendered.user + str(schema))
     return Request(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
 
 
-def _schema(prompt: Prompt[InT, Any], given: InT, options: LlmOptions) -> Schema:
-    schema = reply_schema(prompt.gives, bounds=options.schema_bounds)
+def _schema(prompt: Prompt[InT, Any], given: InT, options: LlmOptions, form: Form) -> Schema:
+    schema = reply_schema(prompt.gives, bounds=options.schema_bounds and form.bounds)
     # In words alone an enum would only repeat what the prompt shows.
-    if prompt.offers is None or not options.schema_bounds or options.structured_output == "json_object":
+    if prompt.offers is None or not options.schema_choices or options.structured_output == "json_object":
         return schema
     offered = prompt.offers(given)
     return narrowed(schema, {name: [_encodable(value) for value in values] for name, values in offered.items()})

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from itertools import count
 from logging import DEBUG
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import anyio
 import httpx
@@ -36,12 +36,12 @@ from intern.errors import (
     ModelUnavailableError,
 )
 from intern.llm.breaker import Breaker, Permit, Refused
-from intern.llm.chat import Request, chat_request, excerpt, read_completion, reply_of
+from intern.llm.chat import STREAMING, Form, Request, chat_request, excerpt, read_completion, reply_of
 from intern.llm.events import UnreadableStreamError, has_ended, is_stream, joined
 from intern.llm.limits import Limits, StillFits
 from intern.llm.options import LlmOptions
 from intern.llm.prompt import InT, Model, OutT, Prompt
-from intern.llm.refusals import FormRefused, StreamRefused, TooLong, refusal_of
+from intern.llm.refusals import FormRefused, StreamRefused, TemperatureRefused, TooLong, refusal_of
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage
 from intern.observe.log import get_logger
@@ -64,12 +64,6 @@ _BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 _OF_ONE_REQUEST = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
-# How a stream is asked for; the next form is for an endpoint that refuses the one before.
-_STREAMING: tuple[Mapping[str, Any], ...] = (
-    {"stream": True, "stream_options": {"include_usage": True}},
-    {"stream": True},
-    {},
-)
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _HOST = re.compile(rb"[A-Za-z0-9._:-]+")
 _KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
@@ -88,6 +82,10 @@ class EndpointUnavailableError(ModelUnavailableError):
 
 class _StreamRefusedError(ModelRefusedError):
     """The endpoint does not know a field that asks for streaming."""
+
+
+class _TemperatureRefusedError(ModelRefusedError):
+    """The model takes no temperature, or not this one."""
 
 
 class Endpoint:
@@ -304,8 +302,10 @@ class Endpoint:
                 )
             case StreamRefused():
                 return _StreamRefusedError(says)
+            case TemperatureRefused():
+                return _TemperatureRefusedError(says)
             case FormRefused():
-                hint = f"set {self._section}.schema_bounds = false, or another {self._section}.structured_output"
+                hint = f"set {self._section}.schema_choices = false, or another {self._section}.structured_output"
                 return ModelSchemaError(f"{says}; if it cannot take the form of the reply, {hint}")
             case None:
                 hint = f"; if it does not know the response format, set {self._section}.structured_output"
@@ -334,7 +334,8 @@ class EndpointModel(Endpoint):
     ) -> None:
         super().__init__(options, path="/chat/completions", usage=usage, client=client, section=section)
         self._templates = templates
-        self._streaming = 0  # of _STREAMING: what this endpoint takes, learned from what it refused
+        self.form = Form()
+        """What this endpoint takes, learned from what it refused."""
         self._background = _Background(self, self._limits.background())
 
     def background(self) -> Model:
@@ -349,19 +350,32 @@ class EndpointModel(Endpoint):
         """`ask` under limits of the caller's choice."""
         rendered = self._templates.render(prompt, given)
         while True:
-            streaming = _STREAMING[self._streaming]
-            request = chat_request(prompt, given, rendered, images, self._options, streaming=streaming)
+            form = self.form
+            request = chat_request(prompt, given, rendered, images, self._options, form=form)
             try:
                 return await self._completed(limits, prompt, request)
-            except (_StreamRefusedError, UnreadableStreamError) as error:
-                if streaming is _STREAMING[-1]:
+            except (ModelRefusedError, UnreadableStreamError) as error:
+                simpler = self._simpler(form, error)
+                if simpler == form:
                     raise
-                # Calls that were under way together must not step twice. A reply that cannot be read was paid for, so
-                # it is asked for only once more, whole.
-                unreadable = isinstance(error, UnreadableStreamError)
-                step = len(_STREAMING) - 1 if unreadable else _STREAMING.index(streaming) + 1
-                self._streaming = max(self._streaming, step)
-                _log.warning("model_streaming_changed", section=self._section, reason=str(error))
+                # Calls that were under way together must not step twice.
+                self.form = self.form.less(simpler)
+                _log.warning("model_form_changed", section=self._section, reason=str(error))
+
+    def _simpler(self, form: Form, error: ModelError) -> Form:
+        """The form to try next; the same one where no other would help."""
+        last = len(STREAMING) - 1
+        match error:
+            case _StreamRefusedError():
+                return form._replace(streaming=min(form.streaming + 1, last))
+            case UnreadableStreamError():  # it was paid for, so it is asked for only once more, whole
+                return form._replace(streaming=last)
+            case _TemperatureRefusedError():
+                return form._replace(temperature=False)
+            case ModelSchemaError() if self._options.schema_bounds:
+                return form._replace(bounds=False)
+            case _:
+                return form
 
     async def _completed(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
         what = f"{prompt.name}: {self._where}"

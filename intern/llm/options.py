@@ -32,9 +32,12 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_tokens: Annotated[int, Meta(ge=1)] = 4096
     """The longest reply; models that think aloud need room for that, too."""
     structured_output: StructuredOutput = "json_schema"
-    schema_bounds: bool = False
-    """Send bounds like `maxLength`, and ids that were shown as enums, with the schema. They hold on decoding anyway;
-    some endpoints refuse them."""
+    schema_bounds: bool = True
+    """Send bounds like `maxLength` with the schema, unless the endpoint refuses them. They hold on decoding anyway."""
+    schema_choices: bool = False
+    """Send ids that were shown as enums with the schema. Some endpoints compile each new schema, which takes time."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
+    """Sent unless the endpoint refuses it."""
     images: bool = False
     """The model can look at pictures; otherwise they are left out."""
     max_in_flight: Annotated[int, Meta(ge=1)] = 8

@@ -16,9 +16,10 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _FORM = re.compile(
-    r"json.?schema|response_?format|\bschema\b|grammar|tool_choice|\btools?\b|\bfunctions?\b|structured.output",
+    r"\b(?:max|min)(?:Length|Items)\b|json.?schema|response_?format|\bschema\b|grammar|tool_choice|\btools?\b|\bfunctions?\b|structured.output",
     re.IGNORECASE,
 )
+_TEMPERATURE = re.compile(r"\btemperature\b", re.IGNORECASE)
 _STREAM = re.compile(r"\bstream(?:ing|_options)?\b", re.IGNORECASE)
 
 _Object = dict[str, Any]
@@ -39,12 +40,18 @@ class StreamRefused(NamedTuple):
     """The endpoint does not know a field that asks for streaming."""
 
 
-def refusal_of(body: bytes) -> TooLong | FormRefused | StreamRefused | None:
+class TemperatureRefused(NamedTuple):
+    """The model takes no temperature, or not this one."""
+
+
+def refusal_of(body: bytes) -> TooLong | FormRefused | StreamRefused | TemperatureRefused | None:
     """What a refusal of one request is about; None where it does not tell."""
     error = _error(body)
     said = " ".join(_texts(error))[:_MOST] if error else body[:_MOST].decode("utf-8", "replace")
     if _TOO_LONG.search(said):
         return TooLong(_count(error.get("n_prompt_tokens")), _count(error.get("n_ctx")))
+    if _TEMPERATURE.search(said):
+        return TemperatureRefused()
     if _STREAM.search(said):
         return StreamRefused()
     return FormRefused() if _FORM.search(said) else None

@@ -61,6 +61,7 @@ class AskOut(Struct, frozen=True):
 ASK = Prompt("ask", takes=AskIn, gives=AskOut)
 GIVEN = AskIn("why?")
 OPTIONS = LlmOptions(base_url="http://model.test/v1/", api_key=Secret(KEY), model="small", max_retries=3)
+FIELDS = {"model", "messages", "max_tokens", "temperature", "stream", "stream_options"}
 PNG = Image(media_type="image/png", data=b"\x89PNG")
 
 
@@ -147,17 +148,21 @@ async def test_a_prompt_becomes_one_request_with_a_strict_schema(endpoint: Endpo
     assert str(request.url) == "http://model.test/v1/chat/completions"
     assert request.headers["Authorization"] == f"Bearer {KEY}"
     (body,) = endpoint.bodies
-    assert body.keys() == {"model", "messages", "max_tokens", "response_format", "stream", "stream_options"}
+    assert body.keys() == {*FIELDS, "response_format"}
     assert body["messages"] == [{"role": "system", "content": "Reply."}, {"role": "user", "content": "why?"}]
     assert body["response_format"]["json_schema"]["name"] == "ask"
     assert faults_of(body) == []
-    assert "maxLength" not in json.dumps(body)
+    assert body["temperature"] == 0
 
 
-async def test_bounds_go_with_the_schema_where_the_operator_says_so(endpoint: Endpoint, make: Make) -> None:
-    await make(schema_bounds=True).ask(ASK, GIVEN)
+@pytest.mark.parametrize("bounds", [True, False])
+async def test_bounds_go_with_the_schema_unless_the_operator_says_no(
+    endpoint: Endpoint, make: Make, *, bounds: bool
+) -> None:
+    await make(schema_bounds=bounds, temperature=0.5).ask(ASK, GIVEN)
 
-    assert "maxLength" in json.dumps(endpoint.bodies[0])
+    assert ("maxLength" in json.dumps(endpoint.bodies[0])) is bounds
+    assert endpoint.bodies[0]["temperature"] == 0.5
 
 
 async def test_function_calling_forces_the_one_function_and_reads_its_arguments(endpoint: Endpoint, make: Make) -> None:
@@ -169,7 +174,7 @@ async def test_function_calling_forces_the_one_function_and_reads_its_arguments(
     assert await model.ask(ASK, GIVEN) == await model.ask(ASK, GIVEN) == AskOut("called")
 
     body = endpoint.bodies[0]
-    assert body.keys() == {"model", "messages", "max_tokens", "tools", "tool_choice", "stream", "stream_options"}
+    assert body.keys() == {*FIELDS, "tools", "tool_choice"}
     assert body["tool_choice"] == "required"
 
 
@@ -183,14 +188,14 @@ async def test_arguments_that_come_as_plain_text_are_taken_where_nothing_was_cal
 
 
 @pytest.mark.parametrize("structured_output", ["json_schema", "function_calling", "json_object"])
-async def test_what_was_shown_is_offered_as_an_enum_where_bounds_go_with_the_schema(
+async def test_what_was_shown_is_offered_as_an_enum_where_the_operator_says_so(
     endpoint: Endpoint, make: Make, structured_output: StructuredOutput
 ) -> None:
     offering = Prompt(
         "ask", takes=AskIn, gives=AskOut, offers=lambda asked: {"answer": [asked.question, "half \ud83d"]}
     )
-    for bounds in (True, False):
-        await make(structured_output=structured_output, schema_bounds=bounds).ask(offering, AskIn("because"))
+    for choices in (True, False):
+        await make(structured_output=structured_output, schema_choices=choices).ask(offering, AskIn("because"))
 
     offered = [schema_of(body)["properties"]["answer"].get("enum") for body in endpoint.bodies]
     # In words alone an enum would only repeat the prompt.
@@ -200,7 +205,7 @@ async def test_what_was_shown_is_offered_as_an_enum_where_bounds_go_with_the_sch
 async def test_an_offer_binds_the_schema_and_not_the_decoding(endpoint: Endpoint, make: Make) -> None:
     offering = Prompt("ask", takes=AskIn, gives=AskOut, offers=lambda _: {"answer": ["why not"]})
 
-    assert (await make(schema_bounds=True).ask(offering, GIVEN)).answer == "because"
+    assert (await make(schema_choices=True).ask(offering, GIVEN)).answer == "because"
 
 
 @pytest.mark.parametrize(
@@ -362,11 +367,44 @@ async def test_an_endpoint_that_counts_no_tokens_gets_an_estimate(endpoint: Endp
 async def test_a_form_that_the_endpoint_cannot_hold_a_reply_to_names_the_settings(
     endpoint: Endpoint, make: Make
 ) -> None:
-    endpoint.planned = [failing(400, says="Invalid schema for response_format 'ask': 'maxLength' is not permitted.")]
+    endpoint.planned = [failing(400, says="Invalid schema for response_format 'ask'")] * 9
 
-    with pytest.raises(ModelSchemaError, match=r"llm\.schema_bounds = false, or another llm\.structured_output$"):
-        await make(schema_bounds=True).ask(ASK, GIVEN)
-    assert len(endpoint.requests) == 1
+    with pytest.raises(ModelSchemaError, match=r"llm\.schema_choices = false, or another llm\.structured_output$"):
+        await make().ask(ASK, GIVEN)
+    assert len(endpoint.requests) == 2, "without bounds, too"
+
+
+@pytest.mark.parametrize(
+    ("says", "field"),
+    [
+        ("Invalid schema for response_format 'ask': 'maxLength' is not permitted.", "maxLength"),
+        ("Unsupported property: maxLength", "maxLength"),
+        ("Unsupported value: 'temperature' does not support 0 with this model.", "temperature"),
+    ],
+)
+async def test_what_an_endpoint_refuses_is_left_out_from_then_on(
+    endpoint: Endpoint, make: Make, says: str, field: str
+) -> None:
+    endpoint.planned = [failing(400, says=says)]
+    model = make()
+
+    for _ in range(2):
+        assert (await model.ask(ASK, GIVEN)).sure
+    endpoint.planned = [good(json.dumps({"answer": "x" * 41, "sure": True}))]
+    with pytest.raises(ModelReplyError, match="does not fit"):
+        await model.ask(ASK, GIVEN)
+
+    assert [field in json.dumps(body) for body in endpoint.bodies] == [True, False, False, False]
+    others = {"maxLength", "temperature", "stream_options"} - {field}
+    assert all(other in json.dumps(body) for body in endpoint.bodies for other in others)
+
+
+async def test_a_temperature_that_is_refused_though_it_was_not_sent_is_an_error(endpoint: Endpoint, make: Make) -> None:
+    endpoint.planned = [failing(400, says="temperature")] * 9
+
+    with pytest.raises(ModelRefusedError, match="temperature"):
+        await make().ask(ASK, GIVEN)
+    assert len(endpoint.requests) == 2
 
 
 @pytest.mark.usefixtures("no_pauses")

@@ -41,7 +41,7 @@ def endpoint() -> Iterator[EndpointDouble]:
 
 @pytest.fixture
 async def model(endpoint: EndpointDouble) -> AsyncIterator[EndpointModel]:
-    options = LlmOptions(base_url=endpoint.base_url, model="small", schema_bounds=True)
+    options = LlmOptions(base_url=endpoint.base_url, model="small")
     async with EndpointModel(options, templates=Templates(), usage=Usage()) as model:
         yield model
 

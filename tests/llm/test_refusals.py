@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.llm.refusals import FormRefused, TooLong, refusal_of
+from intern.llm.refusals import FormRefused, TemperatureRefused, TooLong, refusal_of
 
 
 def refusal(**error: Any) -> bytes:
@@ -80,4 +80,4 @@ def test_a_refusal_that_tells_nothing_stays_one(body: bytes) -> None:
 def test_no_refusal_breaks_the_reader(body: bytes) -> None:
     found = refusal_of(body)
 
-    assert found is None or isinstance(found, FormRefused | TooLong)
+    assert found is None or isinstance(found, FormRefused | TemperatureRefused | TooLong)
