@@ -23,6 +23,7 @@ from intern.knowledge.search_store import SqliteSearchStore
 from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
 from intern.search.finding import Finder, Found
+from intern.search.ranking import LeastLikeness
 from intern.settings import Settings
 
 _SPOKEN: frozenset[SearchKind] = frozenset({"nugget", "fact"})
@@ -128,8 +129,12 @@ class Ranking:
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
     async def rank(self, text: str, limit: int, /) -> list[SourceId]:
-        """The best sources for a text, best first. Raises KnowledgeError."""
-        found = await self._finder.rank(text, limit, self._kinds)
+        """The best sources for a text, best first. Raises KnowledgeError.
+
+        However little they are like it: a model tells whether they answer a question, which may share no word with
+        them.
+        """
+        found = await self._finder.rank(text, limit, self._kinds, least=LeastLikeness())
         return found if self._discovered is None else await self._discovered.named(found)
 
 

@@ -151,25 +151,23 @@ class _Candidate(Struct, frozen=True, kw_only=True):
 class Finder:
     """Finds sources by words and, with an embedder, by likeness.
 
-    What is less like the text than `least_likeness` is not found by likeness. It belongs to the embedder's model, and
-    is known for some; of others, whatever is not opposed counts.
+    What is less like the text than `least` is not found by likeness: unless it is given, what is known of the
+    embedder's model, and of others `LeastLikeness()`, with which whatever is not opposed counts.
     """
 
-    def __init__(
-        self, store: SearchStore, embedder: Embedder | None = None, *, least_likeness: LeastLikeness | None = None
-    ) -> None:
+    def __init__(self, store: SearchStore, embedder: Embedder | None = None) -> None:
         self._store = store
         self._embedder = embedder
-        known = LeastLikeness() if embedder is None else LEAST_LIKENESS.get(embedder.model, LeastLikeness())
-        self._least_likeness = least_likeness or known
 
-    async def find(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
+    async def find(
+        self, text: str, wanted: SearchFilter | None = None, limit: int = 10, *, least: LeastLikeness | None = None
+    ) -> tuple[Found, ...]:
         """The best sources for a text, best first; empty where nothing holds a word of it and nothing is like it.
 
         Where likeness could not be looked at, each result says so. Raises KnowledgeError, also where nothing is left
         then: that would look as if there were nothing.
         """
-        found = await self._found(text, wanted or SearchFilter(), limit)
+        found = await self._found(text, wanted or SearchFilter(), limit, least)
         terms = terms_of(text)
         held = await self._store.which(by_term(terms.words), list(found))
         inside = (*terms.grams, *terms.short)
@@ -179,18 +177,22 @@ class Finder:
 
     async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
         """What `find` finds, without the words that each holds: these take as long again to tell."""
-        return tuple((await self._found(text, wanted or SearchFilter(), limit)).values())
+        return tuple((await self._found(text, wanted or SearchFilter(), limit, None)).values())
 
-    async def rank(self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",)) -> list[SourceId]:
+    async def rank(
+        self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
+    ) -> list[SourceId]:
         """The ids of the sources that say most of a text, best first; by what they say, not by their descriptions.
 
         Reads no text, for an answer waits. Raises KnowledgeError as `find` does.
         """
         wanted = SearchFilter(kinds=tuple(kinds), part="text")
-        return [each.source_id for each in await self._candidates(text, wanted, limit)]
+        return [each.source_id for each in await self._candidates(text, wanted, limit, least)]
 
-    async def _found(self, text: str, wanted: SearchFilter, limit: int) -> dict[int, Found]:
-        candidates = await self._candidates(text, wanted, limit)
+    async def _found(
+        self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None
+    ) -> dict[int, Found]:
+        candidates = await self._candidates(text, wanted, limit, least)
         documents = await self._store.documents_at([each.rid for each in candidates], wanted)
         return {
             each.rid: Found(
@@ -206,7 +208,9 @@ class Finder:
             if each.rid in documents
         }
 
-    async def _candidates(self, text: str, wanted: SearchFilter, limit: int) -> list[_Candidate]:
+    async def _candidates(
+        self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None
+    ) -> list[_Candidate]:
         embedder, terms = self._embedder, terms_of(text)
         if embedder is None or not text.strip():
             return _of_words(await self._by_words(terms, wanted, limit))
@@ -221,18 +225,10 @@ class Finder:
             return [replace(each, words_only=True) for each in _of_words(words)][:limit]
         others = words.keys() - {hit.source_id for hit in seen.found}
         hits = (*seen.found, *(await compared(seen.vector, limit=0, also=sorted(others)) if others else ()))
-        least = await self._least(terms, words_found=bool(words))
-        alike = [hit for hit in hits if hit.score >= least or hit.source_id in words]
+        known = least or LEAST_LIKENESS.get(embedder.model, LeastLikeness())
+        enough = await _enough(known, terms, words_found=bool(words))
+        alike = [hit for hit in hits if hit.score >= enough or hit.source_id in words]
         return _of_both(words, alike, proposed)[:limit] if alike else _of_words(words)[:limit]
-
-    async def _least(self, terms: Terms, *, words_found: bool) -> float:
-        """How like the text a source must be, to be found by that alone."""
-        least = self._least_likeness
-        if words_found:
-            return least.beside_words
-        if least.alone == least.of_unknown or await run_sync(knows_any, " ".join((*terms.words, *terms.short))):
-            return least.alone
-        return least.of_unknown
 
     async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[SourceId, _ByWords]:
         """The best that hold a word, in their order."""
@@ -244,6 +240,15 @@ class Finder:
         shares = _best_shares([{hit.source_id: hit.score for hit in ranking} for ranking in rankings])
         order = fused(*([hit.source_id for hit in ranking] for ranking in rankings))
         return {source_id: _ByWords(hits[source_id], shares[source_id]) for source_id in order[:limit]}
+
+
+async def _enough(least: LeastLikeness, terms: Terms, *, words_found: bool) -> float:
+    """How like the text a source must be, to be found by that alone."""
+    if words_found:
+        return least.beside_words
+    if least.alone == least.of_unknown or await run_sync(knows_any, " ".join((*terms.words, *terms.short))):
+        return least.alone
+    return least.of_unknown
 
 
 class _ByWords(NamedTuple):

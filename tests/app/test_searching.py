@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from intern.actors.clerk import clerk
 from intern.app import open_intern
 from intern.app.models import offline_rules
-from intern.app.searching import SearchResult
+from intern.app.searching import Ranking, SearchResult
 from intern.app.sources_status import sources_of
 from intern.app.workshop import Workshop
 from intern.domain import Conversation, Message, MessageId, SearchFilter, SourceId
@@ -26,9 +26,11 @@ from intern.knowledge.lock import FolderLock
 from intern.learning.forgetting import Forget
 from intern.llm.offline import OfflineModel
 from intern.search.finding import Finder
+from intern.search.ranking import LEAST_LIKENESS
 from intern.settings import Settings, load_settings
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
+from tests.search.documents import Directions, document, opened, vector
 
 pytestmark = pytest.mark.anyio
 
@@ -109,6 +111,20 @@ async def test_a_document_that_changed_since_is_indexed_when_it_is_found(tmp_pat
             assert not (await intern.search("port"))[0].stale  # only touched
             (settings.paths.sources / "ports.md").unlink()
             assert await intern.search("port") == ()
+
+
+async def test_answers_may_draw_on_what_is_too_little_like_the_question_to_be_found(tmp_path: Path) -> None:
+    class Local(Directions):
+        model = next(iter(LEAST_LIKENESS))
+
+    embedder, car = Local({"xylophone": 80}), document("kb:car", "what to do when the car will not start")
+    with fail_after(20):
+        async with opened(tmp_path) as (store, _):
+            await store.put([car])
+            await store.put_vectors(embedder.model, [(car, vector(0))])
+            finder = Finder(store, embedder)
+            assert await finder.find("xylophone") == ()
+            assert await Ranking(settings_in(tmp_path), finder).rank("xylophone", 5) == ["kb:car"]
 
 
 async def test_discovered_files_are_found_fresh_and_do_not_serve_answers(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ async def shelf(folder: Path) -> AsyncGenerator[SqliteSearchStore]:
 async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path: Path) -> None:
     with fail_after(10):
         async with shelf(tmp_path) as store:
-            finder = Finder(store, Directions({"rotate keys": 5}), least_likeness=LeastLikeness(beside_words=0.5))
-            found = await finder.find("rotate keys")
+            finder, least = Finder(store, Directions({"rotate keys": 5})), LeastLikeness(beside_words=0.5)
+            found = await finder.find("rotate keys", least=least)
             by_id = {str(each.document.source_id): each for each in found}
             keys, locks, new = (by_id[name] for name in ("kb:keys", "kb:locks", "kb:new"))
             assert found[0] == keys
@@ -51,7 +51,8 @@ async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path:
             assert (new.matched, new.words_place) == (("keys",), 2)
             assert (new.likeness, new.likeness_place) == (None, None)
             assert not keys.words_only
-            assert await finder.rank("rotate keys", 9) == [each.document.source_id for each in found]
+            ranked = await finder.rank("rotate keys", 9, least=least)
+            assert ranked == [each.document.source_id for each in found]
             assert await finder.rank("rotate keys", 1) == ["kb:keys"]
             assert await finder.find("rotate keys", SearchFilter(kinds=("file",))) == ()
 
@@ -61,13 +62,13 @@ async def test_what_is_hardly_alike_is_found_by_its_words_only(tmp_path: Path) -
         async with shelf(tmp_path) as store:
             embedder = Directions({"soup": 10, "quux": 45})
             least = LeastLikeness(beside_words=0.9, alone=0.9, of_unknown=0.9)
-            found = await Finder(store, embedder, least_likeness=least).find("soup")
+            found = await Finder(store, embedder).find("soup", least=least)
             by_id = {str(each.document.source_id): each for each in found}
             assert set(by_id) == {"kb:soup", "kb:keys", "kb:locks"}
             soup = by_id["kb:soup"]
             assert soup.matched == ("soup",)
             assert soup.likeness == pytest.approx(0.17, abs=0.01)
-            assert await Finder(store, embedder, least_likeness=least).find("quux") == ()
+            assert await Finder(store, embedder).find("quux", least=least) == ()
 
 
 async def test_by_likeness_alone_a_word_that_nobody_knows_finds_nothing_and_another_word_for_it_is_found(
@@ -87,6 +88,7 @@ async def test_by_likeness_alone_a_word_that_nobody_knows_finds_nothing_and_anot
             assert await finder.find("qwertzuiop") == ()
             assert await finder.find("xylophone") == ()
             assert await finder.rank("qwertzuiop", 5) == []
+            assert await finder.rank("qwertzuiop", 5, least=LeastLikeness()) == ["kb:car"]
             [found] = await finder.find("automobile")
             assert found.likeness == pytest.approx(0.37, abs=0.01)
             assert [each.document for each in await finder.find("qwertzuiop car")] == [car]
@@ -145,7 +147,12 @@ async def test_an_embedder_is_never_asked_for_what_is_no_text(tmp_path: Path) ->
 NAMES = st.sampled_from("abcdef")
 
 
-@given(st.dictionaries(NAMES, st.floats(0.01, 50)), st.dictionaries(NAMES, st.floats(-1, 1)))
+def _rounded(least: float, most: float) -> st.SearchStrategy[float]:
+    """Numbers that differ by more than a division rounds away."""
+    return st.floats(least, most).map(lambda each: round(each, 6))
+
+
+@given(st.dictionaries(NAMES, _rounded(0.01, 50)), st.dictionaries(NAMES, _rounded(-1, 1)))
 def test_joined_orders_keep_what_either_knows_and_agree_where_both_agree(
     words: dict[str, float], likeness: dict[str, float]
 ) -> None:
