@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import trio.lowlevel
-from anyio import wait_all_tasks_blocked
+from anyio import CapacityLimiter, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 from anyio.to_thread import current_default_thread_limiter
 from sniffio import current_async_library
@@ -41,9 +41,10 @@ async def leap(seconds: float) -> None:
         await checkpoint()
 
 
-async def all_quiet() -> None:
-    """Until every task waits for another one, or for a time, and no thread is at work."""
+async def all_quiet(*threads: CapacityLimiter) -> None:
+    """Wait until each task waits for another one, or for a time, and no thread of any of these limiters works."""
+    limiters = (current_default_thread_limiter(), *threads)
     quiet = 0
     while quiet < 2:  # a thread that ends has a task that goes on
         await wait_all_tasks_blocked()
-        quiet = quiet + 1 if current_default_thread_limiter().borrowed_tokens == 0 else 0
+        quiet = quiet + 1 if not any(each.borrowed_tokens for each in limiters) else 0

@@ -63,11 +63,11 @@ class Room:
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Until nobody has anything to do now; each round sees one more write of theirs through."""
+        """Wait until all work that is due is done; each round sees one more write through, after all reads."""
         for _ in range(10):
-            await all_quiet()
+            await all_quiet(self._db._limiter)
             await self._db.write(lambda _: None)
-        await all_quiet()
+        await all_quiet(self._db._limiter)
 
 
 @asynccontextmanager
