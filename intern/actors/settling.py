@@ -1,4 +1,4 @@
-"""What several actors ask of whoever keeps account of handled messages."""
+"""The interface through which several actors mark messages as handled."""
 
 from __future__ import annotations
 

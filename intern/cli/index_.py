@@ -21,11 +21,11 @@ if TYPE_CHECKING:  # only where it is used, for it takes a while to import
 _CAME: Mapping[Came, str] = {
     "extracted": "read now",
     "nothing": "read now, with nothing to learn",
-    "unchanged": "read before",
+    "unchanged": "unchanged",
     "too short": "too short",
     "withdrawn": "withdrawn",
-    "unknown": "that teach nothing any more",
-    "failed": "not read, the log says why",
+    "unknown": "no longer filed",
+    "failed": "failed (see the log)",
 }
 
 _MANY = 100  # passages; the bot makes fewer before the message is read
@@ -33,19 +33,19 @@ _MANY = 100  # passages; the bot makes fewer before the message is read
 
 @click.command("index")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--extract", is_flag=True, help="Then read the filed conversations that were never read.")
-@click.option("--wait", is_flag=True, help="Make all vectors, too, before this ends.")
+@click.option("--extract", is_flag=True, help="Also extract nuggets and facts from conversations not read yet.")
+@click.option("--wait", is_flag=True, help="Make all vectors before exiting.")
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool, extract: bool, wait: bool) -> None:
     """Bring the index of the knowledge base up to date.
 
-    Reads the sources folder, describes what is new or changed, and forgets what is gone. What did not change costs
-    nothing. Ends when words can be searched; vectors, which find paraphrases, take longer: the running bot makes them,
-    or `--wait`. Stopped at any moment, it goes on where it was when it is called again. While `intern run` works on the
-    same data folder, it does the work, and this command waits for it.
+    Reads the sources folder, describes new and changed documents, and removes deleted ones. Unchanged documents cost
+    nothing. Ends when search by words works. Vectors, which find paraphrases, take longer: the running bot makes them,
+    or `--wait`. A run that was stopped continues when you start it again. While `intern run` works on the same data
+    folder, that process does the work, and this command waits for it.
 
-    With --extract, nuggets and facts are also made of conversations that were filed while `extraction.auto` was off or
-    that were too short for an earlier `extraction.min_turns`. Each costs one call of the model.
+    --extract also makes nuggets and facts from conversations that were filed while `extraction.auto` was off, or that
+    were too short for an earlier `extraction.min_turns`. Each conversation costs one model call.
     """
     settings = settings_of(ctx, tells_itself=True)
     if not settings.paths.sources.exists():
@@ -100,6 +100,6 @@ def _about_vectors(missing: int, *, wait: bool, owner: bool) -> int:
 
 def _about_descriptions(refreshed: Refreshed) -> int:
     if owed := refreshed.pending:
-        say(f"intern: not described yet: {len(owed)}; mend this and run it again: {owed[0].reason}")
+        say(f"intern: {len(owed)} documents have no description yet; fix this and run it again: {owed[0].reason}")
         return 3
     return 0

@@ -81,7 +81,7 @@ def check_folder(settings: Settings) -> None:
 
 
 class _Brief(logging.Filter):
-    """Of the log, errors alone; and in plain words, once, what commands cannot know of: damage, and a failed search."""
+    """A filter that passes only errors. It prints warnings of damage and failed searches in plain words, once each."""
 
     _TOLD: Mapping[str, str] = {
         "archive_block_damaged": "{file}, line {line}: {reason}; this piece is passed over",

@@ -68,6 +68,6 @@ def command(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
 
 
 def _tell(progress: Progress) -> None:
-    """To classify a conversation is half of its work."""
+    """Report progress. Classifying a conversation counts as half of its work."""
     cost = f"{progress.calls} calls, {progress.tokens} tokens" if progress.calls else ""
     tell("Regenerating {total} conversations", (progress.classified + progress.decided) // 2, progress.total, cost)

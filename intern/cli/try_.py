@@ -79,7 +79,7 @@ def command(ctx: click.Context, docs: Path | None, *, play: bool, data: Path | N
 
 @contextmanager
 def _logged_apart(settings: Settings, path: Path, *, kept: bool) -> Generator[None]:
-    """Have log lines go to a file, for they would stand within the chat; say afterwards whether there are any."""
+    """Write log lines to a file instead of the chat; say afterwards whether there are warnings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as log:
         before = path.stat().st_size
@@ -251,7 +251,7 @@ async def _interact(settings: Settings) -> int:
 
 @asynccontextmanager
 async def _opened(settings: Settings, sandbox: Sandbox, scene: _Scene) -> AsyncGenerator[None]:
-    """The bot at work, its documents indexed. From then on, what it does beside the chat is shown nowhere."""
+    """Run the bot, and yield once its documents are indexed. No progress is shown after that."""
     line = ProgressLine(sys.stderr)
     with scene.expecting("indexed") as indexed, heard_by(line):
         async with open_sandbox(settings, sandbox, witness=scene):

@@ -186,7 +186,7 @@ class Dispatcher:
             if batch.last.guild_id is None and self._private:
                 await self._private.answer(batch)
             return ()
-        may_go_on = self._recent.may_go_on(batch)  # before anything is waited for: so batches are heard in order
+        may_go_on = self._recent.may_go_on(batch)  # before the first await, so that batches are noted in order
         channel = await self._history.channel(batch.channel_id)
         may_go_on = may_go_on and not channel.is_thread
         answered = channel.is_thread and await self._answered.answered_in(channel.id)

@@ -1,4 +1,4 @@
-"""Edits and deletions that nobody was told of: what was captured lately is read again, within a bound on requests.
+"""Edits and deletions during an outage: recent captures are read again, within a bound on requests.
 
 Discord keeps no record of them, so each captured message is looked at. Only what Discord says counts: a message is
 deleted where Discord does not know it in any place that it can stand in. What may not be read, a channel that shows
@@ -33,9 +33,9 @@ from intern.errors import DiscordRefusedError, DiscordUnavailableError
 from intern.observe.log import get_logger
 
 DAYS = 7
-"""How long before an outage a message must have been written, at most, to be looked at after it."""
+"""Messages written earlier than this before an outage are not read again."""
 REQUESTS = 300
-"""How many requests one look takes at most; the newest conversations come first."""
+"""Most requests after one outage; the newest conversations come first."""
 PACE = 0.5
 """Seconds between two requests: Discord allows 50 a second over all, and live work comes first."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0  # seconds, while Discord is away
@@ -86,7 +86,7 @@ class _SpentError(Exception):
 
 
 class Missed:
-    """Finds what was edited or deleted while nobody told us."""
+    """Finds messages that were edited or deleted during an outage."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Missed:
         places: dict[ChannelId, None] = {}
         for _ in range(_VERSIONS):
             if not pair.channel_id:
-                raise DiscordRefusedError(f"nobody knows where message {message_id} was captured")
+                raise DiscordRefusedError(f"no capture tells the channel of message {message_id}")
             places[pair.channel_id] = None
             if pair.replaces is None:
                 break

@@ -12,7 +12,7 @@ from intern.discord.options import ChannelMode
 from intern.domain import Channel, ChannelId
 
 STILL_WAITED_FOR: Final = timedelta(days=1)
-"""Who asked longer ago knows by now that there was nobody."""
+"""Limit for notices: a member who asked earlier no longer waits for one."""
 
 
 _SETTLED_AFTER = 5  # batch waits
@@ -24,17 +24,17 @@ class ContextBounds(Struct, frozen=True, kw_only=True):
     window_seconds: float = 60.0
     """Messages of one author that follow each other within this belong together; the batch wait."""
     mention_seconds: float = 900.0
-    """A team member's message answers whom it names, if they asked within this."""
+    """A team member's message answers the member that it mentions, if that member asked within this time."""
     question_seconds: float = 300.0
-    """A member's words for nobody belong to one question, if they pause no longer than this."""
+    """Messages of one member that mention no one belong to one question, if the pauses are no longer than this."""
     follow_up_seconds: float = 120.0
-    """Who was answered goes on with it by words for nobody among others' words, if they pause no longer than this; on
-    real chat, later ones were mostly something new."""
+    """After an answer, the asker's messages that mention no one join the capture if the pause is no longer than this
+    and others wrote meanwhile. On real chat, later ones were mostly about something new."""
     named_follow_up_seconds: float = 300.0
-    """The same by words for the team member who answered, or while nobody else speaks."""
+    """The same for messages that mention the team member who answered, or while no one else writes."""
     settle_seconds: float = 300.0
-    """A captured conversation is filed if nothing was added to it for this long: in five batch waits, whoever goes on
-    is heard."""
+    """File a captured conversation once nothing was added to it for this long. Five batch waits are enough for the
+    asker's next messages."""
     max_hops: int = 20
     """Replies to replies to replies."""
     max_messages: int = 200
@@ -48,7 +48,7 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
     mention_reply_window: Annotated[float, Meta(ge=0)] = 900.0
-    """Seconds within which a team member's message answers the one member that it mentions."""
+    """Seconds after a question in which a team member's message that mentions its author counts as a reply to it."""
     max_history_messages: Annotated[int, Meta(ge=0)] = 50
     """Context messages that go to a model with a question."""
     max_history_chars: Annotated[int, Meta(ge=1)] = 12_000

@@ -606,7 +606,7 @@ class _Delivery:
         return any(part.message_id for part in self.begun.parts) or await self._stands_unheard()
 
     async def _stands_unheard(self) -> bool:
-        """Whether an earlier try posted the beginning without hearing of it, so that it cannot be taken back."""
+        """Whether an earlier try posted the beginning and got no confirmation, so that it cannot be taken back."""
         begun = self.begun
         place = begun.channel_id if begun.target == "in_place" else begun.thread_id
         if self.fresh or not begun.parts or place is None:
@@ -797,7 +797,7 @@ class _Delivery:
 
 
 def _newest_of(question: ChatMessage, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> MessageId | None:
-    """The asker's newest message after the question, if it is none of those that are asked about, nor for others."""
+    """Return the asker's newest message after the question that is neither part of it nor addressed to others."""
     asker = question.author.id
     others = {message.id for message in said if message.author.id != asker and not message.author.is_self}
     mine = [

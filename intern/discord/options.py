@@ -34,8 +34,8 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
     """Messages of one author in one channel that follow each other within this pause are one."""
     mention_reply_window: Annotated[float, Meta(ge=0, le=86_400)] = 900.0
-    """Seconds within which a team member's message that mentions one member answers what that member asked; 0: only
-    Discord's replies do."""
+    """A team member's message that mentions one member counts as a reply to that member's question of the last so many
+    seconds. 0: only Discord's replies count."""
     listed_channel_ids: tuple[ChannelId, ...] = ()
     """Channels that not everyone can read, and threads in them or private ones, where intern works all the same."""
     channels: tuple[ChannelRule, ...] = ()

@@ -41,7 +41,7 @@ def is_recovered(source: CachedSource) -> bool:
 
 
 Stamp: TypeAlias = tuple[int, int, int]
-"""Of a file, as `stamp_of` gives it."""
+"""A file's stamp, as `stamp_of` gives it."""
 
 
 class _Noted(Struct, frozen=True, kw_only=True):
@@ -146,13 +146,13 @@ class Catalogue:
             return True
 
     def write(self) -> None:
-        """Bring to disk what was added behind."""
+        """Write entries that were added with `behind`."""
         with self._guard:
             if self._known.unwritten:
                 self._save(self._known.sources)
 
     def _noted(self, stamp: Stamp | None) -> dict[SourceId, CachedSource]:
-        """What was noted since the cache with this stamp was written. The last line may be torn."""
+        """Read the journal lines since the cache with this stamp was written. The last line may be torn."""
         noted: dict[SourceId, CachedSource] = {}
         for line in (self._files.read(self._journal_path) or b"").splitlines():
             with suppress(msgspec.DecodeError, UnicodeDecodeError):

@@ -73,7 +73,7 @@ async def refresh_sources(
 ) -> Refreshed:
     """Bring the index of the operator's documents up to date.
 
-    Without `describe`, no model is asked: what changed is listed as it can be, and its description stays owed.
+    Without `describe`, no model is asked: changed documents are listed without a new description until one is made.
     Raises SourceError where the folder cannot be read, and KnowledgeError where the index cannot be written.
     """
     bounds = options or IndexingOptions()
@@ -343,11 +343,11 @@ class _Refresh:
                 tg.start_soon(work)
 
     async def _note(self, source_id: SourceId, source: CachedSource) -> None:
-        """Write down at once what was paid for, though the process may be stopping: a kill repeats no call."""
+        """Write a paid description at once, also during a stop, so that a kill repeats no call."""
         with anyio.CancelScope(shield=True):
             try:
                 await anyio.to_thread.run_sync(self._catalogue.note, source_id, source)
-            except KnowledgeError as error:  # the whole of them is written soon, and raises
+            except KnowledgeError as error:  # the write of all entries follows, and raises
                 _log.warning("description_not_noted", source_id=source_id, reason=str(error))
 
     async def _settle(self, source: Due) -> _Settled:

@@ -191,7 +191,7 @@ def test_an_endpoint_that_refuses_ends_with_3(sources: Path) -> None:
         )
         code, out, err = process("index")
         assert (code, out, err.count("\n")) == (3, "", 1)
-        assert err.startswith("intern: not described yet: 2; mend this and run it again: ")
+        assert err.startswith("intern: 2 documents have no description yet; fix this and run it again: ")
         assert "sk-canary" not in err
         assert process("status", "--sources")[1].count("not described yet, looked at every 600 seconds: ") == 2
         code, out, err = process("ask", PORT)
