@@ -230,9 +230,11 @@ class Workshop:
             return 0.0
         if self.archive.newest_of(pair.conversation_id) != pair.qa_id:
             return 0.0
-        pause = self._settings.conversations.bounds.settle_seconds
+        bounds = self._settings.conversations.bounds
+        # It is captured a batch wait after its last word, or long after that where it was caught up with or imported.
+        pause = bounds.window_seconds + bounds.settle_seconds
         # Whatever clocks say, nothing waits longer than that.
-        return min(pause, max(0.0, pause - (self._clock.now() - pair.timestamp).total_seconds()))
+        return min(pause, max(0.0, pause - (self._clock.now() - pair.answered_at).total_seconds()))
 
     async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
         """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""
