@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -20,19 +19,18 @@ _WAYS: Final[Mapping[channels.Links, str]] = {
 
 
 def measure() -> Iterator[Figure]:
-    """The shares for each way in which people say whom they mean; the bars hold for the first."""
+    """The shares for each way in which people say whom they mean."""
     if not EVAL.is_dir():
         print(f"live capture is not measured: there are no real chats in {EVAL}", file=sys.stderr)
         return
     for links, way in _WAYS.items():
         with tempfile.TemporaryDirectory() as folder:
             kept = channels.play(Path(folder) / "data", links=links)
-        bars = links == "all"
         yield Figure(
             f"live, {way}: question and answer whole in one block, share",
             kept.whole / kept.asked,
             "",
-            least=channels.WHOLE_BAR if bars else -inf,
+            least=channels.WHOLE_BAR[links],
         )
         yield Figure(
             f"live, {way}: the asker's follow-ups in that block, share",
