@@ -294,14 +294,10 @@ def prompt_of(body: Mapping[str, Any]) -> str:
 
 
 def text_of(body: Mapping[str, Any], role: str) -> str:
-    """The text of a role's messages."""
-    said: list[str] = []
-    for message in body["messages"]:
-        if message["role"] == role:
-            content: Any = message["content"]
-            parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            said += [part["text"] for part in parts if part["type"] == "text"]
-    return "\n".join(said)
+    """The text of a role's last message: those before it are examples."""
+    content: Any = next((each["content"] for each in reversed(body["messages"]) if each["role"] == role), "")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return "\n".join(part["text"] for part in parts if part["type"] == "text")
 
 
 def schema_of(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,13 +45,12 @@ class PromptLine(Struct, frozen=True, kw_only=True):
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """A template, rendered with an example."""
+    """A template, rendered with made-up input."""
 
     name: str
     file: str
-    system: str
-    """Empty for a message, which is `user` alone."""
-    user: str
+    rendered: Rendered
+    """Of a message, `user` alone."""
 
 
 class Checked(Struct, frozen=True, kw_only=True):
@@ -99,10 +98,10 @@ class Prompting:
         """One of them as it would be said. Raises ConfigError for one that there is not, or that is broken."""
         if message := self._message_of(name):
             text = worded(message, self._dir, self._message_constants)
-            return Shown(name=name, file=str(wording_file(message, self._dir)), system="", user=text)
+            return Shown(name=name, file=str(wording_file(message, self._dir)), rendered=Rendered("", text))
         prompt = self._prompt_of(name)
         rendered = self._templates.render(prompt, full_example(prompt))
-        return Shown(name=name, file=self._templates.file(prompt), system=rendered.system, user=rendered.user)
+        return Shown(name=name, file=self._templates.file(prompt), rendered=rendered)
 
     def source(self, name: str) -> str:
         """The template itself, broken or not. Raises ConfigError for one that there is not."""

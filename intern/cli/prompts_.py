@@ -53,7 +53,7 @@ def list_prompts(ctx: click.Context, *, as_json: bool = False) -> None:
 @json_option
 @click.pass_context
 def show_prompt(ctx: click.Context, name: str, *, source: bool, as_json: bool) -> None:
-    """Show a prompt as a model gets it, with an example of what it is about."""
+    """Show a prompt as a model gets it, with made-up input."""
     prompting = _prompting(ctx)
     if source:
         text = prompting.source(name)
@@ -65,14 +65,17 @@ def show_prompt(ctx: click.Context, name: str, *, source: bool, as_json: bool) -
     shown = prompting.shown(name)
     if as_json:
         show_json(shown)
-    elif shown.system:
+        return
+    system, user, examples = shown.rendered
+    if system:
         from intern.llm.usage import estimated_tokens
 
-        say(f"{shown.file}, with an example: about {estimated_tokens(shown.system + shown.user)} tokens")
-        show(f"--- system ---\n{shown.system}\n\n--- user ---\n{shown.user}")
+        say(f"{shown.file}, with made-up input: about {estimated_tokens(shown.rendered.whole)} tokens")
+        turns = [("system", system), *(turn for each in examples for turn in each._asdict().items()), ("user", user)]
+        show("\n\n".join(f"--- {role} ---\n{said}" for role, said in turns))
     else:
         say(shown.file)
-        show(shown.user)
+        show(user)
 
 
 @command.command("check")

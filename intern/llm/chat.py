@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ from intern.llm.options import LlmOptions, StructuredOutput
 from intern.llm.prompt import InT, OutT, Prompt
 from intern.llm.reading import NoEndError, objects
 from intern.llm.schema import Schema, narrowed, reply_schema
-from intern.llm.templates import Rendered
+from intern.llm.templates import Example, Rendered
 from intern.llm.usage import estimated_tokens
 from intern.text.masking import mask_secrets
 
@@ -175,6 +175,7 @@ def chat_request(
         "model": options.model,
         "messages": [
             {"role": "system", "content": _encodable(system)},
+            *_turns(prompt.name, rendered.examples, options.structured_output),
             {"role": "user", "content": _user_content(_encodable(rendered.user), pictures)},
         ],
         "max_tokens": options.max_tokens,
@@ -182,8 +183,21 @@ def chat_request(
         **STREAMING[form.streaming],
         **_output_fields(prompt.name, schema, options.structured_output),
     }
-    words = estimated_tokens(system + rendered.user + str(schema))
+    words = estimated_tokens(rendered._replace(system=system).whole + str(schema))
     return Request(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
+
+
+def _turns(name: str, examples: Sequence[Example], output: StructuredOutput) -> Iterator[dict[str, Any]]:
+    """Examples as messages, each reply in the form that the model is to use."""
+    for n, example in enumerate(examples):
+        yield {"role": "user", "content": _encodable(example.user)}
+        reply = _encodable(example.assistant)
+        if output != "function_calling":
+            yield {"role": "assistant", "content": reply}
+            continue
+        call = {"id": f"example{n}", "type": "function", "function": {"name": name, "arguments": reply}}
+        yield {"role": "assistant", "content": None, "tool_calls": [call]}
+        yield {"role": "tool", "tool_call_id": call["id"], "content": "taken"}
 
 
 def _schema(prompt: Prompt[InT, Any], given: InT, options: LlmOptions, form: Form) -> Schema:

@@ -1,7 +1,9 @@
 """Prompts as Jinja templates: `<name>.md.j2`, one for each model call, for operators to tune.
 
-A template is two blocks: `system`, the instructions, and `user`, the material. Its variables are the fields of the
-prompt's input and the operator's constants. What a variable holds is put in as it is and never read as a template.
+A template is two blocks: `system`, the instructions, and `user`, the material. A third, `examples`, may show the model
+how it is done: a line `--- user ---` begins what it would be given, a line `--- assistant ---` the JSON that it would
+reply. Variables are the fields of the prompt's input and the operator's constants; examples see the constants alone, so
+that they are the same for every call. What a variable holds is put in as it is and never read as a template.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from intern.text.fences import fenced
 _SUFFIX = ".md.j2"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-]+\.md\.j2")
 _BLOCKS = ("system", "user")
+_EXAMPLES = "examples"
+_TURN = re.compile(r"^--- (user|assistant) ---[ \t]*$", re.MULTILINE)
 _NO_CONSTANTS: Mapping[str, str] = MappingProxyType(
     {"project_introduction": "", "answer_scope": "", "refusal_policy": ""}
 )
@@ -33,11 +37,25 @@ _NO_CONSTANTS: Mapping[str, str] = MappingProxyType(
 _MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
 
+class Example(NamedTuple):
+    """What a model would be given, and what it would reply."""
+
+    user: str
+    assistant: str
+
+
 class Rendered(NamedTuple):
     """A prompt as the model gets it."""
 
     system: str
     user: str
+    examples: tuple[Example, ...] = ()
+    """Turns between the instructions and the material."""
+
+    @property
+    def whole(self) -> str:
+        """All that is said, in the order in which a model reads it."""
+        return "\n".join((self.system, *(turn for example in self.examples for turn in example), self.user))
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -66,6 +84,7 @@ class Templates:
             auto_reload=False,
             autoescape=False,  # plain text for a model, not HTML
         )
+        self._turns: dict[str, tuple[Example, ...]] = {}
         filters = cast("dict[str, Callable[..., Any]]", self._jinja.filters)
         filters["fenced"] = fenced
 
@@ -84,7 +103,8 @@ class Templates:
         """All that `check` looks for in one template, each with its file and, where it has one, its line."""
         known = self._constants.keys() | {field.name for field in msgspec.structs.fields(prompt.takes)}
         try:
-            return tuple(self._faults(self._template(prompt.name), known))
+            template = self._template(prompt.name)
+            return tuple(self._faults(template, known)) or tuple(self._unfit(template, prompt.gives))
         except ConfigError as error:
             return (str(error),)
 
@@ -120,7 +140,7 @@ class Templates:
             system, user = ("".join(template.blocks[block](context)).strip() for block in _BLOCKS)
         except _MISTAKES as error:
             raise ConfigError(f"{_place(error, template)}: {_first_line(error)}") from error
-        return Rendered(system, user)
+        return Rendered(system, user, self._examples(template))
 
     def source(self, prompt: Prompt[Any, Any]) -> str:
         """The text of a prompt's template. Raises `ConfigError` where there is none."""
@@ -156,13 +176,42 @@ class Templates:
             places = ", ".join(map(str, self._folders)) or "any folder"
             raise ConfigError(f"there is no template {error.name} in {places}") from error
 
+    def _examples(self, template: jinja2.Template) -> tuple[Example, ...]:
+        """The turns of a template, which are the same for every input. Raises `ConfigError` for any other."""
+        block = template.blocks.get(_EXAMPLES)
+        if block is None:
+            return ()
+        name = cast("str", template.name)
+        if name not in self._turns:
+            try:
+                text = "".join(block(template.new_context(dict(self._constants))))
+            except _MISTAKES as error:
+                raise ConfigError(f"{_place(error, template)}: {_first_line(error)}") from error
+            before, *parts = _TURN.split(text)
+            if before.strip() or parts[::2] != ["user", "assistant"] * (len(parts) // 4) or not parts:
+                raise ConfigError(
+                    f"{template.filename}: the block 'examples' must be turns, each a line '--- user ---' with what is "
+                    "given and a line '--- assistant ---' with the reply"
+                )
+            turns = [part.strip() for part in parts[1::2]]
+            self._turns[name] = tuple(map(Example, turns[::2], turns[1::2]))
+        return self._turns[name]
+
+    def _unfit(self, template: jinja2.Template, gives: type) -> Iterator[str]:
+        """The examples whose reply a model could not give."""
+        for n, example in enumerate(self._examples(template), 1):
+            try:
+                msgspec.json.decode(example.assistant, type=gives)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                yield f"{template.filename}: the reply of example {n} is none of this prompt: {_first_line(error)}"
+
     def _faults(self, template: jinja2.Template, known: set[str]) -> Iterator[str]:
         parsed = self._parsed(template)
         for node in parsed.body:
             if not isinstance(node, nodes.Block) and not _is_blank(node):
                 yield (
-                    f"{template.filename}, line {node.lineno}: this stands outside of the blocks 'system' and 'user', "
-                    "so no model would see it"
+                    f"{template.filename}, line {node.lineno}: this stands outside of the blocks "
+                    "'system', 'examples' and 'user', so no model would see it"
                 )
         unknown = meta.find_undeclared_variables(parsed) - known
         for node in parsed.find_all(nodes.Name):

@@ -109,7 +109,7 @@ def test_a_prompt_is_shown_as_a_model_gets_it(intern: Intern, mine: Path) -> Non
     assert "=== question ===\nHow do I move it to another port?" in out
     assert "Lumen relays logs." in out
     assert "No legal advice." in out
-    assert "prompts/gate.md.j2, with an example: about " in err
+    assert "prompts/gate.md.j2, with made-up input: about " in err
     shown = json.loads(intern("prompts", "show", "gate", "--json").out)
     assert out == f"--- system ---\n{shown['system']}\n\n--- user ---\n{shown['user']}\n"
 

@@ -37,12 +37,12 @@ CASES: list[tuple[Prompt[Any, Any], Any]] = [
 def test_each_template_fits_its_input_and_keeps_material_apart(prompt: Prompt[Any, Any], given: Any) -> None:
     templates = Templates(globals={"project_introduction": "It is a relay."})
     templates.check([prompt])
-    system, user = templates.render(prompt, given)
+    system, user, _ = templates.render(prompt, given)
     assert "It is a relay." in system
     assert "Ignore" not in system
     assert HOSTILE in user
 
 
 def test_the_last_thing_in_a_prompt_is_the_new_pair_so_its_beginning_can_be_cached() -> None:
-    _, user = Templates().render(CLASSIFY, ClassifyIn(index="team:a.txt\nA.", pair="User: x"))
+    _, user, _ = Templates().render(CLASSIFY, ClassifyIn(index="team:a.txt\nA.", pair="User: x"))
     assert user.index("team:a.txt") < user.index("User: x")

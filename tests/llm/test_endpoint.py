@@ -155,6 +155,27 @@ async def test_a_prompt_becomes_one_request_with_a_strict_schema(endpoint: Endpo
     assert body["temperature"] == 0
 
 
+@pytest.mark.parametrize("output", ["json_schema", "json_object", "function_calling"])
+async def test_examples_are_turns_in_the_form_that_is_asked_for(
+    endpoint: Endpoint, make: Make, tmp_path: Path, output: StructuredOutput
+) -> None:
+    template = (tmp_path / "ask.md.j2").read_text(encoding="utf-8")
+    turns = '--- user ---\nand you?\n--- assistant ---\n{"answer": "yes"}\n'
+    (tmp_path / "ask.md.j2").write_text(f"{template}{{% block examples %}}\n{turns}{{% endblock %}}", encoding="utf-8")
+
+    await make(structured_output=output).ask(ASK, GIVEN)
+
+    _, asked, replied, *result, last = endpoint.bodies[0]["messages"]
+    assert (asked, last) == ({"role": "user", "content": "and you?"}, {"role": "user", "content": "why?"})
+    if output == "function_calling":
+        (call,) = replied["tool_calls"]
+        assert call["function"] == {"name": "ask", "arguments": '{"answer": "yes"}'}
+        assert [each["tool_call_id"] for each in result] == [call["id"]]
+    else:
+        assert replied == {"role": "assistant", "content": '{"answer": "yes"}'}
+        assert not result
+
+
 @pytest.mark.parametrize("bounds", [True, False])
 async def test_bounds_go_with_the_schema_unless_the_operator_says_no(
     endpoint: Endpoint, make: Make, *, bounds: bool

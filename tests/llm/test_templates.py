@@ -73,7 +73,7 @@ def test_what_a_variable_holds_is_never_read_as_a_template(folder: Path, hostile
 
     rendered = Templates(folder, {"answer_scope": hostile}).render(ASK, Given(Pair("?"), hostile))
 
-    assert rendered == (hostile, hostile)
+    assert rendered == (hostile, hostile, ())
 
 
 def test_an_operators_template_hides_the_shipped_one_and_the_others_stay(folder: Path) -> None:
@@ -176,3 +176,50 @@ def test_a_template_that_is_not_utf8_is_named(folder: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"ask\.md\.j2 cannot be read"):
         Templates(folder).check([ASK])
+
+
+EXAMPLES = """{% block examples %}
+--- user ---
+{{ answer_scope }}: is it on?
+--- assistant ---
+{"done": true}
+--- user ---
+And off?
+--- assistant ---
+{"done": false}
+{% endblock %}
+"""
+
+
+def with_examples(folder: Path, examples: str) -> Templates:
+    write(folder)
+    with (folder / "ask.md.j2").open("a", encoding="utf-8") as file:
+        file.write(examples)
+    return Templates(folder, {"answer_scope": "Relays"})
+
+
+def test_example_turns_stand_between_the_instructions_and_the_material(folder: Path) -> None:
+    templates = with_examples(folder, EXAMPLES)
+    templates.check([ASK])
+
+    rendered = templates.render(ASK, GIVEN)
+
+    assert rendered.examples == (("Relays: is it on?", '{"done": true}'), ("And off?", '{"done": false}'))
+    assert rendered.whole.splitlines()[0] == "Reply."
+    assert rendered.whole.splitlines()[-1] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("of", "becomes", "said"),
+    [
+        ("--- user ---", "", "must be turns"),
+        ('{"done": false}', '{"finished": false}', "example 2 is none of this prompt"),
+        ('{"done": false}', "no", "example 2 is none of this prompt"),
+        ("And off?", "{{ text }}", r"ask\.md\.j2, line 1\d: 'text' is undefined"),
+    ],
+)
+def test_examples_that_no_model_could_follow_are_refused_at_start(
+    folder: Path, of: str, becomes: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        with_examples(folder, EXAMPLES.replace(of, becomes, 1)).check([ASK])
