@@ -11,8 +11,12 @@ from intern.text.masking import mask_secrets
 
 _SHORTEST_PIN = 4
 _SHORTEST_KEY = 8
+_LONGEST_PHRASE = 300
+_FEW = 3  # words: fewer, of which the last is a state, are one ("case sensitive", but not "correct horse battery fine")
+_VERBS = frozenset({"is", "was", "are"})
+_READ_ALONE = _VERBS | {"=", ":", "with", "using", "use", "enter", "try", "type"}  # of other languages, figures only
 
-RULES = 2
+RULES = 3
 """Counts up whenever the rules here become others, so that stored facts are held against them again."""
 
 _STRICTNESS: tuple[Visibility, ...] = ("shared", "private", "secret")
@@ -25,22 +29,29 @@ _BY_CATEGORY: dict[str, Visibility] = {
 
 # Talk of how passwords are reset is a support channel's daily bread: a credential's name counts with its value, an
 # illness with somebody who has it, and money with whose it is.
-_BY_HEART = r"(?P<password>pass(?:word|phrase|code|wd)s?|pwd|pin(?:[ ]code)?s?)"
+_BY_HEART = (
+    r"(?P<password>pass(?:word|phrase|code|wd)s?|pwd|pin(?:[ ]code)?s?"
+    r"|passw[oö]rt(?:er)?|kennwort|mots?[ ]de[ ]passe|contraseñas?|senhas?|пароль)"
+)
 _KEY = (
     r"(?:(?:api|secret|access|private)[ _-]?keys?|(?:client[ _-]?)?secrets?|credentials?|[a-z]*[ _-]?tokens?"
-    r"|(?:one[- ]time|recovery)[ ]codes?)"
+    # Not of errors, countries or programs.
+    r"|(?P<code>(?:one[- ]time|recovery|backup|access|security|verification|confirmation|login|unlock|door|gate|alarm"
+    r"|the|this|that|its|his|her|their|our|my|your)[ ]codes?))"
 )
-_IS_NOW = r"(?:[=:]|\b(?:is|was|are)\b)[ ]*(?:(?:now|still|currently|set[ ]to)\b)?"
-_VALUE = r"[ ]*(?:(?:to|by|be)[ ]+)?(?P<value>\S{2,})(?P<rest>[ ]*\w?)"
+_NAME = rf"\b(?:{_BY_HEART}|{_KEY})\b"
+_IS_NOW = r"(?:[=:]|\b(?:is|was|are|ist|war|lautet|est|es|é)\b)[ ]*(?:(?:now|still|currently|set[ ]to)\b)?"
+_VALUE = r"[ ]*(?:(?:to|by|be)[ ]+)?(?P<value>\S{2,})"
 _BEFORE_NAME = (
-    r"(?P<value>\S{2,})(?P<rest>[ ]+(?P<sign>is|was|as)[ ]+)(?:the|a|an|my|our|your|their|his|her|its)"
-    rf"[ ](?:[\w-]+[ ])?(?:{_BY_HEART}|{_KEY})\b"
+    r"(?<!\S)(?P<value>\S{2,}+)[ ]+(?P<sign>is|was|as)[ ]+(?P<before>the|a|an|my|our|your|their|his|her|its)"
+    rf"[ ](?:[\w-]+[ ])?{_NAME}"
 )
 _VALUES = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"\b(?:{_BY_HEART}|{_KEY})\b[ ]*(?P<sign>{_IS_NOW})?{_VALUE}",
-        rf"\b(?:{_BY_HEART}|{_KEY})[ ](?:of|for|to|on)[ ](?:[\w.-]+[ ]){{1,5}}?(?P<sign>{_IS_NOW}){_VALUE}",
+        rf"{_NAME}[\"'`*]{{0,2}}[ ]*(?P<sign>{_IS_NOW})?{_VALUE}",
+        rf"{_NAME}(?=[ ](?:of|for|to|on)[ ])(?:[ ][\w.-]++){{2,6}}?[ ]?(?P<sign>{_IS_NOW}){_VALUE}",
+        rf"\b(?P<sign>with|using|use|enter|try|type)[ ](?:[\w-]++[ ]){{0,3}}?{_BY_HEART}[ ](?P<value>\S{{2,}})",
         _BEFORE_NAME,
     )
 )
@@ -48,16 +59,42 @@ _PLACEHOLDER = re.compile(
     r"^[<{\[$%(]|\byour|^[A-Z]+_[A-Z_]+$|^x{3,}$|masked|example|placeholder|://|^User_\d+$|\(\)|^[.*_-]+$"
 )
 _NO_VALUE = re.compile(  # versions, lengths of time, names of formats and methods
-    r"^(?:v?\d+(?:\.\d+)*\+?|\d+[a-z]{1,7}|[a-z]+-?\d{1,3}|\d{1,3}-[a-z-]+|(?:sha|md|rsa|aes|base|utf|oauth)\S*)$",
+    r"^(?:v?\d+(?:\.\d+)*\+?|\d+[a-z]{1,7}|[a-z]+-?\d{1,3}|\d{1,3}-[a-z-]+"
+    r"|(?:sha|md|rsa|aes|base|utf|oauth)[-_]?\d{1,4}(?:url)?(?:-(?:[a-z]+|\d{1,4}))*)$",
     re.IGNORECASE,
 )
-_STATES = re.compile(
-    r"the|this|that|not|also|still|there|here|same|correct|wrong|right|incorrect|(?:in)?valid|missing|empty|null"
-    r"|optional|mandatory|necessary|(?:un)?known|none|true|false|string|text|integer|number|boolean|secret|(?:un)?safe"
-    r"|strong|weak|long|short|hashed|kept|lost|(?:re)?set|sent|held|built|gone|stale|public|private|fine",
+_QUOTES = "`'\"“"
+_CLAUSE = re.compile(r"[^.,;:!?()\n]+")
+
+
+def _any_of(words: str) -> re.Pattern[str]:
+    return re.compile("|".join(words.split()), re.IGNORECASE)
+
+
+# Plain words may be a password, too. These are why they are none.
+_GOES_ON = _any_of(  # The value ends before such a word; what begins with one is a sentence.
+    """the this that these those a an it its he she they we you i who what when where which why how there here
+    not never no always only also too very just again once twice every each both all any another same above below then
+    and or but if so because than as of for from to in into on onto at by via with without within under until since
+    after before during per about is are was were be been has have had must should can could may might will would
+    does do did means opens works expires fails stops lets gives arrives belongs lives depends changes
+    see ask use read check go look click contact please create make keep try enter type choose pick don't two three"""
+)
+_STATES = _any_of(
+    """correct wrong right incorrect (?:in)?valid missing empty null optional mandatory necessary (?:un)?known none true
+    false strings? text integers? numbers? boolean secrets? (?:un)?safe strong weak long short stale public private
+    fine new old different case-sensitive"""
+)
+_DONE = _any_of(  # After "is", a sentence in the passive begins.
+    """kept lost (?:re)?set sent held built gone hashed shown hidden given taken written chosen read put stolen found
+    made told \\w{3,}(?:ed|ing)"""
+)
+_KIND_OF = re.compile(  # "password manager", "token: renewal": what is done with it, or what holds it
+    r"\w{3,}(?:tion|sion|ment|ing|ed|able|ible|ory|ary|ive|ful|less|ly|-\w+|wal)|auth|managers?|fields?|forms?|prompts?"
+    r"|dialogs?|logins?|resets?|polic(?:y|ies)|hash(?:es)?|files?|hints?|recovery|changes?|page|box|inputs?|strength"
+    r"|rules?|length|storage|setup|format|types?|values?|limits?|errors?|and|or|\w*(?:pass(?:word|wd)?|pwd|token|key)s?",
     re.IGNORECASE,
 )
-_STATE = re.compile(r"(?:ed|ing|able|ible|ory|ary|ive|ful|less|ly|-\w+)$", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
 _ILLNESS = re.compile(
     r"""\b(?:
@@ -182,21 +219,46 @@ def _tells_pay(sentence: str) -> bool:
 
 def _is_value(found: re.Match[str]) -> bool:
     """Whether what stands with the name of a credential is one, and no placeholder, type or state."""
-    written, is_password = found["value"], bool(found["password"])
+    groups = found.groupdict()
+    written, sign = found["value"], (found["sign"] or "").split()[:1]
+    learned = bool(groups["password"] or groups.get("code"))  # by heart: short, and digits alone will do
     value = written.strip("`'\"“”*.,;:!?()")
-    if not value or _PLACEHOLDER.search(value) or _STATES.fullmatch(value):
-        return False
     if value.isdecimal():
-        return is_password and bool(found["sign"]) and len(value) >= _SHORTEST_PIN
-    if _NO_VALUE.search(value) and not (is_password and found["sign"]):
+        return bool(sign) and len(value) >= (_SHORTEST_PIN if learned else _SHORTEST_KEY)
+    placeholder = _PLACEHOLDER.search(written.strip("`'\"“”*.,;:!?")) or _PLACEHOLDER.search(value)
+    if not value or placeholder or (_NO_VALUE.search(value) and not (learned and sign)):
         return False
     if re.search(r"\d", value) or re.search(r"\w[!$%^&#@]+\w|[!$^&#@]$", value):
-        return is_password or len(value) >= _SHORTEST_KEY
-    if not is_password or not found["sign"] or re.search(r"[^\w'-]", value):
+        return learned or len(value) >= _SHORTEST_KEY
+    if groups.get("before"):
+        return bool(groups["password"]) and written[0] in _QUOTES
+    return bool(sign and (groups["password"] or sign[0] in "=:")) and _is_phrase(
+        found.string[(start := found.start("value")) : start + _LONGEST_PHRASE], sign[0].casefold()
+    )
+
+
+def _is_phrase(text: str, sign: str) -> bool:
+    """Whether plain words behind a credential's name and `sign` are its value, for they read as no sentence."""
+    if text[0] in _QUOTES:
+        words = text[1:].split(text[0].replace("“", "”"), maxsplit=1)[0].split()
+        return not all(_GOES_ON.fullmatch(word) or _is_state(word) for word in words)
+    clause = _CLAUSE.match(text.lstrip("*( "))
+    words = [word.strip("`'\"“”*") for word in clause[0].split()] if clause else []
+    end = next((n for n, word in enumerate(words) if _GOES_ON.fullmatch(word)), len(words))
+    words = words[:end]
+    if not words or sign not in _READ_ALONE:
         return False
-    # A word alone: where the clause ends with it, or it is quoted.
-    ends = not found["rest"].strip() or written[-1] in ".,;:!?)"
-    return written[0] in "`'\"“" or (ends and not _STATE.search(value))
+    if sign == "=":
+        return not _is_state(words[0])
+    if len(words) < _FEW and _is_state(words[-1]):
+        return False
+    if sign == ":":
+        return True
+    return not (_DONE if sign in _VERBS else _KIND_OF).fullmatch(words[0])
+
+
+def _is_state(word: str) -> bool:
+    return any(reason.fullmatch(word) for reason in (_STATES, _DONE, _KIND_OF))
 
 
 def _fits(rule: VisibilityRule, text: str, category: str) -> bool:

@@ -64,8 +64,25 @@ def _of_letters_and_digits(found: str) -> str:
 
 def _random(found: str) -> str:
     """Names made of words (`sk-fading-circle-container2`) have few characters beside them."""
-    pieces = _PIECE.findall(found)
-    return found if sum(map(len, pieces)) >= _LEAST_RANDOM else ""
+    return found if sum(len(run) for run in _RUN.findall(found) if _is_mixed(run)) >= _LEAST_RANDOM else ""
+
+
+def _with_digits(found: str) -> str:
+    """Words joined by hyphens (`token-based-authentication-2`) have their digits apart."""
+    return found if any(map(_is_mixed, _RUN.findall(found))) else ""
+
+
+def _is_mixed(run: str) -> bool:
+    """Whether letters and digits stand together, or small letters and capitals as no word has them."""
+    if any(map(str.isdigit, run)):
+        return any(map(str.isalpha, run))
+    return len(run) >= _SHORTEST_MIXED and bool(_CAPITALS.search(run)) and not run.isupper()
+
+
+def _token(found: str) -> str:
+    """Whatever a header holds but placeholders, without the sentence's end."""
+    token = found.rstrip(".,:)!?")
+    return "" if _PLACEHOLDER.fullmatch(found) or _NAMED.fullmatch(token) else token
 
 
 def _password(found: str) -> str:
@@ -98,8 +115,11 @@ def _seed_phrase(found: str) -> str:
     return found[: words[best - 1].end()]
 
 
-_PIECE = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]+|(?=[a-z]*[A-Z]{2})(?=[A-Z]*[a-z])[A-Za-z]{8,}")
+_RUN = re.compile(r"[A-Za-z0-9]+")
+_CAPITALS = re.compile(r"[A-Z]{2}")
+_SHORTEST_MIXED = 8
 _LEAST_RANDOM = 12
+_NAMED = re.compile(r"[A-Z]+(?:_[A-Z]+)*_?|(?i:(?:your|my|the)(?:[_-][a-z]+)+)|\w*token|auth|credentials|required")
 _PLACEHOLDER = re.compile(
     r"[<{$%*(].*|[x.*]+|(?:your|my|the)?[_-]?(?:pass(?:word|wd|phrase)?|pwd|secret|token|key)(?:[_-]?here)?",
     re.IGNORECASE,
@@ -121,6 +141,15 @@ _PEM = r"[A-Z0-9 ]{0,30} PRIVATE KEY(?: BLOCK)?-----"
 # Its end is missing: the lines that are there.
 _CUT_OFF_PEM = r"(?:(?:\\[nr]|\s)*+(?:[A-Za-z0-9+/=]{40,}+|[A-Za-z0-9+/=]{16,}+(?=\s*(?:\n|\Z)|\\|[\"'`])))+"
 _IS = r"[\"']?\s{0,5}[=:]\s{0,5}[\"']?"
+
+_HEADER_VALUE = r"[^\s\"'`,;<>\[\]{}\\]{3,}"
+# A word that others follow is prose: "authorization: token expired yesterday".
+_SCHEME = rf"(?i:\bauthorization{_IS}(?:bearer|basic|token|bot|apikey)\s{{1,5}})(?![A-Za-z]?[a-z]{{0,30}}[ ]+[a-z])"
+# On the web, figures behind a host are its port, also where `@` follows in a path or a query; databases' clients write
+# a password there only.
+_USERINFO = (
+    r"\b(?!(?i:https?|wss?)://[^\s/:@\[]{1,100}:\d{1,5}[^\w@.-])(?i:[a-z][a-z0-9+.-]{1,20})://[^\s/:@\[]{0,100}:"
+)
 
 # Issuer prefixes and lengths of the big networks; 424242 and 400000 are Stripe's test numbers, and no bank's. 17 to 20
 # digits are Discord's ids, so longer cards are let go.
@@ -177,8 +206,14 @@ _RULES: _Rules = tuple(
             _whole,
         ),
         ("jwt", r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
-        ("bearer_token", r"\b(?i:bearer)\s{1,5}(?P<secret>[\w.~+/=-]{20,})", _random),
-        ("password", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\[]{0,100}:(?P<secret>[^\s/:@\[?#\\]{1,200})@", _password),
+        (
+            "bearer_token",
+            rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})",
+            _token,
+        ),
+        ("bearer_token", rf"(?i:\bauthorization){_IS}(?P<secret>{_HEADER_VALUE})", _of_letters_and_digits),
+        ("bearer_token", r"\b(?i:bearer)\s{1,5}(?P<secret>[\w.~+/=-]{12,})", _with_digits),
+        ("password", rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _password),
         (
             "api_key",
             rf"(?i:\b\w{{0,30}}(?:api|access|secret|auth|client)[_-]?(?:key|token|secret)\b){_IS}(?P<secret>[\w.~+/=-]{{16,}})",

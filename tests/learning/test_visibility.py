@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from intern.domain import Visibility
 from intern.learning.options import VisibilityRule
@@ -77,6 +79,7 @@ _VALUES = st.from_regex(r"[a-z]{3}[A-Z]{2}[0-9]{3}[a-z]{2}", fullmatch=True)
 @given(
     name=_NAMES, value=_VALUES, form=st.sampled_from(["The {} is {}.", "{}: {}", "Our {} was `{}` until May.", "{}={}"])
 )
+@example(name="API key", value="shaAB123cd", form="The {} is {}.")
 def test_a_credential_with_its_value_is_secret_however_it_is_put(name: str, value: str, form: str) -> None:
     assert visibility_of(form.format(name, value), "technical") == "secret"
 
@@ -127,6 +130,33 @@ def test_the_first_rule_of_the_operator_that_fits_decides_alone() -> None:
         "Their PIN is 4711.",
         "The bot token is now Zx81abcQ99.",
         "API key = 9f8a7b6c5d4e",
+        "password=swordfish opens it",
+        "Log in to the demo with password swordfish and user demo",
+        "The password for the demo server: swordfish",
+        "The passphrase is purple monkey dishwasher",
+        "The passphrase is purple monkey dishwasher.",
+        "Our wifi password is correct horse battery staple",
+        "Its recovery code is 482913",
+        "The one-time code was 991122",
+        "The password is swordfish for the demo",
+        'The passphrase is "the quick brown fox"',
+        "passphrase: tired monkey dishwasher",
+        '{"password": "swordfish"}',
+        "The door code is 4711.",
+        "secret=swordfish",
+        "Log in with password hunter2",
+        "Das Passwort lautet hunter2x",
+        "Passwort: Schwertfisch",
+        "Le mot de passe est k3y9zz",
+        "The passphrase is abandon ability able about above absent absorb",
+        "The API key is shaQW123ab.",
+        "The bot token is mdaQW123ab.",
+        "password: red",
+        "the code is 482913",
+        "Password: Winter",
+        "password = swordfish",
+        "The root password of db-1: swordfish",
+        "Enter the password swordfish.",
         "User_2 was diagnosed with diabetes.",
         "The team member is on sick leave after surgery.",
         "She takes antidepressants.",
@@ -152,6 +182,40 @@ def test_an_account_with_a_credential_and_its_value_or_with_what_somebody_suffer
         "The access token is base64-encoded and signed with RSA256.",
         "The watchdog prints a diagnosis of the network.",
         "The data set holds cancer scans.",
+        "The password is stored hashed",
+        "The password is wrong means that caps lock is on",
+        "password=<your password>",
+        "the token is optional",
+        "The password is not stored",
+        "The password is too short",
+        "The password is case sensitive",
+        "The password is case-sensitive.",
+        "The password is correct.",
+        "Passwords are stored encrypted at rest.",
+        "The error code is 10061.",
+        "The exit code is 1234.",
+        "The password for the demo server is in the safe.",
+        "Use a password manager.",
+        "Log in with password authentication.",
+        "Enter the password twice.",
+        "The password is shown once.",
+        "password=$PASSWORD",
+        "token=<token>",
+        "The API key is base64url and hashed with sha256.",
+        "API key: required",
+        "Bot token: renewal and storage",
+        "Passwords: see the manual",
+        "Set password=None",
+        "Use the password given in the mail.",
+        "The password is sent via HTTPS.",
+        "password: `not set`",
+        "Type your password again.",
+        "With password reset links, click once.",
+        "The token is public.",
+        "Passwords are hashed with argon2.",
+        "The password field is empty.",
+        "password=your_password",
+        "token=token",
         "Passwords and PINs: see the manual.",
     ],
 )
@@ -162,3 +226,10 @@ def test_an_account_of_how_such_things_work_is_for_everybody(text: str) -> None:
 def test_an_account_of_what_was_said_in_confidence_is_private() -> None:
     assert of_account("The date is confidential. It is the third.") == "private"
     assert of_account("This stays between us.") == "private"
+
+
+@pytest.mark.parametrize("piece", ["password is ", "password:", "-", "with a ", "password of a.", "x is the "])
+def test_a_hostile_text_is_looked_at_in_a_moment(piece: str) -> None:
+    started = time.process_time()
+    of_account(piece * (100_000 // len(piece)))
+    assert time.process_time() - started < 2

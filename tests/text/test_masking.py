@@ -39,6 +39,15 @@ def test_a_secret_is_masked_and_what_stands_around_it_stays(kind: str, secret: s
         ("API_KEY = 'abcd1234efgh5678'", "API_KEY = '[masked api_key]'"),
         ('"client_secret": "abcd1234efgh5678",', '"client_secret": "[masked api_key]",'),
         ("postgres://bob:hunter2@db/x", "postgres://bob:[masked password]@db/x"),
+        ("redis://:p#w0rd@cache:6379", "redis://:[masked password]@cache:6379"),
+        ("amqp://guest:My#Secret1@mq", "amqp://guest:[masked password]@mq"),
+        ("wss://admin:Pa?ss1@host", "wss://admin:[masked password]@host"),
+        (r"mysql://root:a\b9@db", "mysql://root:[masked password]@db"),
+        ("REDIS://root:12#ab@db", "REDIS://root:[masked password]@db"),
+        ("Authorization: Bearer abcd-efgh1-ijkl", "Authorization: Bearer [masked bearer_token]"),
+        ("Send Bearer abcd-efgh1-ijkl, please", "Send Bearer [masked bearer_token], please"),
+        ('{"authorization": "Basic Zm9vOmJhcg=="}', '{"authorization": "Basic [masked bearer_token]"}'),
+        ("Authorization: a1b2c3d4.", "Authorization: [masked bearer_token]"),
         (f"aws_secret_access_key={'aB3/' * 10}", "aws_secret_access_key=[masked aws_key]"),
         (f"my private key: 0x{'ab12' * 16}", "my private key: [masked private_key]"),
         (
@@ -95,6 +104,12 @@ def test_a_numbered_seed_phrase_is_masked() -> None:
         "It starts with -----BEGIN PRIVATE KEY----- and ends with -----END PRIVATE KEY-----, doesn't it?",
         "-----BEGIN PRIVATE KEY-----\ninternationalization of this is missing",
         "http://127.1.1.1:80#\\@127.2.2.2:80/ and http://127.0.0.1:80?x@y",
+        'https://example.org/a?b=c@d, see http://host:8080/path#x@y, git@github.com:a/b, ["http://h:80","b@c.de"]',
+        *(
+            f"Authorization: Bearer {each}"
+            for each in ("<token>", "$TOKEN", "${TOKEN}", "YOUR_TOKEN", "...", "your-token")
+        ),
+        "authorization: token expired yesterday; Authorization: required",
         "postgres://user:password@localhost/db and https://name:<your-token>@example.org and redis://:${PASS}@h",
         "We use bearer token-based-authentication-2 here, see class sk-fading-circle-container2-child.",
         "Use 4242 4242 4242 4242 in tests, or 4000000000000341.",
@@ -193,6 +208,10 @@ def test_any_text_is_taken(text: str) -> None:
         "seed ",
         "api_key = ",
         "A" * 16,
+        "authorization: ",
+        "authorization:bearer a ",
+        "Bearer " + "a" * 99_990,
+        "a://b:",
     ],
 )
 def test_a_hostile_text_takes_no_long_time(piece: str) -> None:
