@@ -190,6 +190,9 @@ class Community(People):
         written = self.when(said.message)
         return any(written < self._refused_until.get(place, 0) for place in places if place)
 
+    def crashes_after(self, said: Said) -> int:
+        return sum(at > self.when(said.message) for at in self.crashes.values())
+
     def is_private(self, place: ChannelId) -> bool:
         return place == self.direct or super().is_private(place)
 

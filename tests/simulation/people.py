@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from intern.actors.witness import Witness
-from intern.domain import Author, Channel, ChannelId, ChatMessage, MessageId, Reply, RoleId
+from intern.domain import Author, Channel, ChannelId, ChatMessage, MessageId, Reply, RoleId, UserId
 from intern.settings import Settings
 
 MEMBERS = ("alice", "bob", "carol", "dave")
@@ -50,6 +50,8 @@ class Said(Struct, kw_only=True):
     """All it ever said, the newest last."""
     goes_on: Said | None = None
     """It follows the same author's message there at once."""
+    names: UserId | None = None
+    """The member whom a team member answers by a mention, without Discord's reply."""
     deleted: float | None = None
     changes: list[Change] = []
     while_private: bool = False
@@ -160,6 +162,11 @@ class People(ABC):
         del said
         return False
 
+    def crashes_after(self, said: Said) -> int:
+        """How often the bot died after that was written, as far as it may count."""
+        del said
+        return 0
+
     @abstractmethod
     def pinged_by(self, post: ChatMessage) -> Sequence[str]:
         """Whom Discord told of a message of the bot's."""
@@ -260,6 +267,7 @@ class People(ABC):
             first = self.say(member, self.text("You can take"), thread)
         elif self.rng.random() < 0.3:
             first = self.say(member, f"<@{question.author.id}> {self.text('You can take')}", place)
+            first.names = question.author.id
         else:
             first = self.say(member, self.text("You can take"), place, question)
         if self.rng.random() < 0.3:
