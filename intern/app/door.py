@@ -298,7 +298,14 @@ class Intern:
         """What is known of a text, best first; empty where nothing is. Raises KnowledgeError.
 
         What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
+        Raises ConfigError for a server that is neither configured nor the origin of anything.
         """
+        if wanted is not None and wanted.guild_id is not None:
+            known = {*self._settings.discord.guild_ids, *await self._search.guilds()}
+            if wanted.guild_id not in known:
+                raise ConfigError(
+                    f"{wanted.guild_id!a} is no known server: {', '.join(sorted(known)) or 'there is none'}"
+                )
         await self._look()
         finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings)
         find = partial(best_found, finder, text, wanted or SearchFilter(), limit, now=self._clock.now())

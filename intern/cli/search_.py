@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import anyio
 import click
 
 from intern.cli.options import say, settings_of, show, show_json
+from intern.domain import FactCategory, FileType, SearchFilter, SearchKind, SearchStatus, SourceType
 
 if TYPE_CHECKING:
     from intern.app.searching import SearchResult
-    from intern.domain import SearchKind
 
 
 @click.command("search")
@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice(["source", "file", "nugget", "fact"]),
+    type=click.Choice(get_args(SearchKind)),
     multiple=True,
     help="Sources of answers, discovered files, nuggets or facts; all, unless given.",
 )
-@click.option("--type", "type_", metavar="TYPE", help="document, page, topic, source_code, technical and so on.")
-@click.option("--status", metavar="STATUS", help="ok, pending, FACT, SPECULATION, active, retired and so on.")
+@click.option(
+    "--type",
+    "type_",
+    type=click.Choice([*get_args(SourceType), *get_args(FileType), *get_args(FactCategory)]),
+    help="Of a source of answers, of a discovered file, or a fact's category.",
+)
+@click.option("--status", type=click.Choice(get_args(SearchStatus)))
 @click.option("--guild", "guild_id", metavar="ID", help="What comes from this server only.")
 @click.option("--after", type=click.DateTime(), help="Written at or after this time (UTC).")
 @click.option("--before", type=click.DateTime(), help="Written before this time (UTC).")
@@ -59,7 +64,6 @@ def command(
     """
     settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.app import open_intern
-    from intern.domain import SearchFilter
 
     wanted = SearchFilter(
         kinds=kinds, type=type_, status=status, guild_id=guild_id, after=_utc(after), before=_utc(before)

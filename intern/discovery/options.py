@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from intern.domain import FileType
+
 
 class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[discovery]`: where to look, for what, and how often."""
@@ -35,7 +37,7 @@ class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What was discovered serves answers, too."""
 
     @property
-    def patterns(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    def patterns(self) -> tuple[tuple[FileType, tuple[str, ...]], ...]:
         """Each type and its patterns, in the order of their worth."""
         return (
             ("documentation", self.documentation),

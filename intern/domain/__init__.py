@@ -127,6 +127,7 @@ from intern.domain.learning import (
 )
 from intern.domain.nuggets import Nugget, NuggetStatus
 from intern.domain.search import (
+    FileType,
     Match,
     Scalar,
     Scored,
@@ -134,6 +135,8 @@ from intern.domain.search import (
     SearchFilter,
     SearchKind,
     SearchPart,
+    SearchStatus,
+    SourceType,
 )
 from intern.domain.secret import Secret
 
@@ -179,6 +182,7 @@ __all__ = [
     "FactRefusal",
     "Failed",
     "FellBehind",
+    "FileType",
     "Filed",
     "Filing",
     "Forgotten",
@@ -231,6 +235,7 @@ __all__ = [
     "SearchFilter",
     "SearchKind",
     "SearchPart",
+    "SearchStatus",
     "Secret",
     "Sentiment",
     "SessionStarted",
@@ -240,6 +245,7 @@ __all__ = [
     "SourceChanged",
     "SourceId",
     "SourceText",
+    "SourceType",
     "Speaker",
     "Topic",
     "TopicBlock",

@@ -9,6 +9,7 @@ from typing import Literal, NewType
 from msgspec import Struct
 
 from intern.domain.ids import SourceId
+from intern.domain.nuggets import NuggetStatus
 
 Match = NewType("Match", str)
 """An expression in the search engine's own language. Only `intern.search.query` makes one from anybody's text."""
@@ -19,6 +20,24 @@ SearchKind = Literal["source", "file", "nugget", "fact"]
 
 SearchPart = Literal["text", "description"]
 """What a source says, or what is said of it."""
+
+SourceType = Literal["document", "page", "topic"]
+"""What stands in an index, as a search tells it."""
+
+FileType = Literal["documentation", "configuration", "source_code", "services"]
+"""What kind of file was discovered, from the most to the least worth."""
+
+SearchStatus = Literal[
+    "ok",
+    "pending",
+    "summary_failed",
+    "unsupported_type",
+    "permission_denied",
+    NuggetStatus,
+    "active",
+    "retired",
+]
+"""Of sources the first two, of files all but the second of those before a nugget's, of facts the last two."""
 
 Scalar = str | int | float | bool | None
 
@@ -32,10 +51,9 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     kind: SearchKind
     part: SearchPart = "text"
     type: str = ""
-    """`document`, `page`, `topic`; of a discovered file, its type: `documentation`, `source_code` and so on; of a
-    fact, its category."""
+    """A `SourceType`; of a discovered file, its `FileType`; of a fact, its category; of a nugget none."""
     status: str = "ok"
-    """Of a nugget, `FACT` and so on; of a fact, `active` or `retired`."""
+    """A `SearchStatus`."""
     visibility: str = "shared"
     """Of a fact; `secret` ones are no documents."""
     guild_id: str = ""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from anyio.to_thread import run_sync
 
-from intern.domain import SearchDocument, SearchKind, SourceId, TopicBlock
+from intern.domain import SearchDocument, SearchKind, SourceId, SourceType, TopicBlock
 from intern.errors import SourceError
 from intern.indexing.material import question_of
 from intern.knowledge.indices import CachedFile, CachedSource
@@ -131,7 +131,9 @@ def documents_of(source_id: SourceId, source: CachedSource, covered: Covered, st
     path = source_id.partition(":")[2]
     mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) else None
     at = covered.at or (source.last_indexed_at if mtime is None else datetime.fromtimestamp(mtime, UTC))
-    kind = "topic" if source_id.startswith("team:") else "document" if isinstance(source, CachedFile) else "page"
+    kind: SourceType = (
+        "topic" if source_id.startswith("team:") else "document" if isinstance(source, CachedFile) else "page"
+    )
 
     def document(n: int, title: str, text: str) -> SearchDocument:
         return SearchDocument(

@@ -298,6 +298,12 @@ class SqliteSearchStore:
 
         return await self._db.read(work)
 
+    async def guilds(self) -> frozenset[str]:
+        """The servers that anything here comes from."""
+        statement = "select distinct guild_id from search_documents where guild_id <> ''"
+        rows = await self._db.read(lambda db: db.rows(statement))
+        return frozenset(guild_id for (guild_id,) in msgspec.convert(rows, list[tuple[str]]))
+
     async def holds(self, kinds: Collection[SearchKind]) -> bool:
         """Whether there is any document of these kinds."""
         statement = f"select exists (select 1 from search_documents where kind {_IN})"  # noqa: S608

@@ -114,6 +114,26 @@ def test_nuggets_and_facts_are_found_and_say_how_far_they_can_be_trusted(intern:
     assert intern("search", "xylophone", "--kind", "fact", "--status", "retired").code == 1
 
 
+def test_a_filter_that_nothing_can_pass_is_wrong_use(intern: Intern, folder: Path) -> None:
+    document = SearchDocument(
+        id="nugget:1",
+        source_id=SourceId("nugget:1"),
+        kind="nugget",
+        status="FACT",
+        guild_id="7",
+        text="The xylophone may clog the spool.",
+        at=datetime(2026, 2, 1, tzinfo=UTC),
+    )
+    put(folder, document)
+    for option, bogus, valid in (("--type", "doc", "page"), ("--status", "FICTION", "FACT"), ("--guild", "8", "7")):
+        code, out, err = intern("search", "xylophone", option, bogus)
+        assert (code, out) == (2, "")
+        assert repr(bogus) in err
+        assert valid in err
+    assert intern("search", "xylophone", "--guild", "7", "--status", "FACT").code == 0
+    assert intern("search", "xylophone", "--guild", "7", "--type", "page").code == 1
+
+
 def test_nuggets_are_listed_by_status_and_age_as_answers_draw_on_them(intern: Intern, folder: Path) -> None:
     now = datetime.now(UTC)
     guess = SearchDocument(
