@@ -21,8 +21,13 @@ _MOST_LINES_IN_ALL = 15_000  # some 10 MB; of channels beyond that, nothing is k
 
 
 def named_by(message: ChatMessage) -> UserId | None:
-    """The one account that a message mentions; None where it mentions none or several."""
+    """The one account that a message mentions; None where it mentions none or several.
+
+    Beside whom a team member answers, they may mention colleagues and bots.
+    """
     mentions = message.mentions
+    if message.author.type == "team_member" and len(mentions) > 1:
+        mentions -= message.mentioned_staff
     return next(iter(mentions)) if len(mentions) == 1 else None
 
 

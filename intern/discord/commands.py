@@ -344,7 +344,7 @@ def _target(raw: _Raw, command: _Command, team: Team, memory: Memory) -> ChatMes
     found = fitted(command.resolved.messages[command.target_id], RawMessage)
     message = msgspec.structs.replace(found, guild_id=raw.guild_id)
     # Discord names no roles of its author here.
-    return message_of(message, team, memory.roles(raw.guild_id, found.author.id) if raw.guild_id else None)
+    return message_of(message, team, memory.roles(raw.guild_id, found.author.id) if raw.guild_id else None, memory)
 
 
 def _user_of(raw: _Raw, team: Team, memory: Memory) -> Author:

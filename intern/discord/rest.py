@@ -332,7 +332,7 @@ class HikariRest:
         for item in page:
             try:
                 raw = msgspec.structs.replace(fitted(item, RawMessage), guild_id=guild_id)
-                message = message_of(raw, team, await self._roles(raw, lookups))
+                message = message_of(raw, team, await self._roles(raw, lookups), self._memory)
             except msgspec.ValidationError as error:
                 _log.warning("discord_message_unreadable", channel_id=channel_id, problem=str(error))
                 continue

@@ -165,6 +165,7 @@ class Sandbox:
                 reply_to_author=self._written_by(place.id, reply_to) if reply_to else None,
                 attachments=tuple(attachments),
                 mentions_bot=self._mentions(text),
+                mentioned_staff=self._staff(text),
             )
         )
 
@@ -182,6 +183,7 @@ class Sandbox:
                 text=text,
                 at=self._clock.now(),
                 mentions_bot=self._mentions(text),
+                mentioned_staff=self._staff(text),
             )
         )
 
@@ -207,7 +209,13 @@ class Sandbox:
     def edit(self, channel_id: ChannelId, message_id: MessageId, text: str) -> ChatMessage:
         """An author changes a message."""
         at, message = self._locate(channel_id, message_id)
-        edited = structs.replace(message, text=text, edited_at=self._clock.now(), mentions_bot=self._mentions(text))
+        edited = structs.replace(
+            message,
+            text=text,
+            edited_at=self._clock.now(),
+            mentions_bot=self._mentions(text),
+            mentioned_staff=self._staff(text),
+        )
         self._messages[channel_id][at] = edited
         self._happened(MessageEdited(message=edited))
         return edited
@@ -494,6 +502,10 @@ class Sandbox:
 
     def _mentions(self, text: str) -> bool:
         return self._mention.search(text) is not None
+
+    def _staff(self, text: str) -> frozenset[UserId]:
+        team = (person.id for person in self._people.values() if person.type == "team_member")
+        return frozenset(user_id for user_id in team if f"<@{user_id}>" in text)
 
     def _snowflake(self) -> str:
         """Strictly increasing, also while the clock stands still or goes back."""

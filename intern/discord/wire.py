@@ -96,6 +96,14 @@ class RawMember(Struct, frozen=True):
         return None if self.roles is None else _role_ids(self.roles)
 
 
+class _Mentioned(Struct, frozen=True):
+    """An account that a message mentions; REST leaves out `member`."""
+
+    id: _User
+    bot: bool | None = None
+    member: RawMember | None = None
+
+
 class RawReference(Struct, frozen=True):
     """What a message answers or forwards."""
 
@@ -467,8 +475,13 @@ def event_of(
             return _channel_event(name, payload)
 
 
-def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = None) -> ChatMessage | None:
-    """The message, or None for one of Discord's own; `roles` are the author's where the payload has no `member`."""
+def message_of(
+    raw: RawMessage, team: Team, roles: Collection[RoleId] | None = None, memory: Memory | None = None
+) -> ChatMessage | None:
+    """The message, or None for one of Discord's own; `roles` are the author's where the payload has no `member`.
+
+    `memory` tells who of the mentioned is of the team, where the payload does not.
+    """
     if not raw.is_written:
         return None
     told = raw.member.role_ids if raw.member else None
@@ -497,6 +510,7 @@ def message_of(raw: RawMessage, team: Team, roles: Collection[RoleId] | None = N
         reply_to_author=_replied_author(raw) if reference else None,
         attachments=tuple(_attachment(file) for file in readable(_files(raw), RawAttachment)),
         mentions_bot=_mentions(raw, text, team),
+        mentioned_staff=frozenset(_mentioned_staff(raw, team, memory)),
         thread_id=_thread_of(raw),
     )
 
@@ -528,7 +542,7 @@ def _told(payload: Mapping[str, Any], team: Team, memory: Memory) -> ChatMessage
     roles = raw.member.role_ids if raw.member else None
     if roles is not None and not raw.is_bots:
         memory.note_roles(raw.guild_id, raw.author.id, roles)
-    return message_of(raw, team, memory.roles(raw.guild_id, raw.author.id))
+    return message_of(raw, team, memory.roles(raw.guild_id, raw.author.id), memory)
 
 
 def _of_server(raw: _OfServer, payload: Mapping[str, Any]) -> _OfServer:
@@ -615,6 +629,15 @@ def _mentions(raw: RawMessage, text: str, team: Team) -> bool:
     if bot_id and (f"<@{bot_id}>" in text or f"<@!{bot_id}>" in text):
         return raw.mentions is None or any(user.id == bot_id for user in readable(raw.mentions, RawUser))
     return any(role in _role_ids(raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles)
+
+
+def _mentioned_staff(raw: RawMessage, team: Team, memory: Memory | None) -> Iterator[UserId]:
+    for user in readable(raw.mentions, _Mentioned):
+        roles = user.member.role_ids if user.member else None
+        if roles is None and memory and raw.guild_id:
+            roles = memory.roles(raw.guild_id, user.id)
+        if user.bot or user.id == team.bot_id or _is_of_team(user.id, roles or (), team):
+            yield user.id
 
 
 def _beside(raw: RawMessage) -> Iterator[str]:

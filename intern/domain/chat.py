@@ -76,6 +76,8 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     mentions_bot: bool = False
     """It mentions intern by `@name`; a reply's automatic ping does not count."""
+    mentioned_staff: frozenset[UserId] = frozenset()
+    """Of the accounts that it mentions, bots and team members, as far as that is known."""
     thread_id: ChannelId | None = None
     """The thread that hangs on this message, where the payload tells."""
 

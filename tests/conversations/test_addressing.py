@@ -66,6 +66,17 @@ def test_team_members_who_name_each_other_and_members_who_name_members_answer_no
     assert place.talk.answers(place.say("bob", "@alice in the portal")) is None
 
 
+def test_a_colleague_or_bot_who_is_named_beside_the_asker_hides_no_answer() -> None:
+    place = Place()
+    asked = place.say("alice", "How?")
+    place.discord.author("bob")
+    assert place.talk.answers(place.say("maya", "@alice as @tom said, in the portal")) == asked
+    told = replace(place.say("maya", "@alice <@99> is wrong"), mentioned_staff=frozenset({UserId("99")}))
+    assert place.talk.answers(told) == asked
+    assert place.talk.answers(place.say("maya", "@alice @bob as @tom said")) is None
+    assert place.talk.answers(place.say("maya", "@tom in the portal")) is None
+
+
 def test_it_answers_what_was_asked_within_the_window_only() -> None:
     place = Place()
     asked = place.say("alice", "How?")

@@ -380,6 +380,15 @@ def test_the_role_that_discord_made_for_the_bot_is_a_name_of_it(text: str, roles
     assert message.mentions_bot is expected
 
 
+def test_of_the_mentioned_it_is_told_who_is_a_bot_or_of_the_team() -> None:
+    memory, mentioned = Memory(), [{"id": BOT}, {"id": "302"}, {"id": "6", "bot": True}, {"id": TESS}, {"id": ALICE}]
+    memory.note_roles(GUILD, TESS, [TEAM_ROLE])
+    mentioned += [{"id": "8", "member": {"roles": [TEAM_ROLE]}}, {"id": "9", "member": {"roles": ["1"]}}, "strange"]
+    message = message_of(msgspec.convert(payload(mentions=mentioned), RawMessage), US, memory=memory)
+    assert message is not None
+    assert message.mentioned_staff == {BOT, "302", "6", TESS, "8"}
+
+
 def test_what_people_say_without_typing_it_is_said() -> None:
     picture = {"id": "1", "filename": "a.png", "url": "https://cdn.discordapp.com/a.png", "size": 1}
     forwarded = {"message": {"content": "It says error 7.", "attachments": [picture]}}
