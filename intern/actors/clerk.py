@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from intern.actors.guard import surviving
 from intern.errors import ConfigError, InternError
 from intern.knowledge.jobs import Job
-from intern.observe.log import get_logger
+from intern.observe.log import get_logger, redacted
 
 POLL_SECONDS = 0.5  # a person waits at the other end; one indexed SELECT each time costs nothing
 
@@ -127,5 +127,5 @@ async def _do(job: Job, jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -
 
 
 async def _fail(job: Job, jobs: JobQueue, reason: str, exit_code: int) -> None:
-    await jobs.finish(job.id, error=reason, exit_code=exit_code)
+    await jobs.finish(job.id, error=redacted(reason), exit_code=exit_code)
     _log.warning("job_failed", job_id=job.id, job_kind=job.kind, reason=reason)

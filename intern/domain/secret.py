@@ -6,7 +6,8 @@ import re
 
 from msgspec import Struct
 
-_USER = re.compile(r"(?<=://)[^/?#\s]*(?=@)")
+# A password may hold `?` and `#`; figures and one of these are a port with what follows it.
+_USER = re.compile(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
 _QUERY = re.compile(r"(?<=[?#])\S+")
 
 

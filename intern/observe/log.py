@@ -11,14 +11,15 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterable, MutableMapping
+from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 
 from intern.observe.progress import LOG_EVERY, Pace
+from intern.text.masking import mask_secrets
 
 Logger = structlog.stdlib.BoundLogger
 LogFormat = Literal["auto", "json", "pretty"]
@@ -81,26 +82,26 @@ def configure(
 ) -> None:
     """Send every log line to `stream` (stderr), as JSON or, with `auto` on a terminal, for people to read.
 
-    Each of `secrets` is replaced by `[secret]` wherever it stands, tracebacks and libraries' lines included. `level`
-    "auto" is "info".
+    Each of `secrets` is replaced by `[secret]` wherever it stands, tracebacks and libraries' lines included; what looks
+    like a key, a password in a URL or an `Authorization` header is masked. `level` "auto" is "info".
     """
     out = stream or sys.stderr
     pretty = log_format == "pretty" or (log_format == "auto" and out.isatty())
-    render: list[Any] = (
-        [
-            structlog.dev.ConsoleRenderer(
-                colors=out.isatty(),
-                # Prettier ones show the values of variables, and break lines within a secret.
-                exception_formatter=structlog.dev.plain_traceback,
-            )
-        ]
+    render = (
+        # Prettier tracebacks show the values of variables.
+        structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
         if pretty
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+        else structlog.processors.JSONRenderer(default=str)
     )
     scrubbed = _Scrubbed(
         secrets,
         foreign_pre_chain=_SHARED,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            _mask_fields,
+            render,
+        ],
     )
     root = logging.getLogger()
     root.handlers[:] = [_Sink(out, scrubbed)]
@@ -110,9 +111,9 @@ def configure(
 
 
 def redacted(text: str) -> str:
-    """The text without the secrets that `configure` was told of; before that, none is known."""
+    """The text without what looks like a secret, and without those that `configure` was told of."""
     sink = _sink()
-    return sink.scrubbed.without_secrets(text) if sink else text
+    return mask_secrets(sink.scrubbed.without_secrets(text) if sink else text).text
 
 
 def tell_bug(error: BaseException) -> None:
@@ -168,6 +169,23 @@ class _Sink(logging.StreamHandler[TextIO]):
 
 def _sink() -> _Sink | None:
     return next((handler for handler in logging.getLogger().handlers if isinstance(handler, _Sink)), None)
+
+
+def _mask_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Field by field, before JSON escapes the text: a mask must not reach across two fields."""
+    return {name: _masked(value) for name, value in event.items()}
+
+
+def _masked(value: object) -> object:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            return {str(name): _masked(each) for name, each in cast("Mapping[object, object]", value).items()}
+        case list() | tuple():
+            return [_masked(each) for each in cast("Sequence[object]", value)]
+        case _:
+            return redacted(str(value))
 
 
 def _drop_color_message(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

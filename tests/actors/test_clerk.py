@@ -40,7 +40,7 @@ class Queue:
 
 async def do(job: Job) -> bytes:
     if job.kind == "hopeless":
-        raise ConfigError("set this first")
+        raise ConfigError("set this first: redis://:hunter2@cache")
     if job.kind == "bug":
         raise ZeroDivisionError
     if job.kind == "garbled":
@@ -68,10 +68,13 @@ def test_jobs_are_done_in_order_and_new_ones_are_found() -> None:
     assert queue.ended == [(0, b"index", None, 0), (1, b"index", None, 0), (10, b"index", None, 0)]
 
 
-def test_a_job_that_fails_tells_the_one_who_waits_what_to_do() -> None:
+def test_a_job_that_fails_tells_the_one_who_waits_what_to_do_and_no_password() -> None:
     queue = Queue("hopeless", "index")
     run(queue)
-    assert sorted(queue.ended) == [(0, None, "set this first", 2), (1, b"index", None, 0)]
+    assert sorted(queue.ended) == [
+        (0, None, "set this first: redis://:[masked password]@cache", 2),
+        (1, b"index", None, 0),
+    ]
 
 
 def test_a_job_that_nobody_can_understand_fails_and_the_clerk_goes_on() -> None:

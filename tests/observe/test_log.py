@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from intern.observe.log import LogFormat, configure, get_logger
+from intern.observe.log import LogFormat, configure, get_logger, redacted
 
 SECRET = 'tok.en+with(regex"and-quote'
 
@@ -46,14 +46,39 @@ def test_libraries_come_out_of_the_same_sink_but_only_when_something_is_wrong() 
 @pytest.mark.parametrize("log_format", ["json", "pretty"])
 def test_a_secret_shows_nowhere_not_even_in_a_traceback_of_a_library(log_format: LogFormat) -> None:
     stream = sink(log_format)
-    get_logger("intern.test").warning(SECRET, field=SECRET, nested={"a": [f"Bearer {SECRET}"]})
+    get_logger("intern.test").warning(SECRET, field=SECRET, nested={"a": [f"Authorization: Bearer {SECRET}"]})
     try:
         int(SECRET)
     except ValueError:
         get_logger("intern.test").exception("failed")
         logging.getLogger("httpx").exception("failed with %s", SECRET)
-    assert SECRET not in stream.getvalue()
+    assert "and-quote" not in stream.getvalue()
     assert stream.getvalue().count("[secret]") >= 5
+
+
+@pytest.mark.parametrize("log_format", ["json", "pretty"])
+def test_credentials_that_nobody_configured_are_masked_in_fields_and_tracebacks(log_format: LogFormat) -> None:
+    stream = sink(log_format)
+    url, header = "redis://:p#w0rd@cache:6379", "Authorization: Bearer abcd-efgh1-ijkl"
+    get_logger("intern.test").warning("failed", url=url, nested={"headers": [header]}, error=OSError(url))
+    try:
+        int(url)
+    except ValueError:
+        logging.getLogger("httpx").exception("failed with %s", header)
+    assert "w0rd" not in stream.getvalue()
+    assert "efgh1" not in stream.getvalue()
+    assert "w0rd" not in redacted(url)
+
+
+def test_a_mask_never_breaks_a_line_of_json() -> None:
+    stream = sink()
+    block = "-----BEGIN PRIVATE " + "KEY-----"
+    get_logger("intern.test").info(
+        "x", a=f"{block}\n{'MIIE' * 10}", b=block.replace("BEGIN", "END"), c="redis://h:1", d="b@c"
+    )
+    [line] = lines(stream)
+    assert line["a"] == "[masked private_key]"
+    assert line["b"] == block.replace("BEGIN", "END")
 
 
 def test_debug_is_silent_unless_asked_for() -> None:
