@@ -17,9 +17,10 @@ from intern.conversations.asking import answer_request
 from intern.conversations.context import Gathered, History, gather
 from intern.conversations.options import ConversationOptions
 from intern.conversations.posting import parts_of, thread_name
-from intern.conversations.replying import Wording, vote_buttons
+from intern.conversations.replying import Wording, answer_buttons
 from intern.conversations.seeing import Answers
 from intern.conversations.teaching import conversation_around
+from intern.conversations.why import why_line
 from intern.domain import (
     COULD_NOT_LOOK,
     AIResult,
@@ -72,6 +73,7 @@ NOTHING_TO_LEARN = (
 )
 NO_MESSAGE = "That is neither a message id nor a link to a message."
 NO_ACCOUNT = "I hold nothing on that: I did not take it for a question to me, or it was too long ago."
+WHY_UNKNOWN = "I do not know any more how this answer came about; it was too long ago."
 
 _SILENCES: Final[Mapping[SilenceReason, str]] = {
     "": "It was answered.",
@@ -348,7 +350,7 @@ class Commands:
         if len(self._shareable) > self._answers_kept:
             self._shareable.popitem(last=False)
         share = Button(custom_id=f"intern:share:{ticket_id}", label="Share")
-        return structs.replace(said(text, citations), buttons=(share, *vote_buttons(MessageId(ticket_id))))
+        return structs.replace(said(text, citations), buttons=(share, *answer_buttons(MessageId(ticket_id))))
 
     async def _learn(self, command: LearnCommand) -> Said:
         if await self._open_channel(command.interaction) is None:
@@ -376,11 +378,14 @@ class Commands:
         return said(explained(account, await self._feedback.of(account.question_id)))
 
     async def _pressed(self, press: ButtonPressed) -> Said:
-        pressed = re.fullmatch(r"intern:(up|down|share):([0-9]{1,20})", press.button)
+        pressed = re.fullmatch(r"intern:(up|down|why|share):([0-9]{1,20})", press.button)
         match pressed.groups() if pressed else ():
             case ("up" | "down" as vote, question_id):
                 await self._feedback.vote(MessageId(question_id), press.user.id, up=vote == "up")
                 return said(THANKS)
+            case ("why", question_id):
+                account = await self._traces.of(MessageId(question_id))
+                return said((why_line(account.debug) if account else "") or WHY_UNKNOWN)
             case ("share", ticket_id):
                 return said(await self._share(press, ticket_id))
             case _:
@@ -412,7 +417,7 @@ class Commands:
 
     async def _speak(self, channel_id: ChannelId, ticket_id: str, parts: Sequence[str]) -> None:
         for n, part in enumerate(parts, 1):
-            buttons = vote_buttons(MessageId(ticket_id)) if n == len(parts) else ()
+            buttons = answer_buttons(MessageId(ticket_id)) if n == len(parts) else ()
             await self._speaker.send(channel_id, part, f"s{ticket_id}-{n}", buttons=buttons)
 
     async def _open_channel(self, ticket: InteractionTicket) -> Channel | None:
@@ -429,6 +434,8 @@ def explained(account: Account, votes: Counted | None = None) -> str:
     known = {**{str(reason): words for reason, words in _SILENCES.items()}, **_OTHER_REASONS}
     reason = known.get(account.reason, account.reason)
     lines = [f"Message {account.question_id}: **{_line(account.outcome)}**. {_line(reason)}"]
+    if line := why_line(account.debug) if not account.reason else "":
+        lines.append(f"- {line}")
     if votes and (votes.up or votes.down):
         lines.append(f"- votes: 👍 {votes.up}, 👎 {votes.down}")
     for name, told in account.debug.items():

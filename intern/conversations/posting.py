@@ -523,8 +523,8 @@ def _sources(citations: Sequence[Citation]) -> str:
 def _source(citation: Citation) -> str:
     """Title, id and link of a source; of a web page the id is the link."""
     url = _url_of(citation)
-    title = _plain(citation.title)
-    name = _plain(citation.source_id)
+    title = plain_line(citation.title)
+    name = plain_line(citation.source_id)
     shown = [title] if title and title != name else []
     if url and citation.source_id.endswith(url):
         return " ".join([*shown, f"<{url}>"])
@@ -537,7 +537,7 @@ def _url_of(citation: Citation) -> str | None:
     return url if re.fullmatch(r"https?://[^\s<>`]+", url, re.IGNORECASE) else None
 
 
-def _plain(text: str) -> str:
+def plain_line(text: str) -> str:
     """Somebody's title or file name on one line, with nothing in it that Discord reads as markup."""
     line = " ".join("".join(filter(_shows, re.sub(r"[`*~|\\<>\[\]]", "", text))).split())
     return _cut(re.sub(r"(?i)(?:https?:)?//", "", line), _TITLE_LIMIT)

@@ -110,7 +110,7 @@ def reply_of(
         return structs.replace(
             _reply(request, result.reply_text),
             citations=result.citations,
-            buttons=vote_buttons(request.batch.last.id),
+            buttons=answer_buttons(request.batch.last.id),
         )
     nothing_to_look_for = result.reason in {"not_a_question", "not_answerable"}
     if not request.called and (nothing_to_look_for or not request.addressed):
@@ -126,9 +126,10 @@ def reply_of(
     return structs.replace(told, mention_role=handoff_role_id)
 
 
-def vote_buttons(question_id: MessageId) -> tuple[Button, ...]:
-    """Was the answer to this question any good? The votes come back by these ids."""
-    return tuple(Button(custom_id=f"intern:{vote}:{question_id}", emoji=emoji) for vote, emoji in _VOTES.items())
+def answer_buttons(question_id: MessageId) -> tuple[Button, ...]:
+    """The buttons under the answer to a question: two votes, and why it was given. Their ids name the question."""
+    votes = [Button(custom_id=f"intern:{vote}:{question_id}", emoji=emoji) for vote, emoji in _VOTES.items()]
+    return (*votes, Button(custom_id=f"intern:why:{question_id}", label="Why?"))
 
 
 def notice(request: AnswerRequest, text: str) -> Reply:

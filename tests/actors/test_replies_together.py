@@ -22,7 +22,7 @@ from intern.conversations.context import Gathered
 from intern.conversations.options import ConversationOptions
 from intern.conversations.outgoing import Outgoing
 from intern.conversations.posting import Posting
-from intern.conversations.replying import Replying, load_wording, vote_buttons
+from intern.conversations.replying import Replying, answer_buttons, load_wording
 from intern.discord.sandbox import Sandbox, Sent
 from intern.domain import (
     AIResult,
@@ -158,7 +158,7 @@ async def test_a_question_is_answered_in_its_thread_with_buttons_and_what_became
         await bot.until_settled(question)
         [reply] = bot.discord.posts()
         assert (reply.channel_id, reply.text) == (ChannelId(question.id), "How do I start?")
-        assert bot.discord.sent[reply.id] == Sent(buttons=vote_buttons(question.id))
+        assert bot.discord.sent[reply.id] == Sent(buttons=answer_buttons(question.id))
         assert bot.discord.typed_in == [bot.discord.general]
         trace = await bot.traces.of(reply.id)
         while trace is None or trace.outcome != "answer posted":

@@ -211,7 +211,7 @@ async def test_an_answer_comes_with_sources_and_buttons_and_is_posted_nowhere() 
     assert "`install.md`" in text or "kb:install.md" in text
     assert "https://" not in text
     labels = [button.label or button.emoji for button in answer.buttons]
-    assert labels == ["Share", "👍", "👎"]
+    assert labels == ["Share", "👍", "👎", "Why?"]
     ((conversation, context),) = world.answers.asked
     assert [(message.role, message.text) for message in conversation.messages] == [("user", "How do I install it?")]
     assert context.channel_id == world.discord.general
@@ -362,11 +362,23 @@ async def test_what_is_not_understood_is_said() -> None:
 async def test_votes_are_kept() -> None:
     world = World()
     answer = await world.ask()
-    up, down = [button.custom_id for button in answer.buttons[1:]]
+    up, down, _ = [button.custom_id for button in answer.buttons[1:]]
     assert await world.press(up, by="alice") == said(commands.THANKS)
     assert await world.press(down, by="bob") == said(commands.THANKS)
     assert [up for _, _, up in world.feedback.votes] == [True, False]
     assert [user for _, user, _ in world.feedback.votes] == [world.person("alice").id, world.person("bob").id]
+
+
+async def test_anybody_is_told_in_one_line_why_an_answer_was_given() -> None:
+    world = World()
+    why = (await world.ask()).buttons[-1].custom_id
+    assert await world.press(why) == said(commands.WHY_UNKNOWN)
+    question_id = MessageId(why.rpartition(":")[2])
+    told: dict[str, Any] = {"generation": {"citations": ["kb:https://docs.example.com/a"], "strange_urls_count": 0}}
+    world.traces.accounts[question_id] = Kept(question_id=question_id, debug=told)
+    line = "From the page `docs.example.com/a`; links checked."
+    assert (await world.press(why, by="bob")).parts == (line,)
+    assert f"- {line}" in (await world.why(question_id)).parts[0]
 
 
 async def test_who_asked_may_share_once_with_the_question_above_and_votes_below() -> None:
@@ -380,7 +392,7 @@ async def test_who_asked_may_share_once_with_the_question_above_and_votes_below(
     (post,) = world.discord.posts()
     assert post.text == "**How do I install it?**\n\nLike this."
     assert post.channel_id == world.discord.general
-    assert [button.emoji for button in world.discord.sent[post.id].buttons] == ["👍", "👎"]
+    assert [button.emoji or button.label for button in world.discord.sent[post.id].buttons] == ["👍", "👎", "Why?"]
     assert world.discord.sent[post.id].pings == ()
 
 

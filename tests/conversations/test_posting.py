@@ -28,7 +28,7 @@ from intern.conversations.posting import (
     thread_name,
     unlinked,
 )
-from intern.conversations.replying import vote_buttons
+from intern.conversations.replying import answer_buttons
 from intern.discord.sandbox import Sandbox, Sent
 from intern.domain import (
     AnswerRequest,
@@ -325,7 +325,7 @@ class TestPosting:
             question = w.ask()
             w.discord.fail("start_thread", NO_THREAD)
             w.discord.fail("send", DOWN)
-            called = structs.replace(reply(question), called=True, buttons=vote_buttons(question.id))
+            called = structs.replace(reply(question), called=True, buttons=answer_buttons(question.id))
             with pytest.raises(DiscordUnavailableError):
                 await w.post(called)
             outcome = await w.post(called)
@@ -696,7 +696,7 @@ class TestPosting:
 
     async def test_buttons_and_the_mention_stand_under_the_last_part_also_after_a_restart(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
-            question, buttons = w.ask(), vote_buttons(MessageId("7"))
+            question, buttons = w.ask(), answer_buttons(MessageId("7"))
             long = structs.replace(
                 reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)) + "\n\n<@&42>"),
                 citations=(),

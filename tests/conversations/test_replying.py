@@ -10,7 +10,7 @@ from msgspec import structs
 
 from intern.conversations.options import ConversationOptions
 from intern.conversations.posting import reply_parts
-from intern.conversations.replying import Replying, Wording, load_wording, reply_of, vote_buttons
+from intern.conversations.replying import Replying, Wording, answer_buttons, load_wording, reply_of
 from intern.domain import (
     COULD_NOT_LOOK,
     AIResult,
@@ -62,8 +62,10 @@ def test_an_answer_goes_out_with_its_sources_and_buttons_and_settles_the_whole_b
     first, last = UNADDRESSED.batch.messages
     assert (reply.text, reply.citations, reply.notice, reply.mention_role) == ("Like this.", cited, False, None)
     assert (reply.question, reply.settles, reply.target) == (last, (first.id, last.id), "new_thread")
-    assert [button.custom_id for button in reply.buttons] == [f"intern:up:{last.id}", f"intern:down:{last.id}"]
-    assert [button.emoji for button in reply.buttons] == ["👍", "👎"]
+    assert [button.custom_id for button in reply.buttons] == [
+        f"intern:{what}:{last.id}" for what in ("up", "down", "why")
+    ]
+    assert [button.emoji or button.label for button in reply.buttons] == ["👍", "👎", "Why?"]
 
 
 def test_in_a_thread_the_answer_stays_there() -> None:
@@ -171,4 +173,4 @@ def test_the_verbs_come_bound_to_the_operators_settings() -> None:
 
 
 def test_a_button_fits_discord() -> None:
-    assert all(len(button.custom_id) <= 100 for button in vote_buttons(MessageId("9" * 20)))
+    assert all(len(button.custom_id) <= 100 for button in answer_buttons(MessageId("9" * 20)))

@@ -527,7 +527,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             await discord.until(lambda: double.shown(asked))
             assert double.shown(asked) == ["@everyone: how? `evil.example`"]
             assert asked.original is not None
-            assert double.buttons_of(asked.original) == ["Share", "👍", "👎"]
+            assert double.buttons_of(asked.original) == ["Share", "👍", "👎", "Why?"]
             assert discord.said_by_bot() == []
 
             shared = await double.press(discord, discord.alice, asked.original, f"intern:share:{asked.id}")
