@@ -40,7 +40,7 @@ unit: .venv/installed-dev
 test-long: .venv/installed-dev ## the tests that take their time
 	$(BIN)/pytest -m long
 
-test-model: .venv/installed-model ## the model client against a real server; INTERN_TEST_GGUF=file: a talk with that model
+test-model: .venv/installed-model ## the model client against a real server; INTERN_TEST_GGUF=file: also how right that model is, over sixty cases
 	$(BIN)/python -m tests.model.weights
 	$(BIN)/pytest -m model tests/model
 

@@ -1,4 +1,4 @@
-"""llama.cpp's own server with a model of our choice: `python -m tests.model.serving WEIGHTS TEMPLATE THREADS`.
+"""llama.cpp's own server with a model of our choice: `python -m tests.model.serving WEIGHTS TEMPLATE THREADS CONTEXT`.
 
 It listens on a free port of 127.0.0.1, says its address on a line of its own, and ends when its input does.
 """
@@ -19,9 +19,12 @@ OWN_TEMPLATE = "-"
 
 
 @contextmanager
-def serving(weights: Path, *, template: Path | None, log: Path, threads: int = 1) -> Generator[str]:
+def serving(
+    weights: Path, *, template: Path | None, log: Path, threads: int = 1, context: int = CONTEXT
+) -> Generator[str]:
     """The server's base URL. `template` replaces the model's own; what the server logs goes to `log`."""
-    arguments = (str(weights), OWN_TEMPLATE if template is None else str(template), str(threads))
+    used = OWN_TEMPLATE if template is None else str(template)
+    arguments = (str(weights), used, str(threads), str(context))
     with (
         log.open("wb") as errors,
         subprocess.Popen(
@@ -46,7 +49,7 @@ def serving(weights: Path, *, template: Path | None, log: Path, threads: int = 1
                 server.kill()
 
 
-def serve(weights: str, template: str, threads: str) -> None:
+def serve(weights: str, template: str, threads: str, context: str) -> None:
     """Serve until the input ends."""
     llama: Any = import_module("xllamacpp")
     params = llama.CommonParams()
@@ -54,9 +57,10 @@ def serve(weights: str, template: str, threads: str) -> None:
     if template != OWN_TEMPLATE:
         params.chat_template = Path(template).read_text(encoding="utf-8")
     params.port = 0
-    params.n_ctx = CONTEXT
+    params.n_ctx = int(context)
     params.n_parallel = 1
     params.cpuparams.n_threads = int(threads)
+    params.cpuparams_batch.n_threads = int(threads)
     params.warmup = False
     params.sampling.temp = 0.0  # the same reply every time
     server = llama.Server(params)
