@@ -72,7 +72,12 @@ class Watching(Witness):
 
 
 def settings_in(
-    folder: Path, *, llm: dict[str, Any] | None = None, kb: dict[str, Any] | None = None, **discord: Any
+    folder: Path,
+    *,
+    llm: dict[str, Any] | None = None,
+    kb: dict[str, Any] | None = None,
+    ai: dict[str, Any] | None = None,
+    **discord: Any,
 ) -> Settings:
     sources = folder / "knowledge-base" / "sources"
     sources.mkdir(parents=True, exist_ok=True)
@@ -84,6 +89,7 @@ def settings_in(
             "llm": llm or {"provider": "offline"},
             "discord": {"message_batch_wait_seconds": 0, **discord},
             "kb": {"settle_seconds": 0, **(kb or {})},
+            "ai": ai or {},
         },
     )
 

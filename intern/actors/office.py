@@ -18,6 +18,7 @@ from intern.actors import capturer, picturer, poster, responder
 from intern.actors.backfill import Pages, backfill
 from intern.actors.batcher import batcher
 from intern.actors.capturer import Keeper
+from intern.actors.checker import Posted, Retracts, checker
 from intern.actors.classifier import TopicChooser, classifier
 from intern.actors.clerk import JobQueue, clerk
 from intern.actors.embedder import Embeds, embedder
@@ -242,6 +243,9 @@ class Parts:
     file_changes: Changes
     embeds: Embeds | None = None
     """None where the search goes by words alone."""
+    posted: Posted
+    retractions: Retracts | None
+    """None where posted answers are never edited."""
     witness: Witness
     fill: Fill = field(default_factory=Fill)
 
@@ -415,7 +419,7 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                     takers.start_soon(partial(_listener, parts, events, interacting, behind, approved, stop=stop))
                     takers.start_soon(partial(backfill, to_read, read, attendance=attendance, pages=parts.pages))
                     takers.start_soon(partial(scout, scouted, interval_seconds=parts.scan_interval_seconds))
-                    takers.start_soon(_explorer_and_fetcher, parts)
+                    takers.start_soon(_on_timers, parts)
                     takers.start_soon(_clerk, parts, job_archived, job_decided, job_changed)
                     await _told_to_stop(stop)
                     takers.cancel_scope.cancel()
@@ -430,13 +434,14 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
     _log.info("shutdown_finished")
 
 
-async def _explorer_and_fetcher(parts: Parts) -> None:
+async def _on_timers(parts: Parts) -> None:
     async with create_task_group() as tg:
         tg.start_soon(
             partial(fetcher, parts.indices, interval_seconds=parts.scan_interval_seconds, witness=parts.witness)
         )
         if parts.embeds is not None:
             tg.start_soon(embedder, parts.embeds)
+        tg.start_soon(partial(checker, parts.posted, parts.retractions, interval_seconds=parts.scan_interval_seconds))
         if parts.discovery is not None:
             every = parts.discovery_interval_seconds
             await explorer(parts.discovery, interval_seconds=every, changes=parts.file_changes)

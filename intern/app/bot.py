@@ -30,6 +30,7 @@ from intern.app.health import HealthChecks, ModelWatch, posting_check
 from intern.app.learned import LearnedSources
 from intern.app.models import Models, open_embedder, open_models
 from intern.app.overview import Looked, Overheard, OverviewDesk, leaves_open
+from intern.app.posted import PostedAnswers, Retractions
 from intern.app.searching import Ranking, discovered_sources, never_discovered
 from intern.app.workshop import Workshop
 from intern.conversations.answered import ThreadReader
@@ -189,8 +190,12 @@ async def _parts(
                 workshop,
                 embedder,
             )
-            parts = await _around(room)
-            served = nullcontext() if metrics is None else _page(room, parts, overheard, lock, watch, metrics=metrics)
+            parts, posted = await _around(room)
+            served = (
+                nullcontext()
+                if metrics is None
+                else _page(room, parts, posted, overheard, lock=lock, watch=watch, metrics=metrics)
+            )
             async with served:
                 yield parts
 
@@ -208,7 +213,7 @@ class _Room(NamedTuple):
     embedder: Embedder | None
 
 
-async def _around(room: _Room) -> Parts:
+async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     settings, discord, audience, attendance, witness, clock, db, models, workshop, _ = room
     options = settings.conversations
     settling = Settling(attendance)
@@ -227,30 +232,38 @@ async def _around(room: _Room) -> Parts:
     late = LateChanges(workshop.archive, admits=audience.admits_id, pending=workshop.pending, answered=answered.threads)
     finder = Finder(workshop.search, room.embedder and LastVectors(room.embedder))
     discovered = discovered_sources(settings, workshop.search)
-    answerer = Answerer(
-        models.answering,
-        Library(
-            kb_index=settings.paths.index,
-            team_index=settings.paths.team_index,
-            sources=workshop.sources,
-            topics=workshop.topics,
+    library = Library(
+        kb_index=settings.paths.index,
+        team_index=settings.paths.team_index,
+        sources=workshop.sources,
+        topics=workshop.topics,
+        archive=workshop.archive,
+        pages=workshop.pages,
+        ranks=Ranking(settings, finder, discovered),
+        more=discovered,
+        learned=LearnedSources(
+            db,
+            workshop.search,
+            finder,
             archive=workshop.archive,
-            pages=workshop.pages,
-            ranks=Ranking(settings, finder, discovered),
-            more=discovered,
-            learned=LearnedSources(
-                db,
-                workshop.search,
-                finder,
-                archive=workshop.archive,
-                decisions=lambda: workshop.decisions,
-                clock=clock,
-                min_confidence=settings.facts.min_confidence,
-                site=settings.discord.site,
-            ),
+            decisions=lambda: workshop.decisions,
+            clock=clock,
+            min_confidence=settings.facts.min_confidence,
             site=settings.discord.site,
         ),
-        settings.ai,
+        site=settings.discord.site,
+    )
+    answerer = Answerer(models.answering, library, settings.ai)
+    posts = Posting(
+        discord.outlet,
+        workshop.posts,
+        discord.history,
+        outgoing=outgoing,
+        clock=clock,
+        admits=audience.admits_id,
+        max_age=timedelta(seconds=settings.discord.max_question_age),
+        late_word=wording.late,
+        no_thread_word=wording.no_thread,
     )
     # Rules cannot look at pictures, whatever is set.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
@@ -269,7 +282,8 @@ async def _around(room: _Room) -> Parts:
         count=witness.asked,
         over_limit=partial(witness.turned_away, "asked too much"),
     )
-    return Parts(
+    posted = PostedAnswers(workshop.cited, library, workshop.topics, workshop.decisions, emails=settings.kb.mask_emails)
+    parts = Parts(
         gateway=discord.gateway,
         admits=discord.audience.admits,
         admits_id=audience.admits_id,
@@ -328,17 +342,7 @@ async def _around(room: _Room) -> Parts:
             witness=witness,
         ),
         posting=poster.Collaborators(
-            posts=Posting(
-                discord.outlet,
-                workshop.posts,
-                discord.history,
-                outgoing=outgoing,
-                clock=clock,
-                admits=audience.admits_id,
-                max_age=timedelta(seconds=settings.discord.max_question_age),
-                late_word=wording.late,
-                no_thread_word=wording.no_thread,
-            ),
+            posts=posts,
             outgoing=outgoing,
             traces=traces,
             settles=settling,
@@ -356,8 +360,13 @@ async def _around(room: _Room) -> Parts:
         discovery_interval_seconds=settings.discovery.interval_seconds,
         file_changes=Changes(settings.discovery, never_discovered(settings)),
         embeds=workshop.embedding,
+        posted=posted,
+        retractions=Retractions(workshop.cited, posts, traces, clock=clock, note=wording.retracted)
+        if settings.ai.retract
+        else None,
         witness=witness,
     )
+    return parts, posted
 
 
 _TOLD_WITHIN = 5.0  # seconds
@@ -436,7 +445,14 @@ def _count_embeddings(embedder: Embedder | None, metrics: Metrics | None) -> Non
 
 @asynccontextmanager
 async def _page(
-    room: _Room, parts: Parts, overheard: Overheard, lock: FolderLock, watch: ModelWatch, *, metrics: Metrics
+    room: _Room,
+    parts: Parts,
+    posted: PostedAnswers,
+    overheard: Overheard,
+    *,
+    lock: FolderLock,
+    watch: ModelWatch,
+    metrics: Metrics,
 ) -> AsyncGenerator[None]:
     """The status page, for as long as the bot is at work and until it has left."""
     from intern.app.measuring import Standing  # noqa: PLC0415 as above
@@ -454,6 +470,7 @@ async def _page(
             db=room.db,
             workshop=room.workshop,
             answers=parts.responding.answers,
+            posted=posted,
             overheard=overheard,
             attendance=parts.attendance,
             fill=parts.fill,

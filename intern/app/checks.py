@@ -9,7 +9,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from intern.app.searching import never_discovered
-from intern.app.status import lost_folders, vectors_told
+from intern.app.status import lost_folders, outdated_answers, vectors_told
 from intern.discovery.scanning import Scanner
 from intern.errors import ConfigError, KnowledgeError
 from intern.knowledge.archive import Archive
@@ -70,7 +70,18 @@ class LocalChecks:
 
     def folder(self) -> list[Finding]:
         """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
-        return [*self._database(), *self._texts(), *self._scan_paths()]
+        return [*self._database(), *self._outdated(), *self._texts(), *self._scan_paths()]
+
+    def _outdated(self) -> Iterator[Finding]:
+        """Whether posted answers still stand on their sources."""
+        try:
+            number = outdated_answers(self._settings)
+        except KnowledgeError:
+            return  # whatever is wrong with the database is told above
+        if number:
+            some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
+            what = f"{some} what has changed or was withdrawn since; the status page lists them under Outdated"
+            yield Finding(level="note", what=what)
 
     def _texts(self) -> Iterator[Finding]:
         """What of the archive, the topics and the decisions is passed over."""

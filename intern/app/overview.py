@@ -19,6 +19,7 @@ from anyio.to_thread import run_sync
 from intern import __version__
 from intern.actors.listener import Gateway
 from intern.actors.office import Fill, StreamFill
+from intern.app.posted import Outdated, PostedAnswers
 from intern.app.reading import Reading, Stores
 from intern.app.sources_status import SourceStatus, sources_of
 from intern.app.status import SHED
@@ -27,6 +28,7 @@ from intern.conversations.attendance import Attendance
 from intern.conversations.seeing import Answers
 from intern.domain import (
     COULD_NOT_LOOK,
+    ChannelId,
     Conversation,
     Fact,
     FactId,
@@ -73,6 +75,8 @@ from intern.page.views import (
     Number,
     OpenQuestion,
     OpenQuestions,
+    OutdatedAnswers,
+    OutdatedRow,
     Overview,
     Pair,
     ParkedCapture,
@@ -81,6 +85,7 @@ from intern.page.views import (
     PromptCost,
     QuestionGroup,
     Series,
+    SourceChange,
     SourceRow,
     Sources,
     Stream,
@@ -145,6 +150,7 @@ class Looked:
     db: Database
     workshop: Workshop
     answers: Answers
+    posted: PostedAnswers
     overheard: Overheard
     attendance: Attendance
     fill: Fill
@@ -223,6 +229,7 @@ class OverviewDesk:
             Number(label="Wait for review", value=len(workshop.decisions.awaiting()), href="/review"),
             Number(label="Parked", value=len(workshop.decisions.parked()), href="/parked"),
             Number(label="Open questions", value=len(await self._open()), href="/unanswered"),
+            Number(label="Outdated answers", value=await self._at.workshop.cited.count(), href="/outdated"),
             Number(label="Questions shed today", value=today.get(SHED, 0)),
             Number(label="Stale sources", value=stale, href="/sources"),
             Number(label="Documents and links left out", value=left_out, href="/sources"),
@@ -281,6 +288,41 @@ class OverviewDesk:
 
     async def _open(self) -> tuple[UnansweredQuestion, ...]:
         return await self._at.workshop.unanswered.all()
+
+    async def outdated(self) -> OutdatedAnswers:
+        """Posted answers whose sources do not back them any more, the newest first."""
+        found = await self._at.posted.outdated(_MOST_SHOWN)
+        return OutdatedAnswers(
+            answers=tuple(map(self._outdated, found)),
+            total=await self._at.workshop.cited.count(),
+            retracts=self._at.settings.ai.retract,
+        )
+
+    def _outdated(self, found: Outdated) -> OutdatedRow:
+        answer = found.answer
+        return OutdatedRow(
+            question_id=answer.question_id,
+            at=answer.at,
+            asked=answer.asked,
+            link=self._link(answer.place, answer.message_id),
+            retracted=answer.retracted,
+            changes=tuple(
+                SourceChange(
+                    source_id=each.cited.source_id,
+                    title=each.cited.title,
+                    state=each.cited.state or "changed",
+                    since=each.cited.since,
+                    before=each.cited.quote,
+                    now=each.now,
+                )
+                for each in found.changes
+            ),
+        )
+
+    def _link(self, channel_id: ChannelId, message_id: MessageId) -> str:
+        servers = self._at.settings.discord.guild_ids
+        server = servers[0] if len(servers) == 1 else None
+        return message_link(server, channel_id, message_id, self._at.settings.discord.site) or ""
 
     async def waiting(self) -> Waiting:
         """Captures that wait for the team."""
@@ -370,15 +412,12 @@ class OverviewDesk:
         if trace is None:
             raise ConfigError(f"nothing is kept of a question {question_id[:40]!r}")
         texts = {each.question_id: each.text for each in await self._open()}
-        servers = self._at.settings.discord.guild_ids
-        server = servers[0] if len(servers) == 1 else None
-        link = message_link(server, trace.channel_id, trace.question_id, self._at.settings.discord.site)
         return AnswerPage(
             row=_row_of(trace),
             steps=trace.debug,
             question=texts.get(trace.question_id, ""),
             # What came by a command has the command's id, which leads nowhere.
-            link="" if trace.outcome.endswith("for one member") else link or "",
+            link="" if trace.outcome.endswith("for one member") else self._link(trace.channel_id, trace.question_id),
         )
 
     async def facts(self, offset: int) -> Facts:

@@ -18,6 +18,7 @@ from intern.errors import KnowledgeError
 from intern.knowledge.archive import Archive
 from intern.knowledge.attempts import Retry, retries_of, retry_of
 from intern.knowledge.blocks import time_of
+from intern.knowledge.cited import COUNT_OUTDATED
 from intern.knowledge.decisions import DecisionLog, read_state
 from intern.knowledge.feedback import Votes
 from intern.knowledge.topics import TopicLibrary
@@ -96,6 +97,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """Secrets that were kept out of the archive, ever, by kind."""
     secret_facts: int
     """Facts that were not kept, for they look secret."""
+    outdated_answers: int
+    """Posted answers that cite what is not there any more."""
     pending_posts: int
     """Replies that are not wholly on Discord yet."""
     pending_images: PendingImages | None
@@ -157,6 +160,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
             masked=_masked(counts),
             secret_facts=db.number("extraction_log", "select coalesce(sum(facts_secret), 0) from extraction_log"),
             counts_today={name: number for day, name, number in counts if day == today},
+            outdated_answers=db.number("posted_answers", COUNT_OUTDATED),
             pending_posts=db.number("posts", "select count(*) from posts where state = 'open'"),
             pending_images=_pending(db.rows("pending_captures", _PENDING), clock),
             waiting_jobs=db.number("jobs", "select count(*) from jobs where state <> 'finished'"),
@@ -289,6 +293,12 @@ def vectors_told(settings: Settings) -> tuple[str | None, int, int]:
     with _Reader(settings.paths.database) as db:
         told = _vectors(settings, db)
         return told["embeddings"], told["documents"], told["unembedded"]
+
+
+def outdated_answers(settings: Settings) -> int:
+    """How many posted answers cite what is not there any more. Raises KnowledgeError. Blocks."""
+    with _Reader(settings.paths.database) as db:
+        return db.number("posted_answers", COUNT_OUTDATED)
 
 
 class _Vectors(TypedDict):

@@ -48,6 +48,7 @@ from intern.indexing.refresh import Refreshed, refresh_sources, refresh_topics
 from intern.knowledge.archive import Archive, Erased
 from intern.knowledge.attempts import PAUSES, Attempts, Retry
 from intern.knowledge.blocks import time_of
+from intern.knowledge.cited import CitedStore
 from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog, recover_state
 from intern.knowledge.files import FileLayer
@@ -128,7 +129,8 @@ class Workshop:
             self.archive.rise_above(self._recovered)
         self.topics = TopicLibrary(paths.topics, files)
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
-        self.posts = PostLedger(db, clock=clock)
+        self.posts = PostLedger(db, clock=clock, emails=settings.kb.mask_emails)
+        self.cited = CitedStore(db, clock=clock)
         self.jobs = Jobs(db)
         self.attempts = Attempts(db)
         self.pending = PendingCaptures(db, clock=clock, conversations_of=self.archive.conversations_of)
@@ -147,7 +149,7 @@ class Workshop:
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
-        self._derived: list[Forgets] = [self.pending, self._remains, self.unanswered]
+        self._derived: list[Forgets] = [self.pending, self._remains, self.unanswered, self.cited]
         self._filer = Filer(
             model=model,
             topics=self.topics,
@@ -289,6 +291,7 @@ class Workshop:
         withdrawn = await self._filer.withdraw(message_ids)
         await self.pending.forget(message_ids)
         await self.unanswered.forget(message_ids)
+        await self.cited.drop(message_ids)
         return withdrawn
 
     async def clear_withdrawn(self) -> Sequence[TopicName]:
@@ -471,7 +474,7 @@ class Workshop:
     async def _written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """A member's messages that stand in no archive."""
         kept = await self._remains.written_by(user_id) | await self.unanswered.written_by(user_id)
-        return kept | await self.extraction.written_by(user_id)
+        return kept | await self.extraction.written_by(user_id) | await self.cited.written_by(user_id)
 
     async def discover(self) -> Discovered:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""

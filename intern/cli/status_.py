@@ -69,6 +69,7 @@ def _lines(status: Status) -> list[str]:
         )
     lines += [
         f"feedback: {status.feedback.up} helpful, {status.feedback.down} not",
+        *_outdated(status.outdated_answers),
         f"questions shed: {status.shed_today} today, {status.shed} in all",
         _declined(status.counts_today),
         *_masked(status.masked),
@@ -140,6 +141,12 @@ def _masked(kinds: Mapping[str, int]) -> list[str]:
     if not kinds:
         return []
     return ["kept out of the archive: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))]
+
+
+def _outdated(number: int) -> list[str]:
+    if not number:
+        return []
+    return [f"answers with sources that changed or went: {number} (the status page lists them; see ai.retract)"]
 
 
 def _secret_facts(number: int) -> list[str]:

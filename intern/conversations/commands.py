@@ -103,6 +103,7 @@ _OTHER_REASONS: Final[Mapping[str, str]] = {
     "not_public": "Not everybody could read the channel any more.",
     "refused": "Discord refused the reply: I may not write there, or the channel is gone.",
     "no_thread": "Discord let me open no thread there.",
+    "source_changed": "A source that the answer was based on has changed or was withdrawn since.",
     "too_old": "Discord could not be reached until nobody waited for the reply any more.",
 }
 

@@ -53,7 +53,7 @@ NO_LONGER = MessageId(str((1 << 63) - 1))
 
 
 class Outlet(Protocol):
-    """The way out: both calls raise the DiscordError family."""
+    """The way out: all calls raise the DiscordError family."""
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
         """The thread that hangs on a message; made if there is none."""
@@ -73,6 +73,10 @@ class Outlet(Protocol):
 
         For some minutes, a nonce posts only once.
         """
+        ...
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str, /) -> None:
+        """Replace a message of ours by a text, without buttons."""
         ...
 
 
@@ -185,6 +189,9 @@ class Ledger(Protocol):
         notice: bool = False,
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
+        citations: Sequence[Citation] = (),
+        asked: str = "",
+        author_id: UserId | None = None,
     ) -> LedgerPost:
         """Keep all that it takes to post a reply. A question that has a post already gets that one, unchanged.
 
@@ -304,6 +311,9 @@ class Posting:
             notice=reply.notice,
             buttons=reply.buttons,
             mention_role=reply.mention_role,
+            citations=reply.citations,
+            asked=reply.asked,
+            author_id=question.author.id,
         )
         delivery = self._delivery(begun, fresh=known is None)
         if begun.question_id != question.id and self._outgoing.taken_back(question.id):
@@ -344,6 +354,30 @@ class Posting:
         if failure:
             raise failure
         return len(begun)
+
+    async def retract(self, question_id: MessageId, note: str) -> bool:
+        """Edit each message of a posted answer to a note; false where nothing could be edited.
+
+        A message that says so already is left alone, so calling it again edits nothing twice. Raises
+        DiscordUnavailableError where calling again later is worthwhile, and KnowledgeError.
+        """
+        post = await self._ledger.get(question_id)
+        if post is None or post.state != "finished" or post.notice or post.thread_id is None:
+            return False
+        said = False
+        try:
+            if not await self._admits(post.channel_id):
+                return False
+            for message_id in filter(None, (part.message_id for part in post.parts)):
+                message = await self._history.message(post.thread_id, message_id)
+                if message is None:
+                    continue  # deleted
+                if message.text.strip() != note.strip():
+                    await self._outlet.rewrite(post.thread_id, message_id, note)
+                said = True
+        except DiscordRefusedError as error:
+            _log.warning("retraction_refused", message_id=question_id, error=str(error))
+        return said
 
     def _delivery(self, entry: LedgerPost, *, fresh: bool) -> _Delivery:
         return _Delivery(

@@ -49,6 +49,8 @@ class Wording(Struct, frozen=True, kw_only=True):
     """Asked too long ago, when it was read, or when Discord could be reached again."""
     no_thread: str
     """There is an answer, but no thread to give it in."""
+    retracted: str
+    """In place of an answer whose sources do not back it any more."""
 
 
 def load_wording(
@@ -144,6 +146,7 @@ def _reply(request: AnswerRequest, text: str) -> Reply:
         text=text,
         called=request.called,
         settles=tuple(message.id for message in request.batch.messages),
+        asked="\n".join(message.text for message in request.batch.messages),
     )
 
 

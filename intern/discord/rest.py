@@ -286,6 +286,12 @@ class HikariRest:
         sent = await self.ask(what, route, body=body, otherwise=DiscordUnknownOutcomeError)
         return read(what, sent, RawSent, otherwise=DiscordUnknownOutcomeError).id
 
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
+        """Replace a message of ours by a text that previews no links and pings nobody, without buttons."""
+        route = routes.PATCH_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
+        what = f"edit message {message_id} in channel {channel_id}"
+        await self.ask(what, route, body=content(text, (), None))
+
     async def typing(self, channel_id: ChannelId) -> None:
         """Show that we are typing, for ten seconds or until we write."""
         route = routes.POST_CHANNEL_TYPING.compile(**ids(channel=channel_id))

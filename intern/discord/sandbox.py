@@ -60,6 +60,7 @@ Call = Literal[
     "archived_since",
     "start_thread",
     "send",
+    "rewrite",
     "typing",
 ]
 
@@ -420,6 +421,20 @@ class Sandbox:
             return message_id
 
         return await self._call("send", work)
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
+        """Replace a message of the bot's by a text, without buttons."""
+
+        def work() -> None:
+            self._check(channel_id, text, ())
+            message = next((each for each in self._here(channel_id) if each.id == message_id), None)
+            if message is None:
+                raise DiscordNotFoundError(f"there is no message {message_id}")
+            _demand(message.author.is_self, "only its author edits a message")
+            self.edit(channel_id, message_id, text.strip())
+            self.sent[message_id] = Sent()
+
+        await self._call("rewrite", work)
 
     async def typing(self, channel_id: ChannelId) -> None:
         """Show the bot typing."""

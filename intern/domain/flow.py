@@ -265,3 +265,5 @@ class Reply(_Flow, frozen=True, kw_only=True):
     """Under its last message."""
     mention_role: RoleId | None = None
     """The one role that its last message may ping: in a hand-off to the team, and nowhere else."""
+    asked: str = ""
+    """The question, in its asker's words."""

@@ -494,6 +494,30 @@ MIGRATIONS: tuple[Migration, ...] = (
     """,
     # Tokens of prompts that the endpoint says it had in its cache.
     "alter table usage add column cached_tokens integer not null default 0",
+    # What posted answers cite, to tell whether it still stands.
+    """
+    create table posted_answers (
+        rid integer primary key autoincrement,
+        question_id text not null unique references posts (question_id) on delete cascade,
+        author_id text not null,
+        asked text not null,
+        at text not null,
+        retracted text not null check (retracted in ('', 'open', 'retracted', 'dropped'))
+    ) strict;
+    create index answers_of_author on posted_answers (author_id);
+    create table posted_citations (
+        question_id text not null references posted_answers (question_id) on delete cascade,
+        n integer not null,
+        source_id text not null,
+        title text not null,
+        quote text not null,
+        digest text not null,
+        state text not null check (state in ('', 'changed', 'extended', 'gone')),
+        since text,
+        primary key (question_id, n)
+    ) strict, without rowid;
+    create index citations_of_source on posted_citations (source_id);
+    """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 

@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from intern.domain import Button, ChannelId, MessageId, ReplyTarget, RoleId
+from intern.domain import Button, ChannelId, Citation, MessageId, ReplyTarget, RoleId, UserId
+from intern.knowledge.cited import keep_cited
 from intern.knowledge.database import Database, Row, Transaction, Value
 from intern.observe.clock import Clock
 
@@ -64,9 +65,11 @@ class Post(Struct, frozen=True, kw_only=True):
 class PostLedger:
     """Posts in the database. Every method returns once its change is on disk; all raise KnowledgeError."""
 
-    def __init__(self, db: Database, *, clock: Clock) -> None:
+    def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
+        """With `emails`, addresses are masked in what is kept of questions and citations."""
         self._db = db
         self._clock = clock
+        self._emails = emails
 
     async def begin(
         self,
@@ -80,8 +83,11 @@ class PostLedger:
         notice: bool = False,
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
+        citations: Sequence[Citation] = (),
+        asked: str = "",
+        author_id: UserId | None = None,
     ) -> Post:
-        """Keep all parts of the reply to a question, and which messages it is for.
+        """Keep all parts of the reply to a question, which messages it is for, and what it cites.
 
         A question that has a post already, of its own or with others, gets that one, unchanged. It takes the place of
         posts that messages in `covers` have of their own, as if these had never begun, unless somebody may have seen
@@ -100,6 +106,8 @@ class PostLedger:
                 (*post, *extras),
             )
             _add_parts(db, question_id, parts)
+            if citations:
+                keep_cited(db, question_id, author_id, asked, citations, now=self._clock.now(), emails=self._emails)
             # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
             db.run_each(_DROP_UNSEEN, [(each,) for each in covers if each != question_id])
             db.run_each(
@@ -127,6 +135,7 @@ class PostLedger:
                 statement = "update posts set target = 'in_place', thread_id = channel_id where question_id = ?"
                 _update(db, statement, (question_id,))
             db.run("delete from post_parts where question_id = ?", (question_id,))
+            db.run("delete from posted_answers where question_id = ?", (question_id,))
             _add_parts(db, question_id, parts)
             return _posts(db, "question_id = ?", question_id)[0]
 

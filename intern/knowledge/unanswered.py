@@ -72,7 +72,7 @@ class Unanswered:
             channel_id=last.channel_id,
             at=self._clock.now().isoformat(),
             reason=reason,
-            text=_presentable(text, emails=self._emails),
+            text=presentable(text, emails=self._emails),
         )
         self._fresh.pop(row.question_id, None)
         self._fresh[row.question_id] = row
@@ -153,7 +153,8 @@ class Unanswered:
         )
 
 
-def _presentable(text: str, *, emails: bool) -> str:
+def presentable(text: str, *, emails: bool) -> str:
+    """A question as it may be kept: at most MAX_CHARS, without secrets and mentions."""
     masked = mask_secrets(text.encode("utf-8", "replace").decode(), emails=emails).text
     shown = _MENTION.sub("@…", masked).strip()
     return shown if len(shown) <= MAX_CHARS else shown[: MAX_CHARS - 1] + "…"

@@ -15,6 +15,7 @@ from intern.page.views import (
     Listed,
     Nuggets,
     OpenQuestions,
+    OutdatedAnswers,
     Overview,
     ParkedCaptures,
     Sources,
@@ -48,6 +49,10 @@ class Desk(Protocol):
 
     async def unanswered(self) -> OpenQuestions:
         """What nobody could answer, the most frequent first."""
+        ...
+
+    async def outdated(self) -> OutdatedAnswers:
+        """Posted answers whose sources do not back them any more, the newest first."""
         ...
 
     async def waiting(self) -> Waiting:

@@ -55,6 +55,7 @@ PAGES: Final = (
     ("/", "Overview"),
     ("/unanswered", "Unanswered"),
     ("/answers", "Answers"),
+    ("/outdated", "Outdated"),
     ("/review", "Review"),
     ("/parked", "Parked"),
     ("/topics", "Topics"),
@@ -146,6 +147,7 @@ class _Pages:
                 web.get("/unanswered", self._unanswered),
                 web.get("/answers", self._answers),
                 web.get("/answers/{question_id}", self._answer),
+                web.get("/outdated", self._outdated),
                 web.get("/review", self._review),
                 web.post("/review", self._decide),
                 web.get("/parked", self._parked),
@@ -267,6 +269,9 @@ class _Pages:
     async def _answer(self, request: web.Request) -> web.Response:
         view = await self._desk.answer(MessageId(request.match_info["question_id"]))
         return self._page(request, "answer", f"Question {view.row.question_id}", view=view)
+
+    async def _outdated(self, request: web.Request) -> web.Response:
+        return self._page(request, "outdated", "Outdated answers", view=await self._desk.outdated())
 
     async def _review(self, request: web.Request) -> web.Response:
         return await self._waiting(request)

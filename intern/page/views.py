@@ -272,6 +272,41 @@ class Sources(Struct, frozen=True, kw_only=True):
     left_out_total: int
 
 
+class SourceChange(Struct, frozen=True, kw_only=True):
+    """A source that a posted answer cites, and that does not say so any more."""
+
+    source_id: str
+    title: str
+    state: Literal["changed", "extended", "gone"]
+    since: datetime | None
+    before: str
+    """What the answer stood on; empty where that is forgotten, or nothing was quoted."""
+    now: str
+    """What the source says now; empty where it was withdrawn."""
+
+
+class OutdatedRow(Struct, frozen=True, kw_only=True):
+    """A posted answer whose sources do not back it any more."""
+
+    question_id: MessageId
+    at: datetime
+    asked: str
+    link: str
+    """To the answer on Discord; empty where nobody can say."""
+    retracted: str
+    """`retracted` once the answer was edited to a note, `dropped` where it could not be; else empty or `open`."""
+    changes: tuple[SourceChange, ...]
+
+
+class OutdatedAnswers(Struct, frozen=True, kw_only=True):
+    """The newest such answers, and how many there are in all."""
+
+    answers: tuple[OutdatedRow, ...]
+    total: int
+    retracts: bool
+    """`ai.retract` is on."""
+
+
 class AnswerRow(Struct, frozen=True, kw_only=True):
     """What became of a question."""
 

@@ -44,6 +44,7 @@ WORDING = Wording(
     busy="full",
     late="away",
     no_thread="no thread",
+    retracted="taken back",
 )
 THREAD = ChannelId("70")
 

@@ -464,3 +464,18 @@ async def test_who_calls_the_bot_where_no_thread_can_be_opened_is_told_so_in_pla
         assert "open no thread" in double.shown(asked)[0]
     assert [(said.content, said.channel_id) for said in discord.said_by_bot()] == [(WORDING.no_thread, discord.help.id)]
     assert discord.threads() == []
+
+
+async def test_an_answer_whose_document_changed_is_edited_to_a_note(stage: Stage) -> None:
+    async with stage.up(kb={"scan_interval_seconds": 1}, ai={"retract": True}):
+        question = await stage.say(stage.discord.alice, KNOWN)
+        assert "7480" in await stage.answered(question)
+        assert await stage.over(question) == "posted"
+        document = stage.folder / "knowledge-base" / "sources" / "ports.md"
+        document.write_text("# Ports\n\nThe relay listens on port 9000 from now on.\n")
+        looks = len(stage.seen.all_of(Refreshed))
+        while stage.said_to(question) != [WORDING.retracted]:
+            await stage.seen.one_of(Refreshed, after=looks)
+            looks += 1
+            stage.clock.turn(minutes=3)
+        assert stage.status().outdated_answers == 1

@@ -55,6 +55,7 @@ WORDING = Wording(
     busy="full",
     late="away",
     no_thread="no thread",
+    retracted="taken back",
 )
 
 

@@ -161,6 +161,9 @@ class TurnsPrivate:
             self._discord.set_private(self._discord.general)
         return sent
 
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str, /) -> None:
+        await self._discord.rewrite(channel_id, message_id, text)
+
 
 @asynccontextmanager
 async def world(folder: Path) -> AsyncGenerator[World]:

@@ -38,6 +38,7 @@ WORDING = Wording(
     busy="full",
     late="away",
     no_thread="no thread",
+    retracted="taken back",
 )
 CALLED = structs.replace(answer_request(message("How?", n=1), message("Why?", n=2)), addressed=True, called=True)
 IN_OUR_THREAD = structs.replace(CALLED, called=False)

@@ -227,6 +227,22 @@ async def test_the_role_that_a_message_may_mention_is_all_that_it_pings() -> Non
         assert second.mention_roles == []
 
 
+async def test_a_message_of_ours_is_rewritten_without_buttons_and_pings() -> None:
+    async with connected() as (discord, rest):
+        up = Button(custom_id="intern:up:1", emoji="👍")
+        sent = await rest.send(channel_id(discord.help), "hello", "n-1", buttons=[up])
+        await rest.rewrite(channel_id(discord.help), sent, f"taken back <@{discord.alice.id}>")
+        (message,) = discord.messages(discord.help)
+        assert (message.content, message.components) == (f"taken back <@{discord.alice.id}>", [])
+        assert message.mentions == []
+        question = await discord.say(discord.alice, "how?")
+        with pytest.raises(DiscordRefusedError, match="50005"):
+            await rest.rewrite(channel_id(discord.help), message_id(question), "not ours")
+        discord.fail_next("PATCH", "/channels/{channel_id}/messages/{message_id}", status=503)
+        with pytest.raises(DiscordUnavailableError):
+            await rest.rewrite(channel_id(discord.help), sent, "again")
+
+
 async def test_typing_shows() -> None:
     async with connected() as (discord, rest):
         await rest.typing(channel_id(discord.help))

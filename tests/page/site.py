@@ -20,6 +20,7 @@ from intern.answering.workflow import Answerer
 from intern.app.health import HealthChecks
 from intern.app.models import offline_rules
 from intern.app.overview import Looked, Overheard, OverviewDesk
+from intern.app.posted import PostedAnswers
 from intern.app.workshop import Workshop
 from intern.conversations.attendance import Attendance
 from intern.domain import (
@@ -27,6 +28,7 @@ from intern.domain import (
     AwaitingReview,
     CapturedPair,
     ChannelId,
+    Citation,
     Conversation,
     ConversationId,
     Fact,
@@ -41,9 +43,11 @@ from intern.domain import (
     Parked,
     RequestContext,
     Secret,
+    SourceId,
     snowflake_at,
 )
 from intern.errors import ModelUnavailableError
+from intern.knowledge.cited import Compared
 from intern.knowledge.database import Database, Transaction
 from intern.knowledge.facts import add_fact, add_update
 from intern.knowledge.library import Library
@@ -67,6 +71,7 @@ OPEN = ("How do I rotate the certificate?", "how can I rotate a certificate", "I
 OLD_FACT, NEW_FACT = "The spool holds one day.", "The spool holds two days."
 SECRET_FACT = "The spool's password is on the yellow note."
 NUGGET = "The spool keeps what the backend did not take."
+OUTDATED = "The quota is raised in the console."
 ANSWER = "Run `relay spool purge`, then restart the relay."
 
 
@@ -180,6 +185,7 @@ async def site(
                     db=db,
                     workshop=workshop,
                     answers=Asked(Answerer(model, library, settings.ai), answers),
+                    posted=PostedAnswers(workshop.cited, library, workshop.topics, workshop.decisions),
                     overheard=overheard,
                     attendance=attendance,
                     fill=fill,
@@ -233,9 +239,25 @@ async def seeded(made: Site, texts: Sequence[str]) -> None:
     workshop.decisions.append(parked)
     await workshop.attempts.end(parked)
     await _questions(made, [*OPEN, *texts])
+    await _outdated(made, [OUTDATED, *texts])
     await _facts(made, texts)
     (made.settings.paths.sources / "broken.md").write_text("# Agents\n\nWhat only a broken model reads.\n")
     await workshop.refresh()
+
+
+async def _outdated(made: Site, texts: Sequence[str]) -> None:
+    """Answers whose source is gone; people's words stand in question, title and quote."""
+    posts = made.workshop.posts
+    for n, text in enumerate(texts):
+        asked = samples.message(text, n=40_000 + n)
+        cited = Citation(source_id=SourceId("kb:gone.md"), title=text, quote=text)
+        await posts.begin(
+            asked.id, asked.channel_id, "in_place", ["so"], citations=[cited], asked=text, author_id=asked.author.id
+        )
+        await posts.part_sent(asked.id, 0, MessageId(snowflake_at(asked.at, 1)))
+        await posts.finished(asked.id)
+        gone = Compared(question_id=asked.id, n=0, source_id=cited.source_id, digest="-", state="gone")
+        await made.workshop.cited.compared([gone])
 
 
 async def _facts(made: Site, texts: Sequence[str]) -> None:

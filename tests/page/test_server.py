@@ -36,7 +36,7 @@ from intern.page.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
 from intern.page.views import Check
 from tests import samples
 from tests.eval.hostile import STRINGS, strings
-from tests.page.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, OPEN, QUESTIONS, Site, site
+from tests.page.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, OPEN, OUTDATED, QUESTIONS, Site, site
 
 pytestmark = pytest.mark.anyio
 
@@ -85,6 +85,17 @@ async def post(made: Site, path: str, fields: dict[str, str], **headers: str) ->
 
 
 # What is shown.
+
+
+async def test_an_outdated_answer_is_shown_with_what_it_stood_on_and_what_its_source_says_now(own: Site) -> None:
+    text = (await get(own, "/outdated")).text
+    [answer] = await own.workshop.cited.outdated(9)
+    assert f"https://discord.com/channels/100/{answer.place}/{answer.message_id}" in text
+    assert re.search(rf"(?s)kb:gone.md.*was withdrawn.*stood on:.*{OUTDATED}.*It says now:.*\(withdrawn\)", text)
+    (own.settings.paths.sources / "gone.md").write_text("# Quota\n\nThe quota is raised by mail.\n")
+    await own.workshop.refresh()
+    assert "The quota is raised by mail." in (await get(own, "/outdated")).text
+    assert re.search(r'(?s)href="/outdated">Outdated answers</a></dt><dd>1<', (await get(own, "/")).text)
 
 
 async def test_every_page_is_served_with_all_headers_and_without_scripts(page: Site) -> None:

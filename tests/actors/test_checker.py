@@ -1,0 +1,61 @@
+"""The checker: looks at intervals, and survives what it meets."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
+
+from intern.actors.checker import checker
+from intern.errors import DiscordUnavailableError, InternError, KnowledgeError
+from tests.leaping import leap, leaping
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
+
+
+class Posted:
+    """Notes what it is asked for; fails as a test wants it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.fails: dict[str, InternError] = {}
+
+    async def _do(self, what: str) -> None:
+        await checkpoint()
+        self.done.append(what)
+        if what in self.fails:
+            raise self.fails[what]
+
+    async def check(self) -> None:
+        await self._do("check")
+
+    async def retract(self) -> None:
+        await self._do("retract")
+
+
+@pytest.mark.parametrize("retracts", [False, True])
+async def test_it_looks_at_once_and_again_whatever_fails(retracts: bool) -> None:  # noqa: FBT001
+    posted = Posted()
+    once = ["check", "retract"] if retracts else ["check"]
+    with fail_after(500):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(checker, posted, posted if retracts else None, interval_seconds=60))
+            await wait_all_tasks_blocked()
+            assert posted.done == once
+            posted.fails = {"retract": DiscordUnavailableError("down")}
+            await leap(60)
+            await wait_all_tasks_blocked()
+            assert posted.done == once * 2
+            posted.fails = {"check": KnowledgeError("the disk is gone")}
+            await leap(60)
+            await wait_all_tasks_blocked()
+            assert posted.done == [*once * 2, "check"]
+            tg.cancel_scope.cancel()
