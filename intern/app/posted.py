@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from anyio.to_thread import run_sync
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from intern.domain import Filed, MessageId, QAId, Replaced, SourceId, SourceText, TopicName
 from intern.errors import SourceError
@@ -127,41 +127,17 @@ class PostedAnswers:
             seen = ("" if text.text is None else digest(read_as), text.is_newer)
             if each.is_new or self._seen.get(each.source_id) != seen:
                 cited = await self._store.citing(each.source_id)
-                results = [await self._compared(one, text, read_as, seen[0]) for one in cited]
-                await self._store.compared(results)
+                judged = await run_sync(self._judged, cited, text, read_as, seen[0])
+                pairs = zip(cited, judged, strict=True)
+                await self._store.compared([await self._compared(one, result) for one, result in pairs])
                 self._seen[each.source_id] = seen
 
-    async def _compared(self, cited: Cited, text: _Text, read_as: str, found: str) -> Compared:
-        source_id, state = cited.source_id, await run_sync(self._state, cited, text, read_as, found)
-        kept = cited.digest or found or "-"
-        if state == "gone" and (moved := await self._moved(cited)) is not None:
-            source_id, state = moved, ""
-        elif not state and (block := await run_sync(self._block_with, cited)) is not None:
-            source_id, kept = block, ""
-        if state and not cited.state:
-            _log.info("answer_outdated", message_id=cited.question_id, source_id=source_id, state=state)
-        return Compared(
-            question_id=cited.question_id,
-            n=cited.n,
-            source_id=source_id,
-            digest=kept,
-            state=state,
-        )
-
-    def _state(self, cited: Cited, text: _Text, read_as: str, found: str) -> State:
-        if text.text is None:
-            return "gone"
-        holds = not cited.quote or reading(cited.quote) in read_as or self._holds_masked(text.text, cited.quote)
-        if not _block_of(cited.source_id):
-            # It may change in what was not quoted.
-            return "" if holds else "changed"
-        if not text.is_newer and cited.digest in {"", found}:
-            return "" if holds else "changed"
-        return "extended" if cited.quote and holds else "changed"
-
-    def _holds_masked(self, text: str, quote: str) -> bool:
-        # A secret in a document is masked in what is kept of it.
-        return "[masked " in quote and reading(quote) in reading(mask_secrets(text, emails=self._emails).text)
+    async def _compared(self, cited: Cited, judged: Compared) -> Compared:
+        if judged.state == "gone" and (moved := await self._moved(cited)) is not None:
+            judged = structs.replace(judged, source_id=moved, state="")
+        if judged.state and not cited.state:
+            _log.info("answer_outdated", message_id=cited.question_id, source_id=judged.source_id, state=judged.state)
+        return judged
 
     async def _moved(self, cited: Cited) -> SourceId | None:
         """Where the quote of a document that is gone stands: it may have been renamed."""
@@ -194,6 +170,36 @@ class PostedAnswers:
         return texts
 
     # Worker threads.
+
+    def _judged(self, cited: Sequence[Cited], text: _Text, read_as: str, found: str) -> list[Compared]:
+        return [self._judge(one, text, read_as, found) for one in cited]
+
+    def _judge(self, cited: Cited, text: _Text, read_as: str, found: str) -> Compared:
+        state = self._state(cited, text, read_as, found)
+        block = None if state else self._block_with(cited)
+        return Compared(
+            question_id=cited.question_id,
+            n=cited.n,
+            source_id=block or cited.source_id,
+            # It is compared with the block from now on.
+            digest="" if block else cited.digest or found or "-",
+            state=state,
+        )
+
+    def _state(self, cited: Cited, text: _Text, read_as: str, found: str) -> State:
+        if text.text is None:
+            return "gone"
+        holds = not cited.quote or reading(cited.quote) in read_as or self._holds_masked(text.text, cited.quote)
+        if not _block_of(cited.source_id):
+            # It may change in what was not quoted.
+            return "" if holds else "changed"
+        if not text.is_newer and cited.digest in {"", found}:
+            return "" if holds else "changed"
+        return "extended" if cited.quote and holds else "changed"
+
+    def _holds_masked(self, text: str, quote: str) -> bool:
+        # A secret in a document is masked in what is kept of it.
+        return "[masked " in quote and reading(quote) in reading(mask_secrets(text, emails=self._emails).text)
 
     def _blocks(self, wanted: Mapping[SourceId, QAId]) -> dict[SourceId, _Text]:
         newer: dict[QAId, QAId] | None = None
