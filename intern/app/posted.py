@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from intern.domain import Filed, MessageId, QAId, Replaced, SourceId, SourceText, TopicName
+from intern.domain import Filed, MessageId, QAId, Replaced, SourceId, SourceText, TopicBlock, TopicName
 from intern.errors import SourceError
 from intern.knowledge.blocks import time_of
 from intern.knowledge.cited import Cited, CitedStore, Compared, OutdatedAnswer, State, Watched
@@ -74,6 +74,8 @@ class _Text(NamedTuple):
     """None: the source is gone."""
     is_newer: bool = False
     """It is that of a newer version of the conversation."""
+    quotable: str | None = None
+    """Of a conversation, what everybody said, with the speakers; what counts as a change of it is the team's part."""
 
 
 class PostedAnswers:
@@ -189,7 +191,8 @@ class PostedAnswers:
     def _state(self, cited: Cited, text: _Text, read_as: str, found: str) -> State:
         if text.text is None:
             return "gone"
-        holds = not cited.quote or reading(cited.quote) in read_as or self._holds_masked(text.text, cited.quote)
+        within = read_as if text.quotable is None else reading(text.quotable)
+        holds = not cited.quote or reading(cited.quote) in within or self._holds_masked(text.text, cited.quote)
         if not _block_of(cited.source_id):
             # It may change in what was not quoted.
             return "" if holds else "changed"
@@ -205,22 +208,22 @@ class PostedAnswers:
         newer: dict[QAId, QAId] | None = None
         texts: dict[SourceId, _Text] = {}
         for source_id, qa_id in wanted.items():
-            text = self._said(qa_id)
-            if text is not None:
-                texts[source_id] = _Text(text)
-                continue
-            newer = _newer(self._decisions) if newer is None else newer
-            texts[source_id] = _Text(self._said_since(qa_id, newer), is_newer=True)
+            block = self._block(qa_id)
+            is_newer = block is None
+            if block is None:
+                newer = _newer(self._decisions) if newer is None else newer
+                block = self._block_since(qa_id, newer)
+            texts[source_id] = _Text(None) if block is None else _Text(_of_team(block), is_newer, _of_all(block))
         return texts
 
-    def _said_since(self, qa_id: QAId, newer: Mapping[QAId, QAId]) -> str | None:
+    def _block_since(self, qa_id: QAId, newer: Mapping[QAId, QAId]) -> TopicBlock | None:
         """What took the place of a block; None where nothing did."""
         for _ in range(_LONGEST_CHAIN):
             if qa_id not in newer:
                 return None
             qa_id = newer[qa_id]
-            if (text := self._said(qa_id)) is not None:
-                return text
+            if (block := self._block(qa_id)) is not None:
+                return block
         return None
 
     def _block_with(self, cited: Cited) -> SourceId | None:
@@ -230,17 +233,15 @@ class PostedAnswers:
             return None
         part = reading(cited.quote)
         for block in self._topics.read(TopicName(name.removesuffix(".txt"))):
-            if part in reading("\n".join(turn.text for turn in block.turns if turn.speaker == "Team")):
+            if part in reading(_of_all(block)):
                 return SourceId(f"{cited.source_id}#{block.qa_id}")
         return None
 
-    def _said(self, qa_id: QAId) -> str | None:
-        """The team's words in a block, in whichever topic it stands."""
+    def _block(self, qa_id: QAId) -> TopicBlock | None:
+        """A block, in whichever topic it stands."""
         topic = self._topics.topic_of(qa_id)
-        if topic is None:
-            return None
-        block = next((each for each in self._topics.read(topic) if time_of(each.qa_id) == time_of(qa_id)), None)
-        return None if block is None else "\n".join(turn.text for turn in block.turns if turn.speaker == "Team")
+        blocks = () if topic is None else self._topics.read(topic)
+        return next((each for each in blocks if time_of(each.qa_id) == time_of(qa_id)), None)
 
 
 class Retractions:
@@ -273,6 +274,14 @@ def _block_of(source_id: SourceId) -> QAId | None:
     except ValueError:
         return None
     return QAId(named)
+
+
+def _of_team(block: TopicBlock) -> str:
+    return "\n".join(turn.text for turn in block.turns if turn.speaker == "Team")
+
+
+def _of_all(block: TopicBlock) -> str:
+    return "\n".join(f"{turn.speaker}: {turn.text}" for turn in block.turns)
 
 
 def _newer(decisions: DecisionLog) -> dict[QAId, QAId]:

@@ -73,9 +73,10 @@ def _checks(generation: Mapping[str, object], verification: Mapping[str, object]
     if quotes:
         checks.append("1 quote checked word for word" if quotes == 1 else f"{quotes} quotes checked word for word")
     strange = _number(generation.get("strange_count"))
-    if strange == 0:
+    suspicions = _number(generation.get("suspicions_count")) if strange is None else strange
+    if suspicions == 0:
         checks.append("commands and links checked")
-    elif _number(generation.get("strange_urls_count")) == 0:
+    elif quotes or _number(generation.get("strange_urls_count")) == 0:
         # With `ai.strict_grounding` off, an answer may hold commands that no source does.
         unfounded = f", {strange} commands or versions not found in them" if strange else ""
         checks.append(f"links checked{unfounded}")

@@ -219,6 +219,16 @@ async def test_a_team_answer_stands_wherever_its_block_stands_and_as_long_as_it_
     assert await world.outdated() == [("gone", "Run purge.", "")] * 2
 
 
+async def test_what_members_said_in_a_conversation_may_change(world: World) -> None:
+    pair = await world.filed("How do I purge the spool?", "Run purge.")
+    await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), "Team: Run purge.")
+    await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), None, asked="Without a quote?")
+    [kept] = world.work.topics.read(SPOOL)
+    world.work.topics.update(SPOOL, add=replace(kept, turns=(Turn("User", "Purge?"), kept.turns[1])))
+    await world.check()
+    assert await world.outdated() == []
+
+
 async def test_a_conversation_that_went_on_is_told_from_one_that_says_something_else(world: World) -> None:
     pair = await world.filed("How do I purge the spool?", "Run purge.")
     block = SourceId(f"team:spool.txt#{pair.qa_id}")
@@ -226,10 +236,15 @@ async def test_a_conversation_that_went_on_is_told_from_one_that_says_something_
     await world.filed("How do I purge the spool?", "Run purge.", "Wait, not on Tuesdays!")
     await world.check()
     assert await world.outdated() == [("extended", "Run purge.", "Run purge.\nWait, not on Tuesdays!")]
+    await world.answered(block, "Team: Run purge.", asked="With the speaker?")
+    assert [state for state, _, _ in await world.outdated()] == ["extended"] * 2
     [newer] = world.work.topics.read(SPOOL)
     world.work.topics.update(SPOOL, add=replace(newer, turns=(Turn("User", "How?"), Turn("Team", "Never do."))))
     await world.check()
-    assert await world.outdated() == [("changed", "Run purge.", "Never do.")]
+    assert await world.outdated() == [
+        ("changed", "Team: Run purge.", "Never do."),
+        ("changed", "Run purge.", "Never do."),
+    ]
 
 
 async def changed(world: World) -> ChatMessage:

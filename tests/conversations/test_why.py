@@ -33,7 +33,14 @@ def trace(citations: object, verification: object = None, **generation: object) 
         ),
         (
             trace(["kb:a.md", "kb:b.md"], {"is_good_enough": True, "by": "code"}, quotes_count=1),
-            "From docs `a.md` and `b.md`; 1 quote checked word for word, found safe without a second look.",
+            (
+                "From docs `a.md` and `b.md`; 1 quote checked word for word, links checked, "
+                "found safe without a second look."
+            ),
+        ),
+        (
+            trace(["kb:a.md"], quotes_count=1, suspicions_count=0),
+            "From docs `a.md`; 1 quote checked word for word, commands and links checked.",
         ),
         (
             trace(["kb:a.md"], {"is_good_enough": True}, strange_urls_count=0, strange_count=2),

@@ -14,6 +14,10 @@ from intern.text.sameness import digest, reading
         ("The port is 7480. Set `listen`.", "The  port\nis **7480**.\r\n\r\nSet listen."),
         ("- Run `purge`\n- Wait", "* Run purge\n* Wait"),
         ("1. Run it", "> Run it"),
+        (
+            "Run it\n– but not on Tuesdays,\n>5 times a day\n• ever.",
+            "Run it – but not on Tuesdays, >5 times a day • ever.",
+        ),
         ('## Ports\n\nSay "yes" – it\'s fine', "Ports\n=====\n\nSay “yes” - it’s fine".replace("=====", "")),
         ("see [the page](a.md)", "see the page(a.md)"),
         ("full-width ７４８０", "full-width 7480"),
