@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from intern.observe import log
 from tests.model.serving import serving
-from tests.sample.asking import Outcome, Say, ask_each, known_options, report_of, sample_settings, table_of
+from tests.sample.asking import Outcome, Say, ask_each, known_options, line_of, report_of, sample_settings, table_of
 from tests.sample.cases import CASES, Case
 
 CONTEXT = 8192
@@ -85,10 +85,14 @@ async def ask_model(run: Run, folder: Path, say: Say) -> list[Outcome]:
             },
         )
         say(f"\n{run.model}, {len(run.cases)} cases, {options or 'separate, the only way there is'}")
-        outcomes = await ask_each(run.cases, settings, say)
+
+        def tell(outcomes: Sequence[Outcome]) -> None:
+            say(line_of(outcomes[-1]))
+            if run.report is not None:  # each time: a run may be stopped
+                run.report.write_bytes(report_of(outcomes, model=run.model, **options))
+
+        outcomes = await ask_each(run.cases, settings, tell)
     say(table_of(outcomes))
-    if run.report is not None:
-        run.report.write_bytes(report_of(outcomes, model=run.model, **options))
     return outcomes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -26,6 +26,8 @@ Verdict = Literal["right", "wrong", "silent", "failed"]
 VERDICTS: tuple[Verdict, ...] = ("right", "wrong", "silent", "failed")
 
 Say = Callable[[str], None]
+Tell = Callable[["Sequence[Outcome]"], None]
+"""Hears the outcomes so far after each case."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -127,24 +129,22 @@ def known_options(**wanted: str) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if value and name in AnsweringOptions.__struct_fields__}
 
 
-async def ask_each(cases: Sequence[Case], settings: Settings, say: Say) -> list[Outcome]:
-    """Index the documents and ask one case after the other, saying what becomes of each."""
+async def ask_each(cases: Sequence[Case], settings: Settings, tell: Tell) -> list[Outcome]:
+    """Index the documents and ask one case after the other."""
     clock = SystemClock()
     async with open_models(settings, None, clock) as models:
         watching = Watching(models.answering)
         watched = Models(watching, models.learning, models.usage, models.breakers)
         async with open_intern(settings, clock=clock, models=watched) as intern:
             await intern.index()
-            ids = [entry.source_id for entry in await intern.entries()]
             outcomes: list[Outcome] = []
             for case in cases:
-                outcome = await _ask(case, intern, watching, ids)
-                say(line_of(outcome))
-                outcomes.append(outcome)
+                outcomes.append(await _ask(case, intern, watching))
+                tell(outcomes)
     return outcomes
 
 
-async def _ask(case: Case, intern: Intern, watching: Watching, ids: Collection[str]) -> Outcome:
+async def _ask(case: Case, intern: Intern, watching: Watching) -> Outcome:
     watching.forget()
     began = perf_counter()
     with metered() as meter:
@@ -166,8 +166,8 @@ async def _ask(case: Case, intern: Intern, watching: Watching, ids: Collection[s
         text=case.text,
         verdict=verdict,
         reason=result.reason,
-        found=not {*case.sources}.isdisjoint(_sources(_texts(debug), ids)),
-        cited=not {*case.sources}.isdisjoint(_sources((each.source_id for each in result.citations), ids)),
+        found=_has_right(case, _read(debug)),
+        cited=_has_right(case, (each.source_id for each in result.citations)),
         refused=any(is_right(case, draft) for draft in unposted),
         caught=any(not is_right(case, draft) for draft in unposted),
         prompts=tuple(watching.prompts),
@@ -182,21 +182,14 @@ async def _ask(case: Case, intern: Intern, watching: Watching, ids: Collection[s
     )
 
 
-def _texts(value: object) -> Iterator[str]:
-    """Each text in a nested value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():  # pyright: ignore[reportUnknownVariableType]
-            yield from _texts(inner)  # pyright: ignore[reportUnknownArgumentType]
-    elif isinstance(value, (list, tuple)):
-        for inner in value:  # pyright: ignore[reportUnknownVariableType]
-            yield from _texts(inner)  # pyright: ignore[reportUnknownArgumentType]
+def _read(debug: Mapping[str, Any]) -> Sequence[str]:
+    """The ids of what a model was shown: of the passages, or of the sources where these are shown as such."""
+    shown: Sequence[str] | None = debug.get("loading", {}).get("shown")
+    return debug.get("selection", {}).get("source_ids", ()) if shown is None else shown
 
 
-def _sources(texts: Iterator[str], ids: Collection[str]) -> set[str]:
-    """The sources that texts name by their whole ids."""
-    return {source for text in texts if (source := text.partition("#")[0]) in ids}
+def _has_right(case: Case, ids: Iterable[str]) -> bool:
+    return any(source_id.partition("#")[0] in case.sources for source_id in ids)
 
 
 def total_of(outcomes: Sequence[Outcome]) -> Total:

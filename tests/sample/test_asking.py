@@ -9,7 +9,7 @@ from anyio import fail_after
 
 from intern.settings import Settings
 from tests.endpoint_double import endpoint_double
-from tests.sample.asking import Outcome, ask_each, known_options, sample_settings, table_of, totals_of
+from tests.sample.asking import Outcome, ask_each, known_options, line_of, sample_settings, table_of, totals_of
 from tests.sample.cases import CASES
 from tests.sample.oracle import oracle
 
@@ -48,6 +48,6 @@ async def test_a_model_that_answers_rightly_from_what_it_is_shown_is_always_righ
 
 async def asked_all(settings: Settings) -> list[Outcome]:
     with fail_after(100):
-        outcomes = await ask_each(CASES, settings, print)
+        outcomes = await ask_each(CASES, settings, lambda outcomes: print(line_of(outcomes[-1])))
     print(table_of(outcomes))
     return outcomes
