@@ -22,6 +22,8 @@ class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The index goes to the model whole while it fits; beyond that, its best entries do."""
     max_source_chars: Annotated[int, Meta(ge=1)] = 8_000
     """For all loaded sources of one question together."""
+    repeat: bool = True
+    """Reuse the model's reply to the very same request, for a week at most."""
     retract: bool = False
     """Edit a posted answer to a note once a source that it cites has changed or was withdrawn."""
     project_introduction: str = ""

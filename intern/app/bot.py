@@ -28,9 +28,10 @@ from intern.answering.workflow import Answerer
 from intern.app.answered import Answered
 from intern.app.health import HealthChecks, ModelWatch, posting_check
 from intern.app.learned import LearnedSources
-from intern.app.models import Models, open_embedder, open_models
+from intern.app.models import Models, open_embedder, open_models, templates_of
 from intern.app.overview import Looked, Overheard, OverviewDesk, leaves_open
 from intern.app.posted import PostedAnswers, Retractions
+from intern.app.repeating import RepeatingModel, request_key
 from intern.app.searching import Ranking, discovered_sources, never_discovered
 from intern.app.workshop import Workshop
 from intern.conversations.answered import ThreadReader
@@ -74,12 +75,14 @@ from intern.knowledge.greeted import Greeted
 from intern.knowledge.library import Library
 from intern.knowledge.lock import FolderLock
 from intern.knowledge.marks import Marks, MarkStore
+from intern.knowledge.replies import ReplyStore
 from intern.knowledge.traces import Counts, TraceStore
 from intern.knowledge.unanswered import Unanswered
 from intern.knowledge.usage import UsageLog
 from intern.learning.picturing import Images, Picturing
 from intern.llm.breaker import Breaker
 from intern.llm.embedding_endpoint import EndpointEmbedder
+from intern.llm.endpoint import EndpointModel
 from intern.llm.prompt import Model
 from intern.observe.clock import Clock, SystemClock
 from intern.observe.memory import giving_back, set_aside
@@ -152,7 +155,7 @@ async def _parts(
             metrics = _metrics(settings, discord, opened, witness) if page and settings.page.enabled else None
             _count_embeddings(embedder, metrics)
             watched = opened._replace(
-                answering=watch.over(_counted(opened.answering, metrics)),
+                answering=_repeating(watch.over(_counted(opened.answering, metrics)), opened, settings, db, clock),
                 learning=watch.over(
                     _counted(opened.learning, metrics),
                     work="learning",
@@ -433,6 +436,13 @@ def _counted(model: Model, metrics: Metrics | None) -> Model:
     from intern.app.measuring import CountedModel  # noqa: PLC0415 as above
 
     return CountedModel(model, metrics)
+
+
+def _repeating(model: Model, opened: Models, settings: Settings, db: Database, clock: Clock) -> Model:
+    """The model, not asked the same twice; rules cost nothing, so they are."""
+    if not (settings.ai.repeat and isinstance(opened.answering, EndpointModel)):
+        return model
+    return RepeatingModel(model, ReplyStore(db, clock=clock), request_key(settings.llm, templates_of(settings)))
 
 
 def _count_embeddings(embedder: Embedder | None, metrics: Metrics | None) -> None:

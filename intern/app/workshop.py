@@ -61,6 +61,7 @@ from intern.knowledge.pages import PageCopies
 from intern.knowledge.pending import PendingCaptures
 from intern.knowledge.posts import PostLedger
 from intern.knowledge.remains import Remains
+from intern.knowledge.replies import ReplyStore
 from intern.knowledge.search_store import SqliteSearchStore
 from intern.knowledge.sources import SourceFolder
 from intern.knowledge.topics import TopicLibrary
@@ -130,7 +131,7 @@ class Workshop:
         self.topics = TopicLibrary(paths.topics, files)
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.posts = PostLedger(db, clock=clock, emails=settings.kb.mask_emails)
-        self.cited = CitedStore(db, clock=clock)
+        self.cited, self.replies = CitedStore(db, clock=clock), ReplyStore(db, clock=clock)
         self.jobs = Jobs(db)
         self.attempts = Attempts(db)
         self.pending = PendingCaptures(db, clock=clock, conversations_of=self.archive.conversations_of)
@@ -149,7 +150,7 @@ class Workshop:
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
-        self._derived: list[Forgets] = [self.pending, self._remains, self.unanswered, self.cited]
+        self._derived: list[Forgets] = [self.pending, self._remains, self.unanswered, self.cited, self.replies]
         self._filer = Filer(
             model=model,
             topics=self.topics,
@@ -216,6 +217,8 @@ class Workshop:
         await self._note_names((capture,))
         pair = await self._archivist.keep(capture)
         try:
+            # The team answered these questions, so nothing that was replied to them is repeated.
+            await self.replies.drop(capture.message_ids)
             await self._counts.store()
         except KnowledgeError as error:
             # The capture is safe; the counts go with the next one.
@@ -292,6 +295,7 @@ class Workshop:
         await self.pending.forget(message_ids)
         await self.unanswered.forget(message_ids)
         await self.cited.drop(message_ids)
+        await self.replies.drop(message_ids)
         return withdrawn
 
     async def clear_withdrawn(self) -> Sequence[TopicName]:

@@ -518,6 +518,23 @@ MIGRATIONS: tuple[Migration, ...] = (
     ) strict, without rowid;
     create index citations_of_source on posted_citations (source_id);
     """,
+    # What the model replied to whole requests, and the questions that these replies were used for.
+    """
+    create table model_replies (
+        key text primary key,
+        reply blob not null,
+        made_at text not null,
+        used_at text not null
+    ) strict, without rowid;
+    create index replies_by_use on model_replies (used_at);
+    create table reply_uses (
+        message_id text not null,
+        key text not null,
+        at text not null,
+        primary key (message_id, key)
+    ) strict, without rowid;
+    create index uses_by_age on reply_uses (at);
+    """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from intern.domain import MessageId, UserId
 from intern.knowledge.database import Database, Transaction
+from intern.knowledge.replies import drop_replies
 from intern.observe.clock import Clock
 
 
@@ -25,16 +26,23 @@ class FeedbackStore:
         self._clock = clock
 
     async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
-        """Keep somebody's vote on the answer to a question. Voting the same again changes nothing."""
+        """Keep somebody's vote on the answer to a question. Voting the same again changes nothing.
+
+        An answer that somebody found unhelpful is not repeated.
+        """
         values = (question_id, user_id, "up" if up else "down", self._clock.now().isoformat())
-        await self._db.write(
-            lambda db: db.run(
+
+        def work(db: Transaction) -> None:
+            db.run(
                 "insert into feedback (question_id, user_id, vote, at) values (?, ?, ?, ?)"
                 " on conflict (question_id, user_id) do update set vote = excluded.vote, at = excluded.at"
                 " where vote <> excluded.vote",
                 values,
             )
-        )
+            if not up:
+                drop_replies(db, [question_id])
+
+        await self._db.write(work)
 
     async def of(self, question_id: MessageId) -> Votes:
         """The votes on the answer to a question."""
