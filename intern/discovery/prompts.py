@@ -22,7 +22,7 @@ class SummarizeFileIn(Struct, frozen=True, kw_only=True):
 class SummarizeFileOut(Struct, frozen=True, kw_only=True):
     """What it holds."""
 
-    summary: Annotated[str, Meta(max_length=20_000, description="3 to 6 sentences of plain English text.")]
+    summary: Annotated[str, Meta(max_length=2000, description="3 to 6 sentences of plain English text.")]
 
 
 SUMMARIZE_FILE = Prompt("summarize_file", takes=SummarizeFileIn, gives=SummarizeFileOut)

@@ -16,5 +16,5 @@ class IndexingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Characters of a source that the model sees; of a longer one its head and its tail."""
     max_topic_chars: Annotated[int, Meta(ge=1)] = 4000
     """Characters of a topic file that the model sees; of a longer one each question, and what fits of the answers."""
-    max_description_chars: Annotated[int, Meta(ge=1)] = 800
-    """Longer descriptions are cut at a word, so one talkative reply cannot crowd the others out of the index."""
+    max_description_chars: Annotated[int, Meta(ge=1, le=800)] = 800
+    """Longer descriptions are cut at a word. A model's reply of more than 800 is refused, and asked for again later."""

@@ -19,7 +19,7 @@ class SummarizeIn(Struct, frozen=True, kw_only=True):
 class SummarizeOut(Struct, frozen=True, kw_only=True):
     """An entry of the index."""
 
-    description: Annotated[str, Meta(max_length=20_000, description="One paragraph of plain English text.")]
+    description: Annotated[str, Meta(max_length=800, description="One paragraph of plain English text.")]
 
 
 SUMMARIZE_SOURCE = Prompt("summarize_source", takes=SummarizeIn, gives=SummarizeOut)

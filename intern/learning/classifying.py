@@ -24,7 +24,7 @@ async def choose_topic(
     """Ask the model under which topic to file a pair. `entries` is the team's index.
 
     An existing topic is met by its slug, however the model writes it. Raises the ModelError family; a reply that
-    neither skips nor names a topic is a ModelReplyError.
+    neither skips nor names a topic, or that contradicts itself, is a ModelReplyError.
     """
     bounds = options or LearningOptions()
     topics = tuple(entries.values())
@@ -41,6 +41,8 @@ async def choose_topic(
 
 
 def _choice(out: ClassifyOut) -> Topic | Skip:
+    if out.contradiction:
+        raise ModelReplyError(f"classify contradicts itself: {out.contradiction}")
     if out.skip:
         return Skip(reason="the classifier found nothing in it that could guide a future answer")
     try:

@@ -67,7 +67,7 @@ from intern.knowledge.decisions import write_state
 from intern.knowledge.files import FileLayer
 from intern.knowledge.topics import TopicLibrary
 from intern.learning.attempting import UNCOUNTED, Attempts, GivenUp, begun
-from intern.learning.material import age_of, block_material, block_of, blocks_material, left_of, text_of
+from intern.learning.material import age_of, block_material, block_of, blocks_material, is_alike, left_of, text_of
 from intern.learning.options import LearningOptions
 from intern.learning.outgrown import Split, choose_split, free_name
 from intern.learning.prompts import CLASSIFY, INTEGRATE, IntegrateIn, IntegrateOut
@@ -308,12 +308,15 @@ class Filer:
                 self._mend()
 
     async def _integrate(self, topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair) -> IntegrateOut:
-        if not blocks:
+        if not await anyio.to_thread.run_sync(is_alike, blocks, pair):
             return IntegrateOut(skip=False, remove_ids=())
         bounds = self._options
         shown = await anyio.to_thread.run_sync(blocks_material, blocks, text_of(pair.turns), bounds.max_blocks_chars)
         given = IntegrateIn(topic=topic, blocks=shown, pair=block_material(block_of(pair), bounds.max_pair_chars))
-        return await self._model.ask(INTEGRATE, given)
+        verdict = await self._model.ask(INTEGRATE, given)
+        if verdict.contradiction:
+            raise ModelReplyError(f"integrate contradicts itself: {verdict.contradiction}")
+        return verdict
 
     def _removable(
         self, asked: Sequence[str], topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, SourceId, TopicBlock, Turn, UserId
 from intern.knowledge.blocks import format_topic
 from intern.knowledge.indices import format_index
+from intern.learning.likeness import likeness
 from intern.text.words import Rarity, weight_of, word_set, words
 
 CaptureT = TypeVar("CaptureT", bound=Capture)
@@ -24,6 +25,11 @@ IsWithdrawn = Callable[[MessageId], bool]
 IsForgotten = Callable[[UserId, MessageId], bool]
 """Whether a member wants nothing kept of what they wrote in a message, be it read again."""
 
+# Likeness of two questions, or of two answers. All but 1 in 100 pairs of unrelated questions of a support channel are
+# below it, and of 77 real updates of an entry none is. Of 70 questions and their duplicates, 57 reach it.
+_ALIKE = 0.05
+# A pair of fewer words ("still?", "yes") may be about anything.
+_TELLING_WORDS = 6
 # A turn shorter than this says too little to be worth its line.
 _LEAST_TURN = 120
 # Characters of an index entry that is not the best one: its subject, and a line on what it covers.
@@ -208,6 +214,21 @@ def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) ->
         ranked = _ranked(held, query)
         texts = [texts[n] for n in _fitting(ranked, [len(text) + 2 for text in texts], max_chars)]
     return "\n\n".join(texts)
+
+
+def is_alike(blocks: Iterable[TopicBlock], pair: CapturedPair) -> bool:
+    """Whether the pair may repeat or replace any of the blocks, so that a model is worth asking."""
+    return any(_are_alike(block.turns, pair.turns) for block in blocks)
+
+
+def _are_alike(one: Sequence[Turn], other: Sequence[Turn]) -> bool:
+    if min(len(word_set(text_of(turns))) for turns in (one, other)) < _TELLING_WORDS:
+        return True
+    return max(likeness(question_of(one), question_of(other)), likeness(_answer_of(one), _answer_of(other))) >= _ALIKE
+
+
+def _answer_of(turns: Iterable[Turn]) -> str:
+    return "\n".join(turn.text for turn in turns if turn.speaker == "Team")
 
 
 def _ranked(held: Sequence[AbstractSet[str]], query: str) -> list[int]:

@@ -10,9 +10,13 @@ from msgspec import Meta, Struct
 from intern.domain import FactCategory, NuggetStatus, Sentiment, Visibility
 from intern.llm.prompt import Choices, Prompt
 
-# Wide: they stop a reply that has run wild, while code checks what it says.
-_Name = Annotated[str, Meta(max_length=500)]
-_Id = Annotated[str, Meta(max_length=500)]
+_Name = Annotated[str, Meta(max_length=64)]
+_Id = Annotated[str, Meta(max_length=64)]
+# Of one of many: code leaves out what is too long, where a tighter bound would refuse all that was extracted.
+_Short = Annotated[str, Meta(max_length=200)]
+_Reason = Annotated[str, Meta(max_length=300)]
+"""Written before the verdict, which small models get right more often then. For the log only."""
+_CONCLUDED = re.compile(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
 _SHOWN_ID = re.compile(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 # In what `learning/distilling.py` writes, a line that is not indented begins a message or a fact.
 _FIRST_WORD = re.compile(r"^(\w+) ", re.MULTILINE)
@@ -30,10 +34,18 @@ class ClassifyIn(Struct, frozen=True, kw_only=True):
 class ClassifyOut(Struct, frozen=True, kw_only=True):
     """Where the pair goes."""
 
+    reason: Annotated[_Reason, Meta(description="What was asked and answered, then: so keep, or: so skip.")] = ""
     skip: Annotated[bool, Meta(description="True if the pair cannot guide a future answer.")]
     topic_name: Annotated[
         _Name, Meta(description="The topic's identifier, such as node-startup-issues; empty when skip is true.")
     ]
+
+    @property
+    def contradiction(self) -> str:
+        """How the reply contradicts itself; empty if it does not."""
+        if self.skip and self.topic_name.strip():
+            return "it skips the pair and names a topic"
+        return _against(self.reason, skip=self.skip)
 
 
 class IntegrateIn(Struct, frozen=True, kw_only=True):
@@ -50,11 +62,19 @@ class IntegrateIn(Struct, frozen=True, kw_only=True):
 class IntegrateOut(Struct, frozen=True, kw_only=True):
     """What the pair changes in its topic."""
 
+    reason: Annotated[_Reason, Meta(description="What is new in the pair, then: so add, or: so skip.")] = ""
     skip: Annotated[bool, Meta(description="True if the existing blocks already say all of it.")]
     remove_ids: Annotated[
         tuple[_Id, ...],
-        Meta(max_length=1000, description="Ids of existing blocks that the new pair makes wrong or pointless."),
+        Meta(max_length=64, description="Ids of existing blocks that the new pair makes wrong or pointless."),
     ]
+
+    @property
+    def contradiction(self) -> str:
+        """How the reply contradicts itself; empty if it does not."""
+        if self.skip and self.remove_ids:
+            return "it skips the pair and removes blocks for it"
+        return _against(self.reason, skip=self.skip)
 
 
 class SplitIn(Struct, frozen=True, kw_only=True):
@@ -96,9 +116,9 @@ class ImagesIn(Struct, frozen=True, kw_only=True):
 class ImageSummary(Struct, frozen=True, kw_only=True):
     """One image in words."""
 
-    message_id: Annotated[str, Meta(max_length=100, description="Exactly as listed.")]
+    message_id: Annotated[_Id, Meta(description="Exactly as listed.")]
     image_index: Annotated[int, Meta(description="Exactly as listed.")]
-    summary: Annotated[str, Meta(max_length=20_000, description="One paragraph of plain text.")]
+    summary: Annotated[str, Meta(max_length=800, description="One paragraph of plain text.")]
 
 
 class ImagesOut(Struct, frozen=True, kw_only=True):
@@ -119,13 +139,13 @@ class ExtractIn(Struct, frozen=True, kw_only=True):
 class NuggetOut(Struct, frozen=True, kw_only=True):
     """A nugget as a model proposes it."""
 
-    topic: Annotated[str, Meta(max_length=300, description="A short title.")]
-    topic_summary: Annotated[str, Meta(max_length=1000, description="One sentence.")]
-    detailed_analysis: Annotated[str, Meta(max_length=8000, description="Several sentences.")]
+    topic: Annotated[str, Meta(max_length=200, description="A short title.")]
+    topic_summary: Annotated[str, Meta(max_length=600, description="One sentence.")]
+    detailed_analysis: Annotated[str, Meta(max_length=4000, description="Several sentences.")]
     status: NuggetStatus
-    keywords: Annotated[tuple[Annotated[str, Meta(max_length=200)], ...], Meta(max_length=30)]
+    keywords: Annotated[tuple[_Short, ...], Meta(max_length=30)]
     source_message_ids: Annotated[
-        tuple[_Id, ...], Meta(max_length=200, description="Ids of the messages that it comes from.")
+        tuple[_Short, ...], Meta(max_length=200, description="Ids of the messages that it comes from.")
     ]
 
 
@@ -133,17 +153,19 @@ class FactOut(Struct, frozen=True, kw_only=True):
     """A fact as a model proposes it; code decides what becomes of it."""
 
     category: FactCategory
-    content: Annotated[str, Meta(max_length=2000)]
-    summary: Annotated[str, Meta(max_length=500, description="One line of at most 100 characters.")]
+    content: Annotated[str, Meta(max_length=800)]
+    summary: Annotated[str, Meta(max_length=300, description="One line of at most 100 characters.")]
     visibility: Visibility
     # No bound that a reply is refused for: a server's grammar cannot hold a number to one (llama.cpp's does not), and
     # what is beyond is taken for the nearest (`learning.remembering`).
     confidence: Annotated[float, Meta(description="From 0 to 1.", extra_json_schema={"minimum": 0, "maximum": 1})]
     sentiment: Sentiment
-    duplicate_of: Annotated[_Id, Meta(description="Id of the existing fact that says the same, or empty.")]
-    supersedes: Annotated[_Id, Meta(description="Id of the existing fact that it updates, or empty.")]
-    note: Annotated[str, Meta(max_length=1000, description="What changed, or that it comes up again; or empty.")]
-    source_message_ids: Annotated[tuple[_Id, ...], Meta(max_length=200, description="Ids of the messages that say it.")]
+    duplicate_of: Annotated[_Short, Meta(description="Id of the existing fact that says the same, or empty.")]
+    supersedes: Annotated[_Short, Meta(description="Id of the existing fact that it updates, or empty.")]
+    note: Annotated[str, Meta(max_length=300, description="What changed, or that it comes up again; or empty.")]
+    source_message_ids: Annotated[
+        tuple[_Short, ...], Meta(max_length=200, description="Ids of the messages that say it.")
+    ]
 
 
 class ExtractOut(Struct, frozen=True, kw_only=True):
@@ -151,6 +173,14 @@ class ExtractOut(Struct, frozen=True, kw_only=True):
 
     nuggets: Annotated[tuple[NuggetOut, ...], Meta(max_length=20)]
     facts: Annotated[tuple[FactOut, ...], Meta(max_length=50)]
+
+
+def _against(reason: str, *, skip: bool) -> str:
+    """Whether a reason ends with the other verdict than the one given; a reason without a verdict agrees."""
+    found = _CONCLUDED.search(reason)
+    if found is None or (found[1].lower() == "skip") == skip:
+        return ""
+    return f"it concludes {found[1].lower()!r} and says skip={str(skip).lower()}"
 
 
 def _removable(given: IntegrateIn) -> Choices:

@@ -104,12 +104,14 @@ def _classify(given: ClassifyIn, opinion: int) -> ClassifyOut:
     known = [entry.source_id for entry in parse_index(given.index)]
     if known and opinion % 3:
         return ClassifyOut(skip=False, topic_name=known[opinion % len(known)])
-    return ClassifyOut(skip=opinion % 7 == 0, topic_name=f"topic {opinion % 23}")
+    skip = opinion % 7 == 0
+    return ClassifyOut(skip=skip, topic_name="" if skip else f"topic {opinion % 23}")
 
 
 def _integrate(given: IntegrateIn, opinion: int) -> IntegrateOut:
     ids = [block.qa_id for block in parse_blocks(f"{given.blocks}\n\n".encode(), file="").blocks]
-    return IntegrateOut(skip=opinion % 5 == 0, remove_ids=ids[: opinion % 2])  # type: ignore[arg-type]
+    skip = opinion % 5 == 0
+    return IntegrateOut(skip=skip, remove_ids=() if skip else ids[: opinion % 2])  # type: ignore[arg-type]
 
 
 def _split(given: SplitIn, opinion: int) -> SplitOut:

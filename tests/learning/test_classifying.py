@@ -55,7 +55,7 @@ async def test_an_existing_topic_is_met_however_the_model_writes_it(tmp_path: Pa
 
 async def test_a_skip_comes_with_a_reason(tmp_path: Path) -> None:
     model = ScriptedModel()
-    model.next(CLASSIFY, ClassifyOut(skip=True, topic_name="ignored"))
+    model.next(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
     with fail_after(5):
         choice = await choose_topic(model, Team(tmp_path).archived(), {})
 
@@ -68,6 +68,21 @@ async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(tmp_path:
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
     with fail_after(5), pytest.raises(ModelReplyError):
+        await choose_topic(model, Team(tmp_path).archived(), {})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ClassifyOut(skip=True, topic_name="spool"),
+        ClassifyOut(reason="A greeting, so skip.", skip=False, topic_name="spool"),
+        ClassifyOut(reason="The command is given, so keep", skip=True, topic_name=""),
+    ],
+)
+async def test_a_reply_that_contradicts_itself_is_refused(tmp_path: Path, reply: ClassifyOut) -> None:
+    model = ScriptedModel()
+    model.next(CLASSIFY, reply)
+    with fail_after(5), pytest.raises(ModelReplyError, match="contradicts itself"):
         await choose_topic(model, Team(tmp_path).archived(), {})
 
 

@@ -131,7 +131,7 @@ async def test_a_pair_that_is_covered_already_is_skipped_and_removes_nothing(tea
     old = team.archived("Old?", "x", after=-1)
     team.placed("nodes", old)
     pair = team.archived("New?", "x")
-    team.model.next(INTEGRATE, IntegrateOut(skip=True, remove_ids=(old.qa_id,)))
+    team.model.next(INTEGRATE, IntegrateOut(skip=True, remove_ids=()))
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
@@ -139,6 +139,50 @@ async def test_a_pair_that_is_covered_already_is_skipped_and_removes_nothing(tea
     assert "nodes" in decision.reason
     assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
     assert read_state(team.state_path) == pair.qa_id
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        IntegrateOut(skip=True, remove_ids=("qa_20260201_031056",)),
+        IntegrateOut(reason="The port has changed, so add.", skip=True, remove_ids=()),
+        IntegrateOut(reason="It says the same, so skip.", skip=False, remove_ids=()),
+    ],
+)
+async def test_an_integrator_that_contradicts_itself_parks_the_pair(team: Team, said: IntegrateOut) -> None:
+    old = team.archived("Old?", "x", after=-1)
+    team.placed("nodes", old)
+    pair = team.archived("New?", "x")
+    team.model.next(INTEGRATE, said)
+    with fail_after(5):
+        decision = await team.filer.file(filing(pair))
+
+    assert isinstance(decision, Parked)
+    assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
+
+
+ASKED = "How do I empty the spool of the relay without losing agents?"
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("Can the dashboard show times in the zone of whoever looks at it?", 0),
+        ("Is there a way to purge the relay's spool and keep all agents?", 1),
+        ("Why?", 1),  # too short to tell
+    ],
+)
+async def test_a_model_compares_a_pair_only_with_blocks_that_may_be_about_the_same(
+    team: Team, question: str, asked: int
+) -> None:
+    team.placed("nodes", team.archived(ASKED, "Stop it, then run the purge command.", after=-1))
+    pair = team.archived(question, "Yes, under settings." if asked == 0 else "Yes, run the new one.")
+    team.model.always(INTEGRATE, KEEP)
+    with fail_after(5):
+        decision = await team.filer.file(filing(pair))
+
+    assert isinstance(decision, Filed)
+    assert len(team.model.calls(INTEGRATE)) == asked
 
 
 @pytest.mark.parametrize(
