@@ -155,7 +155,7 @@ def reply(body: dict[str, Any]) -> Reply:
     user = text_of(body, "user")
     ids = list(dict.fromkeys(re.findall(r"^kb:\S+$", user, re.MULTILINE)))
     said: dict[str, dict[str, Any]] = {
-        "gate": {"is_question": True, "is_answerable": True, "rewrite_query": None, "reason": ""},
+        "gate": {"reason": "", "kind": "question", "rewrite_query": None},
         "select": {"selected_source_ids": ids[:5]},
         "answer": {"answer": next(iter(re.findall(r"^The .*", user, re.MULTILINE)), ""), "citations": ids[:1]},
         "verify": {"is_good_enough": True, "issues": [], "suggested_fix": None},

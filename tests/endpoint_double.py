@@ -434,8 +434,7 @@ def _topic_name(user: str) -> str:
 
 
 _MEANINGS: dict[str, Callable[[str], Any]] = {
-    "is_question": lambda user: "?" in _asked(user),
-    "is_answerable": lambda user: "?" in _asked(user),
+    "kind": lambda user: "question" if "?" in _asked(user) else "chatter",
     "selected_source_ids": lambda user: [source for source, _ in _by_fit(user)][:3],
     "answer": _answer_text,
     "citations": lambda user: [source for source, _ in _by_fit(user)][:1],

@@ -82,12 +82,9 @@ def gate(given: GateIn) -> GateDecision:
     telling = words(given.question)
     thanks = _THANKS.match(given.question) and "?" not in given.question
     asks = bool(_ASKING.search(given.question)) or (given.addressed and len(telling) > 1)
-    is_question = asks and bool(telling) and not thanks
-    return GateDecision(
-        is_question=is_question,
-        is_answerable=is_question,
-        reason="it reads like a question" if is_question else "it does not read like a question",
-    )
+    if asks and telling and not thanks:
+        return GateDecision(reason="it reads like a question", kind="question")
+    return GateDecision(reason="it does not read like a question", kind="chatter")
 
 
 _words_of = lru_cache(maxsize=1024)(entry_words)  # what is shown for one question is often shown for the next

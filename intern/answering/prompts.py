@@ -1,12 +1,13 @@
 """The four model calls of an answer: what each is given and what it must give back.
 
-Fields of the inputs are the variables of `prompts/<name>.md.j2`. Bounds of the outputs are wide: they stop a reply
-that has run wild, while the workflow enforces what the operator has set.
+Fields of the inputs are the variables of `prompts/<name>.md.j2`. In the outputs a reason comes before what it is for:
+a model writes in this order, and a small one decides better when it has said why. Bounds stop a reply that has run
+wild; the workflow enforces what the operator has set.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -14,7 +15,8 @@ from intern.answering.citable import citable
 from intern.domain import IndexEntry
 from intern.llm.prompt import Choices, Prompt
 
-_Remark = Annotated[str, Meta(max_length=4000)]
+_Reason = Annotated[str, Meta(max_length=300)]
+_Remark = Annotated[str, Meta(max_length=1000)]
 _Id = Annotated[str, Meta(max_length=2500)]
 
 
@@ -28,15 +30,19 @@ class GateIn(Struct, frozen=True, kw_only=True):
     """It is meant for the bot: a mention, a reply to it, a message in its thread, or a new forum post."""
 
 
-class GateDecision(Struct, frozen=True, kw_only=True):
-    """Whether a message is worth looking for an answer."""
+MessageKind: TypeAlias = Literal["question", "chatter", "out_of_scope", "unclear"]
+"""What a message is; only a question is worth looking for an answer."""
 
-    is_question: Annotated[bool, Meta(description="The message asks for information or help.")]
-    is_answerable: Annotated[bool, Meta(description="It is in scope, and clear enough to look for an answer.")]
+
+class GateDecision(Struct, frozen=True, kw_only=True):
+    """What a message is, and what it asks."""
+
+    reason: Annotated[_Reason, Meta(description="What the message is, in one short sentence; for the log only.")] = ""
+    kind: MessageKind
     rewrite_query: Annotated[
-        _Remark | None, Meta(description="The question by itself, with what the history adds; null if it is clear.")
+        _Remark | None,
+        Meta(description="The question by itself, with what the history adds; null if it is clear."),
     ] = None
-    reason: Annotated[_Remark, Meta(description="One short sentence, for the log only.")] = ""
 
 
 class SelectIn(Struct, frozen=True, kw_only=True):
@@ -117,9 +123,18 @@ class VerifyIn(Struct, frozen=True, kw_only=True):
 class Verification(Struct, frozen=True, kw_only=True):
     """Whether an answer may be posted."""
 
+    reason: Annotated[_Reason, Meta(description="What the sources say of it, in one short sentence.")] = ""
+    issues: Annotated[
+        tuple[_Reason, ...],
+        Meta(max_length=10, description="What is wrong, each in one sentence; empty if nothing is."),
+    ] = ()
     is_good_enough: Annotated[bool, Meta(description="The answer is right by the sources, clear, and safe to post.")]
-    issues: Annotated[tuple[_Remark, ...], Meta(max_length=100, description="What is wrong; empty if nothing is.")] = ()
     suggested_fix: Annotated[_Remark | None, Meta(description="What would mend it, for the log only.")] = None
+
+    @property
+    def lets_it_out(self) -> bool:
+        """Whether the answer may be posted: a yes beside an issue is none."""
+        return self.is_good_enough and not any(issue.strip() for issue in self.issues)
 
 
 def _listed(given: SelectIn) -> Choices:

@@ -53,7 +53,7 @@ class Trace:
                     self._log.debug("ai_step", step=name, **flat(name, fields))
 
     def fields(self) -> dict[str, Any]:
-        """All steps' fields for one log line: `gate.is_question` and so on."""
+        """All steps' fields for one log line: `gate.kind` and so on."""
         return {key: value for name, fields in self.steps.items() for key, value in flat(name, fields).items()}
 
 

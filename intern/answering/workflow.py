@@ -204,8 +204,7 @@ async def gate(work: Work) -> GateDecision:
     with work.trace.step("gate") as fields:
         given = GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
         decision = await work.model.ask(GATE, given, images=work.asked.images)
-        reason = _start(decision.reason)
-        fields.update(is_question=decision.is_question, is_answerable=decision.is_answerable, reason=reason)
+        fields.update(kind=decision.kind, reason=_start(decision.reason))
         return decision
 
 
@@ -333,11 +332,11 @@ async def verify(work: Work, draft: Drafted, loaded: Loaded) -> Verification:
         )
         verdict = await work.model.ask(VERIFY, given)
         fields.update(
-            is_good_enough=verdict.is_good_enough,
+            is_good_enough=verdict.lets_it_out,
             issues_count=len(verdict.issues),
             has_fix=bool(verdict.suggested_fix),
         )
-        work.told.add("verification", issues=verdict.issues)
+        work.told.add("verification", reason=verdict.reason, issues=verdict.issues)
         if verdict.suggested_fix:
             work.told.add("verification", suggested_fix=verdict.suggested_fix)
         return verdict
@@ -370,7 +369,7 @@ async def _written(work: Work, query: str, loaded: Loaded) -> AIResult:
     if draft.reason:
         return _silence(draft.reason)
     verdict = await verify(work, draft, loaded)
-    if not verdict.is_good_enough:
+    if not verdict.lets_it_out:
         return _silence("rejected")
     citations = [await _citation(work.knowledge, source_id, draft.text, loaded) for source_id in draft.source_ids]
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
@@ -392,9 +391,9 @@ async def _citation(knowledge: Knowledge, source_id: SourceId, answer: str, load
 
 def refusal(decision: GateDecision) -> SilenceReason:
     """Why the gate lets a message go unanswered; empty where it does not."""
-    if not decision.is_question:
+    if decision.kind == "chatter":
         return "not_a_question"
-    return "" if decision.is_answerable else "not_answerable"
+    return "" if decision.kind == "question" else "not_answerable"
 
 
 async def _one_after_the_other(work: Work) -> tuple[GateDecision, Chosen | None]:

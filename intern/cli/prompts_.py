@@ -63,10 +63,11 @@ def show_prompt(ctx: click.Context, name: str, *, source: bool, as_json: bool) -
             show(text.rstrip("\n"))
         return
     shown = prompting.shown(name)
-    if as_json:
-        show_json(shown)
-        return
     system, user, examples = shown.rendered
+    if as_json:
+        given = [each._asdict() for each in examples]
+        show_json({"name": shown.name, "file": shown.file, "system": system, "examples": given, "user": user})
+        return
     if system:
         from intern.llm.usage import estimated_tokens
 

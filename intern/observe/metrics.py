@@ -123,8 +123,8 @@ class Metrics:
         if not result.should_reply:
             self._silences.labels(result.reason if result.reason in _REASONS else OTHER).inc()
         told = result.debug or {}
-        if (answerable := _field(told, "gate", "is_answerable")) is not None:
-            self._gate.labels(_TRUTH[not answerable]).inc()
+        if (kind := _field(told, "gate", "kind")) is not None:
+            self._gate.labels("true" if kind == "question" else "false").inc()
         if (good := _field(told, "verification", "is_good_enough")) is not None:
             self._verification.labels(_TRUTH[not good]).inc()
         if (chosen := _field(told, "selection", "selected_sources_count")) is not None:

@@ -20,7 +20,7 @@ ENTRIES = [IndexEntry(SourceId(f"kb:{n}.md"), f"part {n} about nothing much") fo
 
 async def shown_to_the_model(shelf: Shelf, max_index_chars: int = 12_000) -> list[str]:
     model = ScriptedModel()
-    model.always(GATE, GateDecision(is_question=True, is_answerable=True, rewrite_query=None, reason=""))
+    model.always(GATE, GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=()))
     answerer = Answerer(model, shelf, AnsweringOptions(max_index_chars=max_index_chars))
     with fail_after(5):

@@ -39,10 +39,10 @@ pytestmark = pytest.mark.anyio
 
 CONTEXT = RequestContext(channel_id=ChannelId("200"), thread_id=ChannelId("250"), message_id=MessageId("300"))
 REPLIES: dict[str, dict[str, Any]] = {
-    "gate": {"is_question": True, "is_answerable": True, "rewrite_query": None, "reason": "it asks"},
+    "gate": {"reason": "it asks", "kind": "question", "rewrite_query": None},
     "select": {"selected_source_ids": ["kb:keys.md"]},
     "answer": {"answer": "Run `relay keys rotate`.", "citations": ["kb:keys.md"]},
-    "verify": {"is_good_enough": True, "issues": [], "suggested_fix": None},
+    "verify": {"reason": "it stands there", "issues": [], "is_good_enough": True, "suggested_fix": None},
 }
 TOKENS = {"gate": (100, 10), "select": (200, 20), "answer": (300, 30), "verify": (400, 40)}
 STEPS = {"gate": "gate", "selection": "select", "generation": "answer", "verification": "verify"}
@@ -147,12 +147,17 @@ async def test_what_may_pass_is_tried_again_so_often_and_no_more(prompt: str) ->
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ({"is_question": True, "is_answerable": True}, ""),
-        ({"is_question": True, "is_answerable": True, "rewrite_query": "", "reason": "", "more": 1}, ""),
-        ({"is_question": True, "is_answerable": False, "reason": "out of scope"}, "not_answerable"),
-        ({"is_question": False, "is_answerable": True}, "not_a_question"),
-        ({"is_question": "yes", "is_answerable": True}, "model_failed"),
-        ({"is_question": True}, "model_failed"),
+        ({"kind": "question"}, ""),
+        ({"kind": "question", "rewrite_query": "", "reason": "", "more": 1}, ""),
+        ({"kind": "question", "rewrite_query": "x" * 1000, "reason": "x" * 300}, ""),
+        ({"kind": "question", "rewrite_query": "x" * 1001}, "model_failed"),
+        ({"kind": "question", "reason": "x" * 301}, "model_failed"),
+        ({"kind": "out_of_scope", "reason": "out of scope"}, "not_answerable"),
+        ({"kind": "unclear"}, "not_answerable"),
+        ({"kind": "chatter"}, "not_a_question"),
+        ({"kind": "yes"}, "model_failed"),
+        ({"kind": True}, "model_failed"),
+        ({"reason": "it asks"}, "model_failed"),
     ],
 )
 async def test_the_gate_s_reply_decides_or_is_none(said: dict[str, Any], reason: SilenceReason) -> None:
@@ -187,6 +192,10 @@ async def test_the_selection_is_bounded_and_held_to_its_type(
     [
         ({"is_good_enough": True}, ""),
         ({"is_good_enough": False, "issues": ["wrong"], "suggested_fix": "Run `relay keys burn`."}, "rejected"),
+        ({"is_good_enough": True, "issues": ["", " "]}, ""),
+        ({"is_good_enough": True, "issues": ["it names an option that no source has"]}, "rejected"),
+        ({"is_good_enough": True, "issues": ["wrong"] * 11}, "model_failed"),
+        ({"is_good_enough": True, "reason": "x" * 301}, "model_failed"),
         ({"is_good_enough": "true"}, "model_failed"),
         ({"is_good_enough": None}, "model_failed"),
         ({"issues": []}, "model_failed"),
@@ -244,8 +253,7 @@ async def test_every_call_is_logged_with_its_time_and_the_message_that_it_is_for
     fields = {
         **where,
         "result": "answered",
-        "gate.is_question": True,
-        "gate.is_answerable": True,
+        "gate.kind": "question",
         "gate.reason": "it asks",
         "selection.selected_sources_count": 1,
         "loading.loaded_sources_count": 1,

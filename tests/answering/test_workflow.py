@@ -64,8 +64,8 @@ User: how do I rotate?
 Team: use relay keys rotate --grace 1d
 """
 TEAM_ANSWER = "team:keys.txt#qa_20260201_031056.228000"
-YES = GateDecision(is_question=True, is_answerable=True)
-NO = GateDecision(is_question=False, is_answerable=False, reason="chatter")
+YES = GateDecision(kind="question")
+NO = GateDecision(kind="chatter", reason="they greet")
 CHOICE = Selection(selected_source_ids=("kb:keys.md",))
 DRAFT = Draft(answer="Run `relay keys rotate`.", citations=("kb:keys.md",))
 GOOD = Verification(is_good_enough=True)
@@ -164,7 +164,8 @@ async def test_a_page_is_cited_with_its_address() -> None:
 
 SILENCES: list[tuple[SilenceReason, dict[str, Any]]] = [
     ("not_a_question", {"gate": NO}),
-    ("not_answerable", {"gate": GateDecision(is_question=True, is_answerable=False)}),
+    ("not_answerable", {"gate": GateDecision(kind="out_of_scope")}),
+    ("not_answerable", {"gate": GateDecision(kind="unclear")}),
     ("no_sources", {"select": Selection(selected_source_ids=())}),
     ("no_sources", {"select": Selection(selected_source_ids=("kb:../../secret", "team:/etc/passwd"))}),
     ("no_answer", {"answer": draft(None)}),
@@ -348,7 +349,7 @@ async def test_what_looks_like_chatter_is_gated_before_anything_else() -> None:
 
 
 async def test_a_rewritten_question_guides_selection_and_reading() -> None:
-    gate = GateDecision(is_question=True, is_answerable=True, rewrite_query=" How are signing keys rotated? ")
+    gate = GateDecision(kind="question", rewrite_query=" How are signing keys rotated? ")
     model = scripted(gate=gate)
     await answered(model, text="it fails again")
     assert model.calls(SELECT)[0].query == "How are signing keys rotated?"
@@ -490,8 +491,7 @@ async def test_each_step_is_timed_and_told() -> None:
         "thread_id": None,
         "message_id": "300",
         "result": "answered",
-        "gate.is_question": True,
-        "gate.is_answerable": True,
+        "gate.kind": "question",
         "gate.reason": "",
         "selection.selected_sources_count": 1,
         "loading.loaded_sources_count": 1,
@@ -509,7 +509,7 @@ async def test_no_line_of_the_log_holds_a_key_that_a_model_repeats() -> None:
     configure(log_format="json", level="debug", stream=out)
     result = await answered(
         scripted(
-            gate=GateDecision(is_question=True, is_answerable=True, reason=quoting + " " * 240 + key),
+            gate=GateDecision(kind="question", reason=quoting + " " * 240 + key),
             answer=draft(f"Run `relay --key {key}`."),
             verify=Verification(is_good_enough=False, issues=(quoting,), suggested_fix=f"Leave out {key}."),
         ),

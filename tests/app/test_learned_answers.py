@@ -135,7 +135,7 @@ class Town:
             ids = [source.source_id for source in given.sources if source.source_id.startswith(f"{kind}:")]
             return Draft(answer=answer if ids else None, citations=tuple(ids[:1]))
 
-        self.model.always(GATE, GateDecision(is_question=True, is_answerable=True))
+        self.model.always(GATE, GateDecision(kind="question"))
         self.model.always(SELECT, select)
         self.model.always(ANSWER, draft)
         self.model.always(VERIFY, Verification(is_good_enough=True))

@@ -49,7 +49,7 @@ class Oracle:
         del images
         self.calls += 1
         if prompt.gives is GateDecision:
-            reply: Any = GateDecision(reason=str(self.calls), is_question=True, is_answerable=True)
+            reply: Any = GateDecision(reason=str(self.calls), kind="question")
         elif prompt.gives is Draft:
             reply = Draft(answer=str(self.calls), citations=())
         else:

@@ -103,7 +103,7 @@ def test_the_trace_goes_to_stderr_step_by_step(intern: Intern, sources: Path) ->
     assert "7480" in out
     assert "gate" not in out
     steps = json.loads(err)
-    assert steps["gate"]["is_question"] is True
+    assert steps["gate"]["kind"] == "question"
     assert {"gate", "selection"} <= steps.keys()
 
 

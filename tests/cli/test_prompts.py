@@ -111,7 +111,10 @@ def test_a_prompt_is_shown_as_a_model_gets_it(intern: Intern, mine: Path) -> Non
     assert "No legal advice." in out
     assert "prompts/gate.md.j2, with made-up input: about " in err
     shown = json.loads(intern("prompts", "show", "gate", "--json").out)
-    assert out == f"--- system ---\n{shown['system']}\n\n--- user ---\n{shown['user']}\n"
+    turns = [("system", shown["system"]), *(turn for each in shown["examples"] for turn in each.items())]
+    turns.append(("user", shown["user"]))
+    assert len(turns) > 2
+    assert out == "\n\n".join(f"--- {role} ---\n{said}" for role, said in turns) + "\n"
 
 
 def test_a_message_is_shown_as_it_would_be_said(intern: Intern, mine: Path) -> None:
@@ -254,8 +257,8 @@ def test_a_difference_is_shown_line_by_line(intern: Intern, mine: Path) -> None:
     code, out, err = intern("prompts", "diff")
     assert (code, err) == (0, "")
     assert out.startswith("--- shipped/gate.md.j2\n+++ mine/gate.md.j2\n@@ ")
-    assert "\n-In doubt about is_question, say false: silence costs less than noise." in out
-    assert "\n+In doubt about is_question, say false: speak up." in out
+    assert "\n-In doubt between question and chatter, say chatter: silence costs less than noise." in out
+    assert "\n+In doubt between question and chatter, say chatter: speak up." in out
     assert "--- shipped/messages/late.md.j2\n+++ mine/messages/late.md.j2\n" in out
     assert intern("prompts", "diff", "messages/late").out in out
     told = json.loads(intern("prompts", "diff", "--json").out)

@@ -526,7 +526,7 @@ def test_an_account_tells_each_step_and_its_sources() -> None:
             outcome="silent",
             reason="rejected",
             debug={
-                "gate": {"is_question": True, "reason": "asks\nhow", "seconds": 0.1},
+                "gate": {"kind": "question", "reason": "asks\nhow", "seconds": 0.1},
                 "selection": {"source_ids": ["kb:a.md", "team:b`.txt"]},
                 "verification": {"is_good_enough": False, "issues": []},
                 "seconds": 1.5,

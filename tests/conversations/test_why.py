@@ -70,7 +70,7 @@ def test_the_line_names_sources_and_checks(debug: dict[str, Any], line: str) -> 
         {},
         {"cut": True},
         {"generation": "x", "verification": 3},
-        {"gate": {"is_question": True}, "verification": {"is_good_enough": True}},
+        {"gate": {"kind": "question"}, "verification": {"is_good_enough": True}},
         trace(None),
         trace("kb:a.md"),
         trace([1, None, ""]),

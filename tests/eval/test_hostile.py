@@ -174,7 +174,7 @@ async def answered(model_says: str, url: str | None = None) -> AIResult:
     """What becomes of an answer that is the string, from a document that is the string, to a question that is it."""
     source = f"kb:{url}" if url else "kb:notes.md"
     model = ScriptedModel()
-    model.always(GATE, GateDecision(is_question=True, is_answerable=True))
+    model.always(GATE, GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=(source, model_says)))
     model.always(ANSWER, Draft(answer=model_says, citations=(source, model_says)))
     model.always(VERIFY, Verification(is_good_enough=True))
@@ -245,7 +245,7 @@ class Parrot:
         n = int(cases[-1]) if cases else 0
         source = f"kb:{n // self.SHELF}.md"
         replies: dict[str, dict[str, Any]] = {
-            "gate": {"is_question": True, "is_answerable": True, "rewrite_query": None, "reason": ""},
+            "gate": {"reason": "", "kind": "question", "rewrite_query": None},
             "select": {"selected_source_ids": [source]},
             "answer": {"answer": self.says(n), "citations": [source]},
             "verify": {"is_good_enough": True, "issues": [], "suggested_fix": None},

@@ -124,7 +124,7 @@ async def answered(
     port: str = PORT,
 ) -> Case:
     model, shelf = Reader(), Watched(port)
-    model.always(GATE, gate or GateDecision(is_question=True, is_answerable=True))
+    model.always(GATE, gate or GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=tuple(select)))
     model.always(ANSWER, draft)
     model.always(VERIFY, verdict or Verification(is_good_enough=True))
@@ -285,7 +285,7 @@ async def test_whatever_the_gate_says_is_a_question_and_no_more(anyio_backend: s
 
 
 def decision(text: str) -> GateDecision:
-    return GateDecision(is_question=True, is_answerable=True, rewrite_query=text, reason=text)
+    return GateDecision(kind="question", rewrite_query=text, reason=text)
 
 
 async def test_no_id_that_was_not_shown_is_ever_loaded(anyio_backend: str) -> None:
@@ -337,7 +337,7 @@ async def test_whatever_is_answered_is_an_answer_and_no_more(anyio_backend: str)
 
 async def test_whatever_the_verifier_says_the_answer_is_posted_as_it_is_or_not_at_all(anyio_backend: str) -> None:
     async def faults(string: str) -> list[str]:
-        remarks = Verification(is_good_enough=True, issues=(string,), suggested_fix=string)
+        remarks = Verification(reason=string, is_good_enough=True, suggested_fix=string)
         passed = (await answered(verdict=remarks)).result
         refused = (
             await answered(verdict=Verification(is_good_enough=False, issues=(string,), suggested_fix=string))
@@ -390,14 +390,13 @@ def obedient(body: dict[str, Any]) -> dict[str, Any]:
     draft = f"{all_said} (case {number})" if number % 2 else f"It listens on port 7480. (case {number})"
     replies: dict[str, dict[str, Any]] = {
         "gate": {
-            "is_question": True,
-            "is_answerable": True,
-            "rewrite_query": f"{all_said} (case {number})",
-            "reason": all_said,
+            "reason": all_said[:300],
+            "kind": "question",
+            "rewrite_query": f"{all_said[:900]} (case {number})",
         },
         "select": {"selected_source_ids": [*ids, "kb:ports.md"]},
         "answer": {"answer": draft, "citations": [*ids, "kb:ports.md"]},
-        "verify": {"is_good_enough": True, "issues": [all_said], "suggested_fix": all_said},
+        "verify": {"reason": all_said[:300], "issues": [], "is_good_enough": True, "suggested_fix": all_said[:1000]},
         "summarize_source": {"description": "Which port the relay listens on."},
     }
     return replies[prompt_of(body)]

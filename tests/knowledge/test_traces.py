@@ -44,7 +44,7 @@ def store(db: Database, clock: HandClock) -> TraceStore:
 class TestTraces:
     async def test_a_question_is_found_by_any_of_its_messages(self, store: TraceStore, clock: HandClock) -> None:
         with anyio.fail_after(5):
-            debug = {"gate": {"is_question": True, "seconds": 0.5}, "seconds": 1.5}
+            debug = {"gate": {"kind": "question", "seconds": 0.5}, "seconds": 1.5}
             await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources", debug=debug)
             kept = Trace(
                 question_id=SECOND,

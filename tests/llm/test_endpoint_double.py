@@ -50,7 +50,7 @@ async def test_without_a_plan_it_answers_as_a_plain_but_honest_model_would(model
     with anyio.fail_after(20):
         gate = await model.ask(GATE, GateIn(question=QUESTION, history="", addressed=False))
         chat = await model.ask(GATE, GateIn(question="good morning", history="", addressed=False))
-        assert (gate.is_answerable, chat.is_question) == (True, False)
+        assert (gate.kind, chat.kind) == ("question", "chatter")
 
         wanted = SelectIn(entries=ENTRIES, max_sources=5, history="", question=QUESTION, query="")
         assert (await model.ask(SELECT, wanted)).selected_source_ids == ("kb:nodes.md",)

@@ -42,10 +42,10 @@ SPECIFIED = {
     "regeneration_completed": {"pairs"},
     "llm_classification_failed": {"qa_id", "reason"},
     "llm_integration_failed": {"qa_id", "reason"},
-    # specs/ai-response.md, "Observability"
+    # specs/ai-response.md, "Observability"; `gate.kind` says what its `gate.is_question` and `gate.is_answerable` do
     "ai_request": {
         *("platform", "channel_id", "thread_id", "message_id"),
-        *("gate.is_question", "gate.is_answerable", "gate.reason", "gate.seconds"),
+        *("gate.kind", "gate.reason", "gate.seconds"),
         *("selection.selected_sources_count", "loading.loaded_sources_count"),
         *("verification.is_good_enough", "verification.issues_count"),
     },

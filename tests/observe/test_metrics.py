@@ -96,13 +96,13 @@ def test_two_bots_in_one_process_count_apart_and_nothing_is_counted_globally() -
 def test_what_became_of_questions_is_counted_by_result_and_reason() -> None:
     metrics = counters()
     steps: dict[str, Any] = {
-        "gate": {"is_answerable": True},
+        "gate": {"kind": "question"},
         "selection": {"selected_sources_count": 2},
         "verification": {"is_good_enough": True},
         "seconds": 1.5,
     }
     metrics.answered(AIResult(should_reply=True, reply_text="7480", debug=steps))
-    metrics.answered(AIResult(should_reply=False, reason="not_answerable", debug={"gate": {"is_answerable": False}}))
+    metrics.answered(AIResult(should_reply=False, reason="not_answerable", debug={"gate": {"kind": "unclear"}}))
     metrics.answered(AIResult(should_reply=False, reason="over_budget"))
     assert [value(metrics, "intern_ai_requests_total", result=each) for each in ("answered", "skipped", "error")] == [
         1

@@ -330,7 +330,7 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
             asked.channel_id,
             outcome="silent",
             reason="no_sources",
-            debug={"gate": {"is_question": True, "seconds": 0.1}, "select": {"sources": [], "said": text}},
+            debug={"gate": {"kind": "question", "seconds": 0.1}, "select": {"sources": [], "said": text}},
         )
     answered = MessageId(snowflake_at(made.clock.now() - timedelta(hours=1)))
     await traces.keep([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})

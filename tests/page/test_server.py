@@ -297,7 +297,10 @@ async def test_the_trace_of_an_answer_and_of_a_silence_is_shown_step_by_step(pag
     ids = re.findall(r'href="/answers/(\d+)"', listed)
     assert len(ids) == 4
     texts = [(await get(page, f"/answers/{each}")).text for each in ids]
-    assert any("silent</b>: <span" in text and OPEN[0] in text and "is_question" in text for text in texts)
+    assert any(
+        "silent</b>: <span" in text and OPEN[0] in text and "&#34;kind&#34;: &#34;question&#34;" in text
+        for text in texts
+    )
     assert any("<b>posted</b>" in text and "&#34;tokens&#34;: 120" in text for text in texts)
     assert all("https://discord.com/channels/100/200/" in text for text in texts)
 

@@ -24,8 +24,6 @@ def oracle(body: dict[str, Any]) -> dict[str, Any]:
     case = next(case for case in CASES if case.text in texts)
     reply = sensible(body)
     knows = {
-        "is_question": case.addressed,
-        "is_answerable": case.addressed,
         "rewrite_query": None,
         "selected_source_ids": case.sources or ("kb:overview.md",),
         "is_good_enough": True,
@@ -33,6 +31,8 @@ def oracle(body: dict[str, Any]) -> dict[str, Any]:
         "verdict": "right",
         **_draft(case, _passages(fences)),
     }
+    if "answer" not in reply:  # the gate
+        knows["kind"] = "question" if case.addressed else "chatter"
     return {field: knows.get(field, value) for field, value in reply.items()}
 
 
