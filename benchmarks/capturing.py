@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -25,10 +26,11 @@ from intern.domain import ConversationId, MessageId, Turn, snowflake_at
 from intern.indexing.prompts import SUMMARIZE_TOPIC, SummarizeIn
 from intern.knowledge.archive import Archive
 from intern.knowledge.topics import TopicLibrary
-from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE, ClassifyOut, IntegrateIn
+from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn
 from intern.observe.clock import SystemClock
 from intern.settings import Settings, load_settings
 from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
+from tests.eval.chats import EVAL, chat_lines, exchanges
 from tests.kept import Taught
 from tests.learners import learners
 from tests.samples import START
@@ -117,6 +119,28 @@ def measure() -> Iterator[Figure]:
             yield from _burst(endpoint, pairs)
         yield from _thread(endpoint)
         yield from _extracted(endpoint, 50)
+    yield from _real()
+
+
+def _real() -> Iterator[Figure]:
+    """All calls that real exchanges take, where the offline rule opens the topics: nearly one for each."""
+    if not EVAL.is_dir():
+        print(f"real exchanges are not measured: there are none in {EVAL}", file=sys.stderr)
+        return
+    with endpoint_double(_by_offline_rules) as endpoint, tempfile.TemporaryDirectory() as folder:
+        cost = asyncio.run(_cost(endpoint, _settings(Path(folder), endpoint, extract=True), list(_exchanged())))
+    filing = sum(each.prompt in {CLASSIFY.name, INTEGRATE.name} for each in cost.requests)
+    yield Figure(f"{cost.pairs} real exchanges, classify and integrate, calls a pair", filing / cost.pairs, "", 1.6)
+    yield Figure(f"{cost.pairs} real exchanges, with descriptions and distilling", cost.calls_a_pair, "", 2.5)
+
+
+def _exchanged() -> Iterator[Taught]:
+    lines = chat_lines()
+    for n, each in enumerate(exchanges()):
+        ids = [MessageId(snowflake_at(START + timedelta(minutes=10 * n, seconds=k))) for k in range(len(each.ids))]
+        said = [lines[line] for line in each.ids]
+        turns = [Turn("Team" if line.author in each.team else "User", line.text) for line in said]
+        yield Taught(ConversationId(f"reply_{ids[0]}"), tuple(zip(ids, turns, strict=True)))
 
 
 def _burst(endpoint: EndpointDouble, pairs: int) -> Iterator[Figure]:
@@ -227,6 +251,14 @@ def _by_rules(body: dict[str, Any]) -> Reply:
         return Reply(content={"nuggets": [], "facts": []}, delay=LATENCY)
     said = _subject_of(fences["pair"]) if prompt == CLASSIFY.name else offline_rules()[prompt](_given(prompt, fences))
     return Reply(content=msgspec.to_builtins(said), delay=LATENCY)
+
+
+def _by_offline_rules(body: dict[str, Any]) -> Reply:
+    prompt, fences = prompt_of(body), _fences(text_of(body, "user"))
+    if prompt == EXTRACT.name:
+        return Reply(content={"nuggets": [], "facts": []})
+    filed = ClassifyIn(index=fences["index"], pair=fences["pair"]) if prompt == CLASSIFY.name else None
+    return Reply(content=msgspec.to_builtins(offline_rules()[prompt](filed or _given(prompt, fences))))
 
 
 def _subject_of(pair: str) -> ClassifyOut:
