@@ -15,9 +15,9 @@ from intern.answering.citable import citable
 from intern.domain import IndexEntry
 from intern.llm.prompt import Choices, Prompt
 
-_Reason = Annotated[str, Meta(max_length=300)]
+_Line = Annotated[str, Meta(max_length=300)]
 _Remark = Annotated[str, Meta(max_length=1000)]
-_Id = Annotated[str, Meta(max_length=2500)]
+_Id = Annotated[str, Meta(max_length=2500)]  # an address of a page has up to 2,000 characters
 
 
 class GateIn(Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ MessageKind: TypeAlias = Literal["question", "chatter", "out_of_scope", "unclear
 class GateDecision(Struct, frozen=True, kw_only=True):
     """What a message is, and what it asks."""
 
-    reason: Annotated[_Reason, Meta(description="What the message is, in one short sentence; for the log only.")] = ""
+    reason: Annotated[_Line, Meta(description="What the message is, in one short sentence; for the log only.")] = ""
     kind: MessageKind
     rewrite_query: Annotated[
         _Remark | None,
@@ -64,7 +64,7 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     selected_source_ids: Annotated[
         tuple[_Id, ...],
-        Meta(max_length=200, description="Ids exactly as listed, best first; empty if nothing fits."),
+        Meta(max_length=50, description="Ids exactly as listed, best first; empty if nothing fits."),
     ]
 
 
@@ -98,13 +98,18 @@ class AnswerIn(Struct, frozen=True, kw_only=True):
 class Draft(Struct, frozen=True, kw_only=True):
     """An answer that nobody has checked yet."""
 
+    quotes: Annotated[
+        tuple[_Line, ...],
+        Meta(max_length=5, description="Lines of the sources that answer the question, word for word; empty if none."),
+    ] = ()
+    """Nothing is made of them: a model that has to look for them first answers less from what is beside the point."""
     answer: Annotated[
-        Annotated[str, Meta(max_length=100_000)] | None,
+        Annotated[str, Meta(max_length=20_000)] | None,
         Meta(description="The answer in Markdown; null if the sources do not answer the question."),
     ]
     citations: Annotated[
         tuple[_Id, ...],
-        Meta(max_length=200, description="Ids of the sources that the answer stands on, exactly as shown."),
+        Meta(max_length=20, description="Ids of the sources that the answer stands on, exactly as shown."),
     ] = ()
 
 
@@ -123,9 +128,9 @@ class VerifyIn(Struct, frozen=True, kw_only=True):
 class Verification(Struct, frozen=True, kw_only=True):
     """Whether an answer may be posted."""
 
-    reason: Annotated[_Reason, Meta(description="What the sources say of it, in one short sentence.")] = ""
+    reason: Annotated[_Line, Meta(description="What the sources say of it, in one short sentence.")] = ""
     issues: Annotated[
-        tuple[_Reason, ...],
+        tuple[_Line, ...],
         Meta(max_length=10, description="What is wrong, each in one sentence; empty if nothing is."),
     ] = ()
     is_good_enough: Annotated[bool, Meta(description="The answer is right by the sources, clear, and safe to post.")]

@@ -173,7 +173,7 @@ async def test_the_gate_s_reply_decides_or_is_none(said: dict[str, Any], reason:
         ({"selected_source_ids": ["kb:keys.md", "kb:port.md"]}, "", ["kb:keys.md"]),
         ({"selected_source_ids": [" kb:keys.md\n"]}, "", ["kb:keys.md"]),
         ({"selected_source_ids": []}, "no_sources", None),
-        ({"selected_source_ids": ["kb:"] * 201}, "model_failed", None),
+        ({"selected_source_ids": ["kb:"] * 51}, "model_failed", None),
         ({"selected_source_ids": "kb:keys.md"}, "model_failed", None),
     ],
 )
@@ -185,6 +185,20 @@ async def test_the_selection_is_bounded_and_held_to_its_type(
     if loaded is not None:
         assert result.debug is not None
         assert result.debug["selection"]["source_ids"] == tuple(loaded)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"quotes": ["Rotate with `relay keys rotate`."] * 5, "citations": ["kb:keys.md"] * 20}, ""),
+        ({"quotes": ["x" * 301]}, "model_failed"),
+        ({"citations": ["kb:keys.md"] * 21}, "model_failed"),
+        ({"answer": "x" * 20_001}, "model_failed"),
+    ],
+)
+async def test_a_draft_that_has_run_wild_is_none(more: dict[str, Any], reason: SilenceReason) -> None:
+    [result] = await answered(Endpoint(answer={**REPLIES["answer"], **more}))
+    assert (result.should_reply, result.reason) == (reason == "", reason)
 
 
 @pytest.mark.parametrize(

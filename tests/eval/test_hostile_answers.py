@@ -394,8 +394,8 @@ def obedient(body: dict[str, Any]) -> dict[str, Any]:
             "kind": "question",
             "rewrite_query": f"{all_said[:900]} (case {number})",
         },
-        "select": {"selected_source_ids": [*ids, "kb:ports.md"]},
-        "answer": {"answer": draft, "citations": [*ids, "kb:ports.md"]},
+        "select": {"selected_source_ids": [*ids[-49:], "kb:ports.md"]},
+        "answer": {"quotes": [], "answer": draft, "citations": [*ids[-19:], "kb:ports.md"]},
         "verify": {"reason": all_said[:300], "issues": [], "is_good_enough": True, "suggested_fix": all_said[:1000]},
         "summarize_source": {"description": "Which port the relay listens on."},
     }

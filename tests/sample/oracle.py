@@ -23,7 +23,7 @@ def oracle(body: dict[str, Any]) -> dict[str, Any]:
     texts = {text for label, text in fences if label in {"question", "message"}}
     case = next(case for case in CASES if case.text in texts)
     reply = sensible(body)
-    knows = {
+    knows: dict[str, Any] = {
         "rewrite_query": None,
         "selected_source_ids": case.sources or ("kb:overview.md",),
         "is_good_enough": True,
@@ -31,6 +31,8 @@ def oracle(body: dict[str, Any]) -> dict[str, Any]:
         "verdict": "right",
         **_draft(case, _passages(fences)),
     }
+    if "kind" not in reply:  # the prompt that only answers has plain quotes
+        knows["quotes"] = [quote["line"] for quote in knows["quotes"]]
     if "answer" not in reply:  # the gate
         knows["kind"] = "question" if case.addressed else "chatter"
     return {field: knows.get(field, value) for field, value in reply.items()}
