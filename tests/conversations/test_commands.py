@@ -535,7 +535,7 @@ def test_an_account_tells_each_step_and_its_sources() -> None:
     )
     assert text.splitlines() == [
         "Message 7: **silent**. The answer did not pass the check that every answer goes through.",
-        "- gate: is question True; reason asks how; seconds 0.1",
+        "- gate: kind question; reason asks how; seconds 0.1",
         "- selection: source ids `kb:a.md`, `team:b.txt`",
         "- verification: is good enough False",
         "- seconds: 1.5",
