@@ -341,6 +341,7 @@ def _schema_faults(schema: Mapping[str, Any], where: str) -> list[str]:
 # --- What it says by itself ---
 
 _ID = re.compile(r"(?:kb|team|nugget):[^\s\"'`<>|,;)\]]+")
+_ALIAS = re.compile(r"S[1-8]: ")
 _WORD = re.compile(r"\w{4,}")
 _FENCED = re.compile(r"^=== ([^=\n#]+)(?: #\d+)? ===\n(.*?)\n=== end of \1(?: #\d+)? ===$", re.DOTALL | re.MULTILINE)
 _EVERYWHERE = frozenset(
@@ -392,14 +393,15 @@ def _words(text: str) -> set[str]:
 
 def _material(user: str) -> str:
     """A prompt's text without what was asked and said, and without marker lines."""
-    material = _FENCED.sub(lambda found: "" if found[1] in {"question", "history", "pair"} else found[0], user)
+    asked = {"question", "message", "history", "pair"}
+    material = _FENCED.sub(lambda found: "" if found[1] in asked else found[0], user)
     return "\n".join(line for line in material.splitlines() if not line.startswith("==="))
 
 
 def _asked(user: str) -> str:
     """The question, or the pair to file; else the last lines, since what changes comes last in a prompt."""
     fences = {found[1]: found[2] for found in _FENCED.finditer(user)}
-    return fences.get("question") or fences.get("pair") or "\n".join(user.splitlines()[-4:])
+    return fences.get("question") or fences.get("message") or fences.get("pair") or "\n".join(user.splitlines()[-4:])
 
 
 def _by_fit(user: str) -> list[tuple[str, str]]:
@@ -416,12 +418,11 @@ def _by_fit(user: str) -> list[tuple[str, str]]:
     return [(source, found[source]) for source in sorted(found, key=lambda s: -fit[s]) if fit[source] >= enough > 0]
 
 
-def _answer_text(user: str) -> str:
+def _answer_text(user: str) -> str | None:
+    if _decides(user):
+        return next((line for _, line in _shown(user)), None)
     best = next(iter(_by_fit(user)), ("", "I found nothing."))[1]
-    wanted = _words(_asked(user))
-    team = [line for line in best.splitlines() if line.startswith("Team: ")]
-    lines = team or [line for line in best.splitlines() if line.strip() and not line.startswith("#")]
-    return max(lines, key=lambda line: len(wanted & _words(line)), default="I found nothing.").removeprefix("Team: ")
+    return _best_line(best, _words(_asked(user)))
 
 
 def _topic_name(user: str) -> str:
@@ -433,11 +434,38 @@ def _topic_name(user: str) -> str:
     return "-".join(word for word, _ in words.most_common(2)) or "general"
 
 
+def _shown(user: str) -> list[tuple[str, str]]:
+    """The passages `S1` and so on that fit a message, and the line of each that does so best; best first."""
+    wanted = _words(_asked(user))
+    passages = {found[1][:2]: found[2] for found in _FENCED.finditer(user) if _ALIAS.match(found[1])}
+    fit = {alias: len(wanted & _words(text)) for alias, text in passages.items()}
+    order = [alias for alias in sorted(fit, key=lambda alias: -fit[alias]) if fit[alias] >= min(2, len(wanted)) > 0]
+    return [(alias, _best_line(passages[alias], wanted)) for alias in order]
+
+
+def _best_line(text: str, wanted: set[str]) -> str:
+    team = [line for line in text.splitlines() if line.startswith("Team: ")]
+    lines = team or [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return max(lines, key=lambda line: len(wanted & _words(line)), default="I found nothing.").removeprefix("Team: ")
+
+
+def _decides(user: str) -> bool:
+    return any(found[1] == "message" for found in _FENCED.finditer(user))
+
+
+def _kind(user: str) -> str:
+    if "?" not in _asked(user):
+        return "chatter"
+    return "question" if not _decides(user) else "answer" if _shown(user) else "not_covered"
+
+
 _MEANINGS: dict[str, Callable[[str], Any]] = {
-    "kind": lambda user: "question" if "?" in _asked(user) else "chatter",
+    "quotes": lambda user: [{"source": alias, "line": line} for alias, line in _shown(user)[:1]],
+    "claims": lambda _: [{"claim": "it says so", "quote": 1}],
+    "kind": _kind,
     "selected_source_ids": lambda user: [source for source, _ in _by_fit(user)][:3],
     "answer": _answer_text,
-    "citations": lambda user: [source for source, _ in _by_fit(user)][:1],
+    "citations": lambda user: [source for source, _ in (_shown if _decides(user) else _by_fit)(user)][:1],
     "is_good_enough": lambda _: True,
     "skip": lambda _: False,
     "topic_name": _topic_name,

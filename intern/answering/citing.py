@@ -62,7 +62,8 @@ def checked(
     text = answer_text(draft.answer)
     holding = cited(draft.citations, sources)
     own = [own_urls.get(source_of(source_id)) for source_id in holding.source_ids]
-    strange = strange_urls(text, holding.source_ids, sources, filter(None, own))
+    of = {source_of(source_id) for source_id in holding.source_ids}
+    strange = strange_urls(text, [each.vouched for each in sources if each.source_id in of], filter(None, own))
     reason: SilenceReason = ""
     if not text:
         reason = "no_answer"
@@ -148,10 +149,8 @@ def urls(text: str) -> Iterator[str]:
         yield url.rstrip(_TRAILING)
 
 
-def strange_urls(
-    answer: str, citations: Iterable[str], sources: Sequence[ShownSource], own: Iterable[str]
-) -> list[str]:
-    """The addresses of an answer that stand in no cited source, byte for byte, and are none of the sources' `own`.
+def strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> list[str]:
+    """The addresses of an answer that stand, byte for byte, in none of the cited texts, and are none of the `own`.
 
     One without its scheme stands there if it does so with or without, or as the site of another.
     """
@@ -159,16 +158,13 @@ def strange_urls(
     if not named and not bare:
         return []  # as most: to look for them in the sources takes a while
     allowed = set(own)
-    of = {source_of(citation) for citation in citations}
-    for source in sources:
-        if source.source_id in of:
-            allowed.update(urls(source.vouched))
+    for cited_text in texts:
+        allowed.update(urls(cited_text))
     strange = named - allowed
     if bare:
         known = {part for url in allowed for part in _without_scheme(url)}
-        for source in sources:
-            if source.source_id in of:
-                known.update(map(_plain, bare_addresses(source.vouched)))
+        for cited_text in texts:
+            known.update(map(_plain, bare_addresses(cited_text)))
         strange.update(each for each in bare if _plain(each) not in known)
     return sorted(strange)
 

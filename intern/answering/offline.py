@@ -15,6 +15,17 @@ from typing import Any
 from msgspec import Struct
 
 from intern.answering.citable import is_team
+from intern.answering.deciding import (
+    CONFIRM,
+    DECIDE,
+    MAX_LINE,
+    Claim,
+    Confirmation,
+    ConfirmIn,
+    DecideIn,
+    Decision,
+    Quote,
+)
 from intern.answering.prompts import (
     ANSWER,
     GATE,
@@ -30,6 +41,7 @@ from intern.answering.prompts import (
     Verification,
     VerifyIn,
 )
+from intern.answering.retrieving import Shown
 from intern.answering.selecting import entry_words
 from intern.text.markup import without_markup
 from intern.text.passages import GAP, passages
@@ -61,6 +73,8 @@ _PLACE = 8  # the first two places of an order differ by a ninth
 _NEAR_BEST = 0.8
 # Short enough to be read in a chat, long enough for a paragraph with its code.
 _QUOTE_CHARS = 500
+_MOST_SAID = 2500  # characters of a team answer that is quoted
+_SPOKEN = re.compile(r"^Team: (.*?)(?=^(?:User|Team): )", re.MULTILINE | re.DOTALL)
 _FENCE = "```"
 
 _ASKING = re.compile(
@@ -154,11 +168,56 @@ def verify(given: VerifyIn) -> Verification:
     )
 
 
+def decide(given: DecideIn) -> Decision:
+    """Whether it is a question, and the lines of a passage that hold most of what is telling in it, word for word."""
+    if gate(GateIn(question=given.question, history=given.history, addressed=given.addressed)).kind != "question":
+        return Decision(quotes=(), kind="chatter", answer=None)
+    quotes = [(passage, quote) for passage in given.passages for quote in _lines(passage)]
+    fits = _fits(
+        given.question,
+        [
+            words(f"{passage.title}\n{passage.text if is_team(passage.source_id) else quote}")
+            for passage, quote in quotes
+        ],
+        [is_team(passage.source_id) for passage, _ in quotes],
+    )
+    fitting = [n for n, fit in enumerate(fits) if fit.covered >= _ANSWERED]
+    if not fitting:
+        return Decision(quotes=(), kind="not_covered", answer=None)
+    passage, quote = quotes[max(fitting, key=lambda n: (fits[n].rank, n))]
+    first = next(line for line in quote.split("\n") if line.strip())
+    return Decision(
+        quotes=(Quote(source=passage.alias, line=first[:MAX_LINE]),),
+        kind="answer",
+        answer=f"{quote}\n\n{NOTE}",
+        citations=(passage.alias,),
+    )
+
+
+def _lines(passage: Shown) -> Iterable[str]:
+    if is_team(passage.source_id):
+        said = _SPOKEN.findall(f"{passage.text}\nUser: ")
+        yield from (_beginning("\n\n".join(each.strip() for each in said), _MOST_SAID),) if said else ()
+        return
+    text = without_markup(passage.text)
+    for piece in passages(text, _QUOTE_CHARS):
+        if quote := _without_heading(piece.text).strip():
+            yield quote
+
+
+def confirm(given: ConfirmIn) -> Confirmation:
+    """What is quoted word for word needs no second look: code has held each quote against its passage."""
+    claims = tuple(Claim(claim="as quoted", quote=1) for _ in given.quotes[:1])
+    return Confirmation(claims=claims, reason="Quoted word for word.", verdict="right")
+
+
 RULES: dict[str, Callable[[Any], Any]] = {
     GATE.name: gate,
     SELECT.name: select,
     ANSWER.name: answer,
     VERIFY.name: verify,
+    DECIDE.name: decide,
+    CONFIRM.name: confirm,
 }
 """For `OfflineModel`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -18,6 +18,12 @@ class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     require_citations: bool = True
     strict_grounding: bool = True
     """No reply with a command line or a version that stands in no cited source. Off: the verifying model decides."""
+    steps: Literal["separate", "fused"] = "separate"
+    """`separate`: a call for each step. `fused`: the search chooses what is read, and one call decides and answers."""
+    verify: Literal["always", "unsure"] = "always"
+    """`unsure`: no second call where code alone is sure of an answer. Of `fused` only."""
+    max_passage_chars: Annotated[int, Meta(ge=200)] = 5_000
+    """For all passages of one question together. Of `fused` only."""
     max_index_chars: Annotated[int, Meta(ge=1)] = 12_000
     """The index goes to the model whole while it fits; beyond that, its best entries do."""
     max_source_chars: Annotated[int, Meta(ge=1)] = 8_000

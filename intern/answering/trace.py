@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from logging import DEBUG
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
 from intern.errors import InternError
+from intern.llm.prompt import Prompt
 from intern.llm.usage import metered
 from intern.observe.log import Logger
 
@@ -28,8 +29,8 @@ class Trace:
         return _since(self._began)
 
     @contextmanager
-    def step(self, name: str) -> Generator[dict[str, Any]]:
-        """Takes the step's fields; adds `seconds`, and `tokens` and `cached_tokens` where a model counted them.
+    def step(self, name: str, prompt: Prompt[Any, Any] | None = None) -> Generator[dict[str, Any]]:
+        """Takes the step's fields; adds `seconds`, and `tokens`, `cached_tokens` and `prompt` where one was asked.
 
         Adds `error` where it failed, and `unfinished` where it was given up.
         """
@@ -47,6 +48,7 @@ class Trace:
                 fields["seconds"] = _since(began)
                 if meter.calls:
                     fields["tokens"] = meter.tokens
+                    fields.update({} if prompt is None else {"prompt": prompt.name})
                 if meter.cached_tokens:
                     fields["cached_tokens"] = meter.cached_tokens
                 if self._log.isEnabledFor(DEBUG):
@@ -55,6 +57,16 @@ class Trace:
     def fields(self) -> dict[str, Any]:
         """All steps' fields for one log line: `gate.kind` and so on."""
         return {key: value for name, fields in self.steps.items() for key, value in flat(name, fields).items()}
+
+
+def steps_of(debug: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The fields of the steps of one question, from its `AIResult.debug`, in their order."""
+    return [cast("dict[str, Any]", step) for step in debug.values() if isinstance(step, dict)]
+
+
+def tokens_by_prompt(debug: Mapping[str, Any]) -> dict[str, int]:
+    """What the prompts of one question cost, from its `AIResult.debug`, in the order of the steps."""
+    return {step["prompt"]: int(step["tokens"]) for step in steps_of(debug) if "prompt" in step}
 
 
 def flat(name: str, fields: dict[str, Any]) -> dict[str, Any]:

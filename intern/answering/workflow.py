@@ -6,16 +6,16 @@ the caller gets silence with its reason: never half an answer, never an error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 import anyio.to_thread
 from msgspec import Struct, structs
 from structlog.contextvars import bound_contextvars
 
+from intern.answering import fused
 from intern.answering.citable import is_team
 from intern.answering.citing import Checked, checked, quote_of, source_of
 from intern.answering.grounding import grounding
@@ -34,16 +34,15 @@ from intern.answering.prompts import (
     Verification,
     VerifyIn,
 )
-from intern.answering.question import Asked, asked
+from intern.answering.question import asked
 from intern.answering.selecting import Chosen, chosen, listable, listed, ready, size
 from intern.answering.trace import Trace
+from intern.answering.working import Knowledge, Told, Work, silence, start_of
 from intern.domain import (
     COULD_NOT_LOOK,
     AIResult,
     Citation,
     Conversation,
-    IndexEntry,
-    Learned,
     RequestContext,
     SilenceReason,
     SourceId,
@@ -52,38 +51,12 @@ from intern.domain import (
 from intern.errors import InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.llm.prompt import Model
 from intern.observe.log import get_logger
-from intern.text.masking import masked_start
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
 
 _SHORT = 8000  # characters that are held against one another within a millisecond or two
-_MOST_CHARS = 300  # of what a model says, in `debug`; of that, the log has the gate's reason alone
-
-
-class Knowledge(Protocol):
-    """What can be looked up. Each raises the `KnowledgeError` family."""
-
-    async def entries(self) -> Sequence[IndexEntry]:
-        """The index, in its own order."""
-        ...
-
-    async def load_each(self, source_ids: Sequence[SourceId], /) -> Sequence[SourceText | KnowledgeError]:
-        """Sources of the index, whole, or why they could not be read; as many as were asked for, in their order."""
-        ...
-
-    async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
-        """The sources whose text fits best, best first; None where that cannot be told. Raises nothing."""
-        ...
-
-    async def learned(self, query: str, /) -> Learned:
-        """The nuggets and facts that fit a question; none where nobody can tell. Raises nothing."""
-        ...
-
-    async def citation_link(self, source_id: SourceId, /) -> str | None:
-        """The jump link of a team answer (`team:<topic>.txt#<qa id>`); None where there is none."""
-        ...
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
@@ -165,52 +138,18 @@ class Answerer:
         )
 
 
-class Told:
-    """What models said at the steps, for `debug`. The log has none of it: they may repeat what people wrote."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, dict[str, Any]] = {}
-
-    def add(self, step: str, **texts: str | Sequence[str]) -> None:
-        """A text, or the first few of several, each as far as `debug` bears and without secrets."""
-        self._texts.setdefault(step, {}).update(
-            (name, _start(said) if isinstance(said, str) else tuple(map(_start, said[:5])))
-            for name, said in texts.items()
-        )
-
-    def beside(self, steps: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """The steps' fields, with what was said at each."""
-        return {step: {**fields, **self._texts.get(step, {})} for step, fields in steps.items()}
-
-
-def _start(text: str) -> str:
-    return masked_start(text, _MOST_CHARS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """One question, and all that its steps need."""
-
-    model: Model
-    knowledge: Knowledge
-    options: AnsweringOptions
-    asked: Asked
-    trace: Trace
-    told: Told
-
-
 async def gate(work: Work) -> GateDecision:
     """Is this a question, and one to look for an answer to?"""
-    with work.trace.step("gate") as fields:
+    with work.trace.step("gate", GATE) as fields:
         given = GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
         decision = await work.model.ask(GATE, given, images=work.asked.images)
-        fields.update(kind=decision.kind, reason=_start(decision.reason))
+        fields.update(kind=decision.kind, reason=start_of(decision.reason))
         return decision
 
 
 async def select(work: Work, query: str) -> Chosen:
     """Which sources may hold the answer? An empty index is not worth a call. `query` may be empty."""
-    with work.trace.step("selection") as fields:
+    with work.trace.step("selection", SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
         index = listed(entries) if ready(entries) else await anyio.to_thread.run_sync(listed, entries)
         wanted = query or work.asked.question
@@ -274,7 +213,7 @@ async def load(work: Work, selection: Chosen, query: str) -> Loaded:
 
 async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
     """Write the answer, and hold it against its sources as far as code can."""
-    with work.trace.step("generation") as fields:
+    with work.trace.step("generation", ANSWER) as fields:
         given = AnswerIn(
             max_answer_chars=work.options.max_answer_chars,
             sources=loaded.shown,
@@ -320,7 +259,7 @@ async def verify(work: Work, draft: Drafted, loaded: Loaded) -> Verification:
 
     The model sees what the answer cites, and the team's word, which may gainsay it.
     """
-    with work.trace.step("verification") as fields:
+    with work.trace.step("verification", VERIFY) as fields:
         shown = [s for s in loaded.shown if not draft.source_ids or is_team(s.source_id) or s in _of(draft, loaded)]
         given = VerifyIn(
             sources=tuple(shown),
@@ -349,28 +288,30 @@ def _of(draft: Drafted | Checked, loaded: Loaded) -> list[ShownSource]:
 
 
 async def _worked_out(work: Work) -> AIResult:
+    if work.options.steps == "fused":
+        return await fused.worked_out(work)
     if not work.asked.question:
-        return _silence("not_a_question")
+        return silence("not_a_question")
     way = _side_by_side if work.asked.looks_like_a_question else _one_after_the_other
     decision, selection = await way(work)
     if reason := refusal(decision):
-        return _silence(reason)
+        return silence(reason)
     if selection is None or not (selection.source_ids or selection.facts):
-        return _silence("no_sources")
+        return silence("no_sources")
     query = (decision.rewrite_query or "").strip()
     loaded = await load(work, selection, query)
     if not loaded.shown:
-        return _silence("sources_unreadable" if loaded.failed else "no_sources")
+        return silence("sources_unreadable" if loaded.failed else "no_sources")
     return await _written(work, query, loaded)
 
 
 async def _written(work: Work, query: str, loaded: Loaded) -> AIResult:
     draft = await generate(work, query, loaded)
     if draft.reason:
-        return _silence(draft.reason)
+        return silence(draft.reason)
     verdict = await verify(work, draft, loaded)
     if not verdict.lets_it_out:
-        return _silence("rejected")
+        return silence("rejected")
     citations = [await _citation(work.knowledge, source_id, draft.text, loaded) for source_id in draft.source_ids]
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
 
@@ -438,10 +379,6 @@ class _Held(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._value
-
-
-def _silence(reason: SilenceReason) -> AIResult:
-    return AIResult(should_reply=False, reason=reason)
 
 
 def _failure_reason(error: InternError) -> SilenceReason:

@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any, Literal, cast
+from typing import Literal
 
 import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.answering.trace import tokens_by_prompt
 from intern.app.backtest_judging import Bars, Likeness, cosine, shared_words
 from intern.app.backtest_patience import Patience
 from intern.app.backtest_timeline import Asked, Taught, Timeline, by_reason, sampled, timeline_of
@@ -82,7 +83,6 @@ NOTES: tuple[str, ...] = (
 
 _AWAY = frozenset({"model_unavailable", "over_budget"})
 """Reasons that say nothing of the question: asked later, it may find an answer."""
-_PROMPT_OF = {"gate": "gate", "selection": "select", "generation": "answer", "verification": "verify"}
 _MOST_CHARS = 2000  # of each text in the report
 
 
@@ -535,7 +535,7 @@ def totals_of(outcomes: Sequence[Outcome], learning: Meter) -> Totals:
             cost=round(sum(each.cost for each in outcomes), 6),
         ),
         learning=Spent(calls=learning.calls, tokens=learning.tokens, cost=round(learning.cost, 6)),
-        tokens_by_prompt={prompt: prompts[prompt] for prompt in _PROMPT_OF.values() if prompts[prompt]},
+        tokens_by_prompt=dict(prompts),
     )
 
 
@@ -550,11 +550,7 @@ def _with(outcome: Outcome, result: AIResult) -> Outcome:
         error=str(debug.get("error", "")) if could_not_look else "",
         reply=result.reply_text if result.should_reply else None,
         citations=tuple(str(citation.source_id) for citation in result.citations),
-        tokens_by_prompt={
-            prompt: int(spent)
-            for step, prompt in _PROMPT_OF.items()
-            if (spent := cast("dict[str, Any]", debug.get(step, {})).get("tokens"))
-        },
+        tokens_by_prompt=tokens_by_prompt(debug),
     )
 
 

@@ -16,6 +16,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from intern.answering.trace import steps_of, tokens_by_prompt
 from intern.domain import COULD_NOT_LOOK, AIResult, Conversation, IndexEntry, Message, RequestContext, SilenceReason
 from intern.errors import ConfigError
 
@@ -39,13 +40,6 @@ VERDICTS: Mapping[Verdict, str] = {
 _RANK: Mapping[Verdict, int] = {"right_source": 2, "silent_right": 2, "answered": 1, "silent": 1}
 """What is better than what; all others are alike."""
 
-# The prompt that a step of an answer asks.
-_PROMPT_OF: Mapping[str, str] = {
-    "gate": "gate",
-    "selection": "select",
-    "generation": "answer",
-    "verification": "verify",
-}
 _MOST_FAULTS = 10  # told at once; a file with more of them is most likely not meant for us
 _KINDS = ("kb:", "team:")
 
@@ -255,11 +249,7 @@ async def outcomes_of(
 def outcome_of(question: Question, result: AIResult) -> Outcome:
     """What the answering room gave, held against what was expected."""
     debug = result.debug or {}
-    tokens = {
-        prompt: int(spent)
-        for step, prompt in _PROMPT_OF.items()
-        if (spent := cast("dict[str, Any]", debug.get(step, {})).get("tokens"))
-    }
+    tokens = tokens_by_prompt(debug)
     citations = tuple(str(citation.source_id) for citation in result.citations)
     return Outcome(
         id=question.id,
@@ -273,7 +263,7 @@ def outcome_of(question: Question, result: AIResult) -> Outcome:
         seconds=round(float(debug.get("seconds", 0.0)), 3),
         tokens=sum(tokens.values()),
         tokens_by_prompt=tokens,
-        cached_tokens=sum(cast("dict[str, Any]", debug.get(step, {})).get("cached_tokens", 0) for step in _PROMPT_OF),
+        cached_tokens=sum(step.get("cached_tokens", 0) for step in steps_of(debug)),
         error=str(debug.get("error", "")) if result.reason in COULD_NOT_LOOK else "",
     )
 
@@ -317,7 +307,7 @@ def totals_of(outcomes: Sequence[Outcome]) -> Totals:
         questions=len(outcomes),
         verdicts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict in verdicts},
         tokens=sum(outcome.tokens for outcome in outcomes),
-        tokens_by_prompt={prompt: tokens[prompt] for prompt in _PROMPT_OF.values() if prompt in tokens},
+        tokens_by_prompt=dict(tokens),
         seconds=round(sum(seconds), 3),
         median_seconds=round(median(seconds), 3) if seconds else 0.0,
         longest_seconds=max(seconds, default=0.0),

@@ -29,12 +29,16 @@ SAMPLES: Mapping[str, str | int] = MappingProxyType(
             "User: the relay does not start, see the picture\n[image 0 of message 1200000000000000001]\n"
             "Team: another program uses the port; set `listen` to a free one"
         ),
+        "alias": "S1",
+        "claim": "set listen",
         "description": "How the relay is configured: ports, addresses, certificates, and what each setting does.",
         "existing_facts": "f1 2026-01-12 decision The relay listens on port 7480 unless its operator sets another.",
         "file_path": "docs/configuration.md",
         "file_type": "documentation",
         "history": "asker: I installed the relay with apt\nmember: which version?\nasker: 2.4.1",
         "image_index": 0,
+        "label": "S1: reference/configuration.md",
+        "line": "`listen` is the address that the relay listens on.",
         "index": "team:relay-ports.txt\nWhich ports the relay uses, and how to change them.",
         "max_answer_chars": 3000,
         "max_sources": 5,
@@ -118,8 +122,10 @@ def _made(kind: inspect.Type, field: str, text: Callable[[str], str]) -> Any:
             return _scalar(kind, field)
 
 
-def _scalar(kind: inspect.Type, field: str) -> bool | int | float:
+def _scalar(kind: inspect.Type, field: str) -> bool | int | float | str:
     match kind:
+        case inspect.LiteralType(values=values):
+            return values[0] or ""
         case inspect.BoolType():
             return True
         case inspect.IntType():

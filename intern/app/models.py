@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from anyio import CancelScope
 
 from intern.answering import offline as offline_answering
+from intern.answering.deciding import CONFIRM, DECIDE
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY
 from intern.discovery import offline as offline_discovery
 from intern.discovery.prompts import SUMMARIZE_FILE
@@ -39,6 +40,8 @@ PROMPTS: tuple[Prompt[Any, Any], ...] = (
     SELECT,
     ANSWER,
     VERIFY,
+    DECIDE,
+    CONFIRM,
     CLASSIFY,
     INTEGRATE,
     SPLIT_TOPIC,

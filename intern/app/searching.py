@@ -9,11 +9,12 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.discovery.feed import is_stale
 from intern.discovery.reading import FileText, read_file
 from intern.discovery.scanning import Scanner, names_of
-from intern.domain import IndexEntry, SearchDocument, SearchKind, SourceId, SourceText, TopicName
+from intern.domain import Hit, IndexEntry, SearchDocument, SearchKind, SourceId, SourceText, TopicName
 from intern.errors import SourceError
 from intern.indexing.catalogue import Catalogue
 from intern.indexing.searchable import Covered, SearchDocuments, covered_text, covered_topic, keep_searchable
@@ -136,6 +137,14 @@ class Ranking:
         """
         found = await self._finder.rank(text, limit, self._kinds, least=LeastLikeness())
         return found if self._discovered is None else await self._discovered.named(found)
+
+    async def hits(self, text: str, limit: int, /) -> list[Hit]:
+        """What `rank` finds, with the passage that fits best. Raises KnowledgeError."""
+        found = await self._finder.hits(text, limit, self._kinds, least=LeastLikeness())
+        if self._discovered is None:
+            return found
+        names = await self._discovered.named([each.source_id for each in found])
+        return [replace(each, source_id=name) for each, name in zip(found, names, strict=True)]
 
 
 def discovered_sources(settings: Settings, store: SqliteSearchStore) -> DiscoveredSources | None:

@@ -128,6 +128,7 @@ from intern.domain.learning import (
 from intern.domain.nuggets import Nugget, NuggetStatus
 from intern.domain.search import (
     FileType,
+    Hit,
     Match,
     Scalar,
     Scored,
@@ -189,6 +190,7 @@ __all__ = [
     "GatewayEvent",
     "GuildId",
     "Heard",
+    "Hit",
     "Image",
     "IndexEntry",
     "Interaction",

@@ -93,3 +93,19 @@ class Scored(Struct, frozen=True, kw_only=True):
     """How well it fits, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""
     written: bool = False
     """It is a document, a page or a file, and not something that people said in a chat."""
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """The passage of a source that fits a question best, and how well it does."""
+
+    source_id: SourceId
+    title: str
+    """Of a document's passage, the headings above it; of a team answer, the question."""
+    text: str
+    """As it was indexed; of a team answer, what was said, without names and dates."""
+    score: float
+    """Orders the hits of one question; not comparable between questions."""
+    likeness: float | None = None
+    """From -1 to 1; None where nobody looked. Comparable between questions."""
+    covered: float = 0.0
+    """How much (0 to 1) of what is rare in the question it holds. Comparable between questions."""

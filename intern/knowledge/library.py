@@ -6,14 +6,14 @@ Only what an index lists is ever opened. An id may come from a model; it is look
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from operator import is_not
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from anyio import to_thread
 
-from intern.domain import CapturedPair, IndexEntry, Learned, MessageId, QAId, SourceId, SourceText, TopicName
+from intern.domain import CapturedPair, Hit, IndexEntry, Learned, MessageId, QAId, SourceId, SourceText, TopicName
 from intern.errors import KnowledgeError, SourceError
 from intern.knowledge.archive import Archive
 from intern.knowledge.blocks import bare
@@ -25,6 +25,8 @@ from intern.knowledge.topics import TopicLibrary
 from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
+
+T = TypeVar("T")
 
 _HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")
 _UNDERLINE = re.compile(r"={3,}[ \t]*")
@@ -39,6 +41,10 @@ class Ranks(Protocol):
 
     async def rank(self, text: str, limit: int, /) -> Sequence[SourceId]:
         """The best sources for a text, best first. Raises KnowledgeError."""
+        ...
+
+    async def hits(self, text: str, limit: int, /) -> Sequence[Hit]:
+        """The same, with the passage of each that fits best. Raises KnowledgeError."""
         ...
 
 
@@ -67,6 +73,15 @@ class LearnedSources(Protocol):
 
 
 DISCORD = "https://discord.com"
+
+
+async def _or_none(search: Awaitable[T]) -> T | None:
+    try:
+        return await search
+    except KnowledgeError as error:
+        # The descriptions still tell which sources to look at.
+        _log.warning("search_failed", reason=str(error))
+        return None
 
 
 class Library:
@@ -133,14 +148,11 @@ class Library:
 
     async def best(self, query: str, limit: int) -> Sequence[SourceId] | None:
         """The sources whose text fits a query best, best first; None where nobody can tell, or the search failed."""
-        if self._ranks is None:
-            return None
-        try:
-            return await self._ranks.rank(query, limit)
-        except KnowledgeError as error:
-            # The descriptions still tell which sources to look at.
-            _log.warning("search_failed", reason=str(error))
-            return None
+        return None if self._ranks is None else await _or_none(self._ranks.rank(query, limit))
+
+    async def hits(self, query: str, limit: int) -> Sequence[Hit] | None:
+        """The passages that fit a query best, one of a source, best first; None where `best` gives None."""
+        return None if self._ranks is None else await _or_none(self._ranks.hits(query, limit))
 
     async def learned(self, query: str) -> Learned:
         """The nuggets and facts that fit a question; none where nobody can tell, or the search failed."""

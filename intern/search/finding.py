@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.domain import Match, Scored, SearchDocument, SearchFilter, SearchKind, SourceId
+from intern.domain import Hit, Match, Scored, SearchDocument, SearchFilter, SearchKind, SourceId
 from intern.errors import KnowledgeError, ModelError
 from intern.llm.embedding_local import knows_any
 from intern.observe.log import get_logger
@@ -49,6 +49,10 @@ class SearchStore(Protocol):
 
     async def which(self, terms: Mapping[str, Match], rids: Collection[int]) -> Mapping[int, tuple[str, ...]]:
         """Which of the terms each document holds."""
+        ...
+
+    async def rarity(self, terms: Mapping[str, Match]) -> Mapping[str, float]:
+        """How rare each term is, from 0 (in half of all documents or more) to 1 (in none)."""
         ...
 
     async def like(
@@ -188,6 +192,27 @@ class Finder:
         """
         wanted = SearchFilter(kinds=tuple(kinds), part="text")
         return [each.source_id for each in await self._candidates(text, wanted, limit, least)]
+
+    async def hits(
+        self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
+    ) -> list[Hit]:
+        """The best passage of each of the best sources, best first. Raises KnowledgeError as `find` does."""
+        found = await self._found(text, SearchFilter(kinds=tuple(kinds), part="text"), limit, least)
+        terms = by_term(terms_of(text).words)
+        held = await self._store.which(terms, list(found))
+        rarity = await self._store.rarity(terms)
+        total = sum(rarity.values()) or 1.0
+        return [
+            Hit(
+                source_id=each.document.source_id,
+                title=each.document.title,
+                text=each.document.text,
+                score=each.score,
+                likeness=each.likeness,
+                covered=sum(rarity[term] for term in held.get(rid, ())) / total,
+            )
+            for rid, each in found.items()
+        ]
 
     async def _found(
         self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None

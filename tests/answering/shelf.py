@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from intern.domain import IndexEntry, Learned, SourceId, SourceText
+from intern.domain import Hit, IndexEntry, Learned, SourceId, SourceText
 from intern.errors import InternError, KnowledgeError, SourceError
 
 
@@ -53,6 +53,17 @@ class Shelf:
     async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
         self.ranked.append(query)
         return None if self.order is None else self.order[:limit]
+
+    async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
+        """The first lines of the sources in their order, each a little worse than the one before."""
+        self.ranked.append(query)
+        if self.order is None:
+            return None
+        texts = ((each, self.sources.get(each, "")) for each in self.order[:limit])
+        return [
+            Hit(source_id=each, title="", text=text.split("\n\n")[-1], score=1 - n / 10, covered=1.0)
+            for n, (each, text) in enumerate(texts)
+        ]
 
     async def learned(self, query: str, /) -> Learned:
         self.asked.append(query)

@@ -22,7 +22,7 @@ async def shown_to_the_model(shelf: Shelf, max_index_chars: int = 12_000) -> lis
     model = ScriptedModel()
     model.always(GATE, GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=()))
-    answerer = Answerer(model, shelf, AnsweringOptions(max_index_chars=max_index_chars))
+    answerer = Answerer(model, shelf, AnsweringOptions(steps="separate", max_index_chars=max_index_chars))
     with fail_after(5):
         await answerer.answer(
             Conversation((Message(role="user", text="How do I purge it?"),)), RequestContext(platform="test")

@@ -102,11 +102,11 @@ def test_addresses_are_found_without_what_surrounds_them(text: str, found: list[
 
 def test_an_address_must_stand_in_a_cited_source_byte_for_byte() -> None:
     answer = "https://x.example/a(b)?c=1 https://x.example/a https://y.example https://own.example"
-    assert strange_urls(answer, ["kb:a.md"], SOURCES, ["https://own.example"]) == [
+    assert strange_urls(answer, [SOURCES[0].text], ["https://own.example"]) == [
         "https://x.example/a",
         "https://y.example",
     ]
-    assert strange_urls("https://y.example", ["kb:b.md"], SOURCES, []) == []
+    assert strange_urls("https://y.example", [SOURCES[1].text], []) == []
 
 
 SITE = ShownSource(
@@ -129,7 +129,7 @@ SITE = ShownSource(
     ],
 )
 def test_a_site_without_its_scheme_is_known_by_the_addresses_that_are(answer: str) -> None:
-    assert strange_urls(answer, ["kb:a.md"], [SITE], ["https://own.com/page"]) == []
+    assert strange_urls(answer, [SITE.text], ["https://own.com/page"]) == []
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_a_site_without_its_scheme_is_known_by_the_addresses_that_are(answer: st
     ],
 )
 def test_a_site_or_mailbox_that_stands_in_no_cited_source_is_strange(answer: str, strange: str) -> None:
-    assert strange_urls(answer, ["kb:a.md"], [SITE], ["https://own.com/page"]) == [strange]
-    assert strange_urls(answer, [], [SITE], []) == [strange]
+    assert strange_urls(answer, [SITE.text], ["https://own.com/page"]) == [strange]
+    assert strange_urls(answer, [], []) == [strange]
 
 
 @given(st.text(alphabet="htps:/.()[]{}<>`x ", max_size=60))

@@ -87,7 +87,7 @@ DOCS = {
 
 async def asked(question: str) -> AIResult:
     with anyio.fail_after(5):
-        answerer = Answerer(OfflineModel(RULES), Shelf(DOCS), AnsweringOptions())
+        answerer = Answerer(OfflineModel(RULES), Shelf(DOCS), AnsweringOptions(steps="separate"))
         return await answerer.answer(Conversation((Message(role="user", text=question),)), RequestContext())
 
 
@@ -247,7 +247,7 @@ def test_what_ranks_below_is_not_quoted_though_its_passage_fits_better() -> None
 @pytest.mark.anyio
 async def test_an_answer_quotes_the_source_that_its_trace_names_first_or_there_is_none() -> None:
     docs = DOCS | {f"kb:note{n}.md": f"# Notes {n} about the relay\n\nOwn TLS certificates: own." for n in range(9)}
-    answerer = Answerer(OfflineModel(RULES), Shelf(docs), AnsweringOptions())
+    answerer = Answerer(OfflineModel(RULES), Shelf(docs), AnsweringOptions(steps="separate"))
     for question in ("how can I use my own TLS certificate", "How do I restore from a backup?", "which port to open?"):
         with anyio.fail_after(5):
             result = await answerer.answer(Conversation((Message(role="user", text=question),)), RequestContext())

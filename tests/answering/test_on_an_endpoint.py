@@ -81,7 +81,7 @@ async def answered(
     results: list[AIResult] = []
     async with httpx.AsyncClient(transport=httpx.MockTransport(endpoint)) as client:
         model = EndpointModel(options, templates=Templates(), usage=Usage(), client=client)
-        answerer = Answerer(model, shelf, ai or AnsweringOptions())
+        answerer = Answerer(model, shelf, ai or AnsweringOptions(steps="separate"))
         with fail_after(5):
             for question in questions or ("How do I rotate keys?",):
                 conversation = Conversation((Message(role="user", text=question),))
@@ -180,7 +180,7 @@ async def test_the_gate_s_reply_decides_or_is_none(said: dict[str, Any], reason:
 async def test_the_selection_is_bounded_and_held_to_its_type(
     said: dict[str, Any], reason: SilenceReason, loaded: list[str] | None
 ) -> None:
-    [result] = await answered(Endpoint(select=said), ai=AnsweringOptions(max_sources=1))
+    [result] = await answered(Endpoint(select=said), ai=AnsweringOptions(steps="separate", max_sources=1))
     assert (result.should_reply, result.reason) == (reason == "", reason)
     if loaded is not None:
         assert result.debug is not None

@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 
 from intern.answering.citing import strange_urls
 from intern.answering.grounding import grounding
-from intern.answering.prompts import ShownSource
 
 HANDBOOK = """\
 # Lumen Relay handbook
@@ -171,11 +170,10 @@ ORDINARY = [
 def refused(answer: str) -> list[str]:
     """What of an answer keeps it from being posted."""
     held = grounding(answer, [HANDBOOK], [SAID])
-    shown = ShownSource(source_id="kb:handbook.md", title="Handbook", text=HANDBOOK)
     return [
         *held.strange_commands,
         *held.strange_versions,
-        *strange_urls(answer, ["kb:handbook.md"], [shown], []),
+        *strange_urls(answer, [HANDBOOK], []),
     ]
 
 

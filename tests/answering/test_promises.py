@@ -58,6 +58,7 @@ PLANS = st.fixed_dictionaries(
 )
 OPTIONS = st.builds(
     AnsweringOptions,
+    steps=st.just("separate"),
     max_sources=st.integers(1, 4),
     max_answer_chars=st.sampled_from([1, 24, 25, 3000, 3000, 3000]),
     require_citations=st.booleans(),

@@ -112,7 +112,7 @@ async def answered(
     **options: Any,
 ) -> AIResult:
     with anyio.fail_after(5):
-        answerer = Answerer(model, knowledge or shelf(), AnsweringOptions(**options))
+        answerer = Answerer(model, knowledge or shelf(), AnsweringOptions(steps="separate", **options))
         return await answerer.answer(asking(text), CONTEXT, addressed=addressed)
 
 
@@ -284,7 +284,7 @@ async def test_an_empty_index_costs_no_selection() -> None:
 async def test_nothing_asked_costs_nothing() -> None:
     model = ScriptedModel()
     with anyio.fail_after(5):
-        result = await Answerer(model, shelf(), AnsweringOptions()).answer(Conversation(()), CONTEXT)
+        result = await Answerer(model, shelf(), AnsweringOptions(steps="separate")).answer(Conversation(()), CONTEXT)
     assert result.reason == "not_a_question"
     assert (await answered(model, text="  ")).reason == "not_a_question"
     assert model.asked == []
@@ -472,7 +472,7 @@ async def test_images_reach_those_who_must_understand_the_question() -> None:
     model = scripted()
     conversation = Conversation((Message(role="user", text="", images=(picture,)),))
     with anyio.fail_after(5):
-        await Answerer(model, shelf(), AnsweringOptions()).answer(conversation, CONTEXT, addressed=True)
+        await Answerer(model, shelf(), AnsweringOptions(steps="separate")).answer(conversation, CONTEXT, addressed=True)
     seen = dict(zip((name for name, _ in model.asked), model.images, strict=True))
     assert seen == {"gate": (picture,), "select": (picture,), "answer": (picture,), "verify": ()}
 
@@ -567,7 +567,7 @@ async def test_nuggets_are_offered_beside_the_index_and_facts_are_shown_unasked(
     model.always(ANSWER, Draft(answer="On Mondays, with a day of grace.", citations=("fact:2", "nugget:1", "fact:9")))
     model.always(VERIFY, GOOD)
     with anyio.fail_after(5):
-        result = await Answerer(model, shelf_, AnsweringOptions()).answer(
+        result = await Answerer(model, shelf_, AnsweringOptions(steps="separate")).answer(
             Conversation((Message(role="user", text="when are keys rotated?"),)), CONTEXT, addressed=True
         )
     assert [citation.source_id for citation in result.citations] == [fact, nugget]

@@ -87,11 +87,11 @@ def test_an_answer_is_judged_by_what_was_expected(question: Question, result: AI
 def test_an_outcome_says_what_it_cost_and_what_was_read() -> None:
     result = answered(
         "kb:tls.md",
-        gate={"tokens": 100, "seconds": 0.2},
-        selection={"tokens": 300, "source_ids": ["kb:tls.md", "kb:a.md"]},
+        gate={"prompt": "gate", "tokens": 100, "seconds": 0.2},
+        selection={"prompt": "select", "tokens": 300, "source_ids": ["kb:tls.md", "kb:a.md"]},
         loading={"seconds": 0.1},
-        generation={"tokens": 200, "cached_tokens": 128},
-        verification={"tokens": 50},
+        generation={"prompt": "answer", "tokens": 200, "cached_tokens": 128},
+        verification={"prompt": "verify", "tokens": 50},
         seconds=1.23456,
     )
     outcome = outcome_of(TLS, result)

@@ -24,6 +24,7 @@ from intern.domain import (
     ChatMessage,
     Citation,
     Filing,
+    Hit,
     Reply,
     SourceId,
     Topic,
@@ -57,6 +58,9 @@ class Ranks:
     async def rank(self, text: str, limit: int, /) -> Sequence[SourceId]:
         del text
         return self.found[:limit]
+
+    async def hits(self, text: str, limit: int, /) -> Sequence[Hit]:
+        raise AssertionError("nobody asks here")
 
 
 class World:

@@ -73,7 +73,7 @@ def test_the_list_tells_who_uses_what_and_whose_it_is(intern: Intern, mine: Path
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert lines["gate"] == ["gate", "answering", "question", "history", "addressed", "(mine/gate.md.j2)"]
     assert lines["messages/unknown"] == ["messages/unknown", "conversations", "-", "(shipped)"]
-    assert "ai.answer_scope: All about Lumen.; used by answer verify" in out
+    assert "ai.answer_scope: All about Lumen.; used by answer decide verify" in out
     assert "ai.project_introduction: Lumen relays logs.; used by answer classify" in out
 
 

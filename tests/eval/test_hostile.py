@@ -180,7 +180,7 @@ async def answered(model_says: str, url: str | None = None) -> AIResult:
     model.always(VERIFY, Verification(is_good_enough=True))
     shelf = Shelf({source: model_says}, urls={source: url} if url else {})
     request = answer_request(message(model_says), addressed=True)
-    options = AnsweringOptions(max_answer_chars=10_000, max_source_chars=10_000)
+    options = AnsweringOptions(steps="separate", max_answer_chars=10_000, max_source_chars=10_000)
     return await Answerer(model, shelf, options).answer(request.conversation, request.context, addressed=True)
 
 

@@ -42,7 +42,7 @@ TEAM = "--- QA ---\nid: qa_1\ntimestamp: 2026-02-01T03:10:56.228000Z\nUser: how?
 GOOD = Draft(answer="Run `relay keys rotate`.", citations=("kb:keys.md",))
 SHOWN = ("kb:keys.md", "kb:port.md", "team:keys.txt")
 TEMPLATES = Templates(None, {"answer_scope": "All about the relay."})
-OPTIONS = AnsweringOptions(max_answer_chars=10_000)
+OPTIONS = AnsweringOptions(steps="separate", max_answer_chars=10_000)
 
 
 # How a model reads a prompt.

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.answering.workflow import Knowledge
+from intern.answering.working import Knowledge
 from intern.discord.options import DiscordOptions
 from intern.domain import (
     Capture,

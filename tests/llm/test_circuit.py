@@ -190,16 +190,18 @@ async def given_up(model: EndpointModel, times: int, after: float) -> None:
 async def test_an_endpoint_that_hangs_is_left_alone_though_questions_give_up_before_its_timeout(
     endpoint: Endpoint, opened: Opened
 ) -> None:
-    assert AnsweringOptions().request_timeout_seconds <= LlmOptions().timeout_seconds, "the question's time ends first"
+    assert AnsweringOptions(steps="separate").request_timeout_seconds <= LlmOptions().timeout_seconds, (
+        "the question's time ends first"
+    )
     endpoint.held = anyio.Event()
     model = opened(3)
-    await given_up(model, FAILURES, AnsweringOptions().request_timeout_seconds)
+    await given_up(model, FAILURES, AnsweringOptions(steps="separate").request_timeout_seconds)
     began = anyio.current_time()
     with pytest.raises(ModelUnavailableError, match=r"left alone; .* The last failure: .* said nothing for 60 s"):
         await model.ask(PROMPT, Asked("?"))
     assert (endpoint.asked, anyio.current_time()) == (FAILURES, began)
     await anyio.sleep(FIRST_PAUSE)
-    await given_up(model, 1, AnsweringOptions().request_timeout_seconds)
+    await given_up(model, 1, AnsweringOptions(steps="separate").request_timeout_seconds)
     assert model.breaker.pause == 2 * FIRST_PAUSE, "a probe that hangs has failed"
 
 
@@ -208,7 +210,7 @@ async def test_a_model_that_is_still_writing_when_it_is_given_up_is_only_slow(
 ) -> None:
     endpoint.writes = True
     model = opened(3)
-    await given_up(model, 2 * FAILURES, AnsweringOptions().request_timeout_seconds)
+    await given_up(model, 2 * FAILURES, AnsweringOptions(steps="separate").request_timeout_seconds)
     assert endpoint.asked == 2 * FAILURES, "the circuit stayed closed"
 
 

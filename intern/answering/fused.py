@@ -1,0 +1,298 @@
+"""From a question to an answer in two calls: the search chooses, one call decides and answers, one checks.
+
+The five steps of the specification stay, each with its result: the gate and the generation share a reply, the
+selection is the search's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio.to_thread
+from msgspec import Struct
+
+from intern.answering.citing import MAX_QUOTE, answer_text, strange_urls
+from intern.answering.deciding import CONFIRM, DECIDE, Confirmation, ConfirmIn, DecideIn, Decision, Evidence, Kind
+from intern.answering.grounding import grounding
+from intern.answering.loading import distinct
+from intern.answering.quoting import around, line_of
+from intern.answering.retrieving import MOST_SHOWN, Shown, near_best, shown_passages, whole_sources
+from intern.answering.selecting import listed, ready
+from intern.answering.triage import is_chatter, nothing_fits
+from intern.answering.working import Work, silence
+from intern.domain import AIResult, Citation, Hit, SilenceReason, SourceId, SourceText
+from intern.errors import KnowledgeError
+from intern.observe.log import get_logger
+from intern.text.words import words
+
+_log = get_logger(__name__)
+
+_RANKED = 16  # sources that the search proposes, of which some are copies, unreadable, or do not fit
+_FEW_WORDS = 6  # of a question that may stand on what was said before
+_MOST_EVIDENCE = 700  # characters of a passage that the check is shown
+
+_SILENT: dict[Kind, SilenceReason] = {
+    "chatter": "not_a_question",
+    "out_of_scope": "not_answerable",
+    "unclear": "not_answerable",
+    "not_covered": "no_answer",
+}
+
+
+class Selected(Struct, frozen=True, kw_only=True):
+    """What the search proposes."""
+
+    hits: tuple[Hit, ...]
+    """Best first."""
+    more: tuple[SourceText, ...] = ()
+    """Known facts that fit, read already."""
+
+
+class Loaded(Struct, frozen=True, kw_only=True):
+    """The passages that are shown."""
+
+    shown: tuple[Shown, ...]
+    failed: int
+    """Sources that could not be read."""
+
+
+class Drafted(Struct, frozen=True, kw_only=True):
+    """An answer that code has held against its passages. With a `reason` it must not be posted."""
+
+    reason: SilenceReason
+    text: str = ""
+    cited: tuple[Shown, ...] = ()
+    quotes: tuple[tuple[Shown, str], ...] = ()
+    suspicions: tuple[str, ...] = ()
+    """For the second look."""
+    strange: tuple[str, ...] = ()
+    """Addresses, commands and versions that stand in nothing that it cites."""
+
+
+async def worked_out(work: Work) -> AIResult:
+    """The answer to a question, or silence with its reason. Raises `InternError`."""
+    if not work.asked.question or not gate(work):
+        return silence("not_a_question")
+    selected = await select(work)
+    if not work.asked.addressed and nothing_fits(selected.hits):
+        return silence("no_sources")
+    loaded = await load(work, selected)
+    if not loaded.shown:
+        return silence("sources_unreadable" if loaded.failed else "no_sources")
+    return await _written(work, loaded)
+
+
+async def _written(work: Work, loaded: Loaded) -> AIResult:
+    draft = await generate(work, loaded)
+    if draft.reason:
+        return silence(draft.reason)
+    if not await verify(work, draft):
+        return silence("rejected")
+    citations = [await _citation(work, passage, draft) for passage in draft.cited]
+    return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
+
+
+def gate(work: Work) -> bool:
+    """Whether a message may be a question; what is addressed to the bot always may. A model decides the rest."""
+    with work.trace.step("gate") as fields:
+        chatter = not work.asked.addressed and is_chatter(work.asked.question)
+        fields.update(by="code" if chatter else "model", kind="chatter" if chatter else "")
+        return not chatter
+
+
+async def select(work: Work) -> Selected:
+    """The sources whose passages fit best; where they cannot be searched, those whose descriptions do."""
+    with work.trace.step("selection") as fields:
+        entries = tuple(await work.knowledge.entries())
+        query = wanted(work)
+        hits = await work.knowledge.hits(query, _RANKED) if entries else ()
+        by_text = hits is not None
+        if hits is None:
+            index = listed(entries) if ready(entries) else await anyio.to_thread.run_sync(listed, entries)
+            best = [n for n, _ in zip(index.ranked(query), range(MOST_SHOWN), strict=False)]
+            hits = [_unread(index.entries[n].source_id) for n in best]
+        few = entries if len(entries) <= MOST_SHOWN else ()
+        known = {hit.source_id for hit in hits}
+        learned = await work.knowledge.learned(query)
+        more = (*(entry.source_id for entry in few if entry.source_id not in known),)
+        selected = Selected(
+            hits=(
+                *near_best(hits),
+                *map(_unread, more),
+                *(_unread(nugget.source_id) for nugget in learned.nuggets[:1]),
+            ),
+            more=learned.facts,
+        )
+        fields.update(
+            selected_sources_count=len(selected.hits),
+            source_ids=tuple(hit.source_id for hit in selected.hits),
+            entries_count=len(entries),
+            searched=by_text,
+            likeness=max((hit.likeness for hit in hits if hit.likeness is not None), default=None),
+            covered=round(max((hit.covered for hit in hits), default=0.0), 3),
+            facts=tuple(fact.source_id for fact in selected.more),
+        )
+        return selected
+
+
+def wanted(work: Work) -> str:
+    """What to search for: a short question may lean on what its asker said before."""
+    question = work.asked.question
+    if not work.asked.history or len(words(question)) > _FEW_WORDS:
+        return question
+    lines = [line for line in work.asked.history.split("\n") if line.startswith("asker: ")]
+    return "\n".join([*(line.removeprefix("asker: ")[:300] for line in lines[-1:]), question])
+
+
+def _unread(source_id: SourceId) -> Hit:
+    return Hit(source_id=source_id, title="", text="", score=0.0)
+
+
+async def load(work: Work, selected: Selected) -> Loaded:
+    """Read the sources as they are now, and cut the passages out; one that cannot be read is logged and left out."""
+    with work.trace.step("loading") as fields:
+        ids = tuple(dict.fromkeys(hit.source_id for hit in selected.hits))
+        reads = await work.knowledge.load_each(ids) if ids else ()
+        sources: list[SourceText] = []
+        for source_id, read in zip(ids, reads, strict=True):
+            if isinstance(read, SourceText):
+                sources.append(read)
+            else:
+                _log.warning("source_unreadable", source_id=source_id, error=str(read))
+        shown = await anyio.to_thread.run_sync(_cut, work, selected, sources)
+        fields.update(
+            loaded_sources_count=len(sources),
+            unreadable_sources_count=len(ids) - len(sources),
+            shown_chars=sum(len(passage.text) for passage in shown),
+            shown=tuple(passage.source_id for passage in shown),
+        )
+        return Loaded(shown=shown, failed=len(ids) - len(sources))
+
+
+def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple[Shown, ...]:
+    room = work.options.max_passage_chars
+    kept = distinct((*sources, *selected.more))
+    if len(sources) == len(selected.hits) and (all_of_it := whole_sources(kept, room)):
+        return all_of_it
+    facts = [_unread(fact.source_id) for fact in selected.more]
+    return shown_passages((*selected.hits, *facts), {each.source_id: each for each in kept}, wanted(work), room)
+
+
+async def generate(work: Work, loaded: Loaded) -> Drafted:
+    """Decide and answer in one call, and hold both against the passages as far as code can."""
+    with work.trace.step("generation", DECIDE) as fields:
+        given = DecideIn(
+            passages=loaded.shown,
+            history=work.asked.history,
+            question=work.asked.question,
+            addressed=work.asked.addressed,
+        )
+        decision = await work.model.ask(DECIDE, given, images=work.asked.images)
+        work.trace.steps["gate"].update(kind=decision.kind)
+        draft = await anyio.to_thread.run_sync(drafted, work, decision, loaded.shown)
+        fields.update(
+            answer_chars=len(draft.text),
+            citations=tuple(passage.source_id for passage in draft.cited),
+            quotes_count=len(draft.quotes),
+            strange_quotes_count=len(decision.quotes) - len(draft.quotes),
+            strange_count=len(draft.strange),
+            suspicions_count=len(draft.suspicions),
+        )
+        work.told.add("generation", answer=decision.answer or "", quotes=[quote.line for quote in decision.quotes])
+        work.told.add("generation", strange=draft.strange)
+        return draft
+
+
+def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
+    """Everything about a decision that code can tell."""
+    if decision.kind != "answer":
+        return Drafted(reason=_SILENT[decision.kind])
+    text = answer_text(decision.answer)
+    quotes = tuple(_held(decision, shown))
+    named = set(decision.citations)
+    of_quotes = {passage.alias for passage, _ in quotes}
+    cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
+    texts = [passage.vouched for passage in cited]
+    urls = strange_urls(text, texts, [passage.url for passage in cited if passage.url])
+    held = grounding(text, texts, (work.asked.question, work.asked.history))
+    strange = (*held.strange_commands, *held.strange_versions)
+    reason: SilenceReason = ""
+    if not text:
+        reason = "no_answer"
+    elif len(text) > work.options.max_answer_chars:
+        reason = "too_long"
+    elif not quotes:
+        reason = "no_citations"
+    elif urls or (work.options.strict_grounding and not held.holds):
+        reason = "ungrounded"
+    return Drafted(
+        reason=reason,
+        text=text,
+        cited=cited,
+        quotes=quotes,
+        suspicions=(*strange, *held.suspicions),
+        strange=(*urls, *strange),
+    )
+
+
+def _held(decision: Decision, shown: Sequence[Shown]) -> list[tuple[Shown, str]]:
+    """The quotes that stand in what was shown; one under the alias of another passage is that one's."""
+    found: list[tuple[Shown, str]] = []
+    for quote in decision.quotes:
+        order = sorted(shown, key=lambda passage: passage.alias != quote.source)
+        lines = ((passage, line_of(passage.text, quote.line)) for passage in order)
+        found += [(passage, line) for passage, line in lines if line is not None][:1]
+    return found
+
+
+async def verify(work: Work, draft: Drafted) -> bool:
+    """A second look at whatever is posted: does the answer answer, and does each claim stand in a quoted passage?"""
+    with work.trace.step("verification", CONFIRM) as fields:
+        if work.options.verify == "unsure" and is_sure(work, draft):
+            fields.update(by="code", is_good_enough=True)
+            return True
+        given = ConfirmIn(
+            quotes=tuple(evidence(draft)),
+            question=work.asked.question,
+            history=work.asked.history,
+            answer=draft.text,
+            suspicions=draft.suspicions,
+        )
+        verdict: Confirmation = await work.model.ask(CONFIRM, given)
+        fields.update(by="model", is_good_enough=verdict.holds, verdict=verdict.verdict)
+        work.told.add("verification", issues=[verdict.reason])
+        return verdict.holds
+
+
+def evidence(draft: Drafted) -> list[Evidence]:
+    """The quoted passages, each once, cut to what stands around the first line that is quoted of it."""
+    found: dict[str, Evidence] = {}
+    for passage, line in draft.quotes:
+        if passage.alias not in found:
+            text = around(passage.text, line, _MOST_EVIDENCE)
+            found[passage.alias] = Evidence(number=len(found) + 1, line=line, text=text)
+    return list(found.values())
+
+
+def is_sure(work: Work, draft: Drafted) -> bool:
+    """Whether code alone is sure: nothing is suspicious, and the answer says little that its quotes do not."""
+    if draft.suspicions:
+        return False
+    said = set(words(draft.text))
+    quoted = set(words("\n".join((*(passage.text for passage in draft.cited), work.asked.question))))
+    return bool(said) and len(said & quoted) >= _SURE * len(said)
+
+
+_SURE = 0.8
+
+
+async def _citation(work: Work, passage: Shown, draft: Drafted) -> Citation:
+    url = passage.url
+    if "#" in passage.source_id:
+        try:
+            url = await work.knowledge.citation_link(passage.source_id)
+        except KnowledgeError as error:
+            # The answer stands without its link.
+            _log.warning("citation_link_failed", source_id=passage.source_id, error=str(error))
+    quote = next((line[:MAX_QUOTE] for of, line in draft.quotes if of.alias == passage.alias), None)
+    return Citation(source_id=passage.source_id, title=passage.title, url=url, quote=quote)
