@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from operator import mul
 from typing import Any
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ from intern.answering.deciding import (
     Decision,
     Quote,
 )
+from intern.answering.excerpts import Excerpt, excerpts
 from intern.answering.prompts import (
     ANSWER,
     GATE,
@@ -41,8 +43,12 @@ from intern.answering.prompts import (
     Verification,
     VerifyIn,
 )
+from intern.answering.quoting import line_of
 from intern.answering.retrieving import Shown
 from intern.answering.selecting import entry_words
+from intern.errors import ModelError
+from intern.observe.log import get_logger
+from intern.search.finding import Embedder
 from intern.text.markup import without_markup
 from intern.text.passages import GAP, passages
 from intern.text.words import Rarity, word_set, words
@@ -74,7 +80,20 @@ _NEAR_BEST = 0.8
 # Short enough to be read in a chat, long enough for a paragraph with its code.
 _QUOTE_CHARS = 500
 _MOST_SAID = 2500  # characters of a team answer that is quoted
-_SPOKEN = re.compile(r"^Team: (.*?)(?=^(?:User|Team): )", re.MULTILINE | re.DOTALL)
+_TURN = re.compile(r"^(Team|User): (.*?)(?=^(?:User|Team): )", re.MULTILINE | re.DOTALL)
+_CONFIDENCE = re.compile(r"\n\(confidence [^\n]*\)\Z")  # for a model to weigh
+
+# What is quoted is what comes nearest to the question in meaning (a cosine of the bundled embedder) and words.
+_WORDS = 0.5
+_SURE_WORDS = 0.2
+_ENOUGH = 0.57
+_ENOUGH_WORDS = 0.62
+# How much surer it must be where nobody asked the bot, and where a question names what no passage names.
+_UNASKED = 0.05
+_STRANGE = 0.15
+# A word with a capital that does not begin a sentence.
+_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[^\W\d_]\w+")
+_REMEMBERED = 2000  # vectors, of 1.5 kB each
 _FENCE = "```"
 
 _ASKING = re.compile(
@@ -101,6 +120,7 @@ def gate(given: GateIn) -> GateDecision:
     return GateDecision(reason="it does not read like a question", kind="chatter")
 
 
+_log = get_logger(__name__)
 _words_of = lru_cache(maxsize=1024)(entry_words)  # what is shown for one question is often shown for the next
 
 
@@ -168,41 +188,102 @@ def verify(given: VerifyIn) -> Verification:
     )
 
 
-def decide(given: DecideIn) -> Decision:
-    """Whether it is a question, and the lines of a passage that hold most of what is telling in it, word for word."""
-    if gate(GateIn(question=given.question, history=given.history, addressed=given.addressed)).kind != "question":
-        return Decision(quotes=(), kind="chatter", answer=None)
-    quotes = [(passage, quote) for passage in given.passages for quote in _lines(passage)]
-    fits = _fits(
-        given.question,
-        [
-            words(f"{passage.title}\n{passage.text if is_team(passage.source_id) else quote}")
-            for passage, quote in quotes
-        ],
-        [is_team(passage.source_id) for passage, _ in quotes],
-    )
-    fitting = [n for n, fit in enumerate(fits) if fit.covered >= _ANSWERED]
-    if not fitting:
-        return Decision(quotes=(), kind="not_covered", answer=None)
-    passage, quote = quotes[max(fitting, key=lambda n: (fits[n].rank, n))]
-    first = next(line for line in quote.split("\n") if line.strip())
-    return Decision(
-        quotes=(Quote(source=passage.alias, line=first[:MAX_LINE]),),
-        kind="answer",
-        answer=f"{quote}\n\n{NOTE}",
-        citations=(passage.alias,),
-    )
+class Deciding:
+    """Decides by rules: with an embedder by what is meant, without one by words alone."""
+
+    def __init__(self, embedder: Embedder | None = None) -> None:
+        self._embedder = embedder
+        self._vectors: dict[str, memoryview[float]] = {}
+
+    async def decide(self, given: DecideIn) -> Decision:
+        """Whether it is a question, and what of the passages comes nearest to an answer, word for word."""
+        if gate(GateIn(question=given.question, history=given.history, addressed=given.addressed)).kind != "question":
+            return Decision(quotes=(), kind="chatter", answer=None)
+        quotables = [each for passage in given.passages for each in _quotables(passage)]
+        if not quotables:
+            return Decision(quotes=(), kind="not_covered", answer=None)
+        alike = await self._likeness(given.question, [each.meaning for each in quotables])
+        # What stands above it is part of its meaning; counted as words, too, it outweighs what is said.
+        texts = [words(each.text if alike else each.meaning) for each in quotables]
+        covered = [fit.covered for fit in _fits(given.question, texts)]
+        if alike is None:
+            ranks, sure, enough = covered, covered, _ENOUGH_WORDS
+        else:
+            ranks = [like + _WORDS * share for like, share in zip(alike, covered, strict=True)]
+            sure = [like + _SURE_WORDS * share for like, share in zip(alike, covered, strict=True)]
+            enough = _ENOUGH
+        enough += (0 if given.addressed else _UNASKED) + (_STRANGE if _has_strange_name(given) else 0)
+        best = max(range(len(quotables)), key=lambda n: (ranks[n], -len(quotables[n].text)))
+        if sure[best] < enough:
+            return Decision(quotes=(), kind="not_covered", answer=None)
+        chosen = quotables[best]
+        return Decision(
+            quotes=(Quote(source=chosen.passage.alias, line=chosen.line),),
+            kind="answer",
+            answer=f"{chosen.text}\n\n{NOTE}",
+            citations=(chosen.passage.alias,),
+        )
+
+    async def _likeness(self, question: str, texts: Sequence[str]) -> list[float] | None:
+        """The cosine of each text and the question; None where nobody can tell."""
+        if self._embedder is None:
+            return None
+        wanted = dict.fromkeys((question, *texts))
+        known = {text: self._vectors[text] for text in wanted if text in self._vectors}
+        new = [text for text in wanted if text not in known]
+        try:
+            vectors = await self._embedder.embed(new) if new else ()
+        except ModelError as error:
+            _log.warning("offline_by_words_only", reason=str(error))
+            return None
+        known |= {text: memoryview(vector).cast("f") for text, vector in zip(new, vectors, strict=True)}
+        asked = known.pop(question)
+        likeness = [sum(map(mul, asked, known.get(text, asked))) for text in texts]
+        for text, vector in known.items():
+            self._vectors.pop(text, None)
+            self._vectors[text] = vector
+        while len(self._vectors) > _REMEMBERED:
+            del self._vectors[next(iter(self._vectors))]
+        return likeness
 
 
-def _lines(passage: Shown) -> Iterable[str]:
+class _Quotable(Struct, frozen=True):
+    """What can be quoted of a passage."""
+
+    passage: Shown
+    text: str
+    line: str
+    """Stands in the passage."""
+    meaning: str
+    """It, and what stands above it."""
+
+
+def _quotables(passage: Shown) -> Iterator[_Quotable]:
+    for each in _sayings(passage):
+        lines = (line[:MAX_LINE] for line in each.text.split("\n"))
+        line = next((line for line in lines if line_of(passage.text, line) is not None), None)
+        if line is not None:
+            above = each.heading or passage.title
+            yield _Quotable(passage, each.text, line, f"{above}: {each.core}" if above else each.core)
+
+
+def _sayings(passage: Shown) -> Sequence[Excerpt]:
+    """What can be quoted. What the team says stands below what the user said."""
     if is_team(passage.source_id):
-        said = _SPOKEN.findall(f"{passage.text}\nUser: ")
-        yield from (_beginning("\n\n".join(each.strip() for each in said), _MOST_SAID),) if said else ()
-        return
-    text = without_markup(passage.text)
-    for piece in passages(text, _QUOTE_CHARS):
-        if quote := _without_heading(piece.text).strip():
-            yield quote
+        turns = _TURN.findall(f"{passage.text}\nUser: ")
+        asked, said = ([text.strip() for who, text in turns if who == wanted] for wanted in ("User", "Team"))
+        whole = "\n\n".join(said)
+        return (Excerpt(_beginning(whole, _MOST_SAID), " ".join(asked), whole),)
+    text = _CONFIDENCE.sub("", passage.text) if _kind(passage.source_id) == "fact" else passage.vouched
+    return excerpts(text)
+
+
+def _has_strange_name(given: DecideIn) -> bool:
+    """Whether the question names what no passage names: what holds for other things answers nothing about it."""
+    known = "\n".join(f"{passage.title}\n{passage.text}" for passage in given.passages)
+    held, lower = word_set(known), known.lower()
+    names = {name for name in _NAME.findall(given.question) if name != name.lower()}
+    return any(name.lower() not in lower and not word_set(name) <= held for name in names)
 
 
 def confirm(given: ConfirmIn) -> Confirmation:
@@ -211,15 +292,16 @@ def confirm(given: ConfirmIn) -> Confirmation:
     return Confirmation(claims=claims, reason="Quoted word for word.", verdict="right")
 
 
-RULES: dict[str, Callable[[Any], Any]] = {
-    GATE.name: gate,
-    SELECT.name: select,
-    ANSWER.name: answer,
-    VERIFY.name: verify,
-    DECIDE.name: decide,
-    CONFIRM.name: confirm,
-}
-"""For `OfflineModel`."""
+def rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
+    """For `OfflineModel`. What is sure enough is known of the bundled embedder alone."""
+    return {
+        GATE.name: gate,
+        SELECT.name: select,
+        ANSWER.name: answer,
+        VERIFY.name: verify,
+        DECIDE.name: Deciding(embedder).decide,
+        CONFIRM.name: confirm,
+    }
 
 
 class _Quote(Struct, frozen=True):
@@ -236,7 +318,7 @@ class _Fit(Struct, frozen=True):
     """Among those that are, the most is best: a short text, and one that says a word again, fit better."""
 
 
-def _fits(query: str, texts: Sequence[Sequence[str]], team: Sequence[bool]) -> list[_Fit]:
+def _fits(query: str, texts: Sequence[Sequence[str]], team: Sequence[bool] = ()) -> list[_Fit]:
     wanted = word_set(query)
     held = [Counter(text) for text in texts]
     # The question is a text too, so a word that is nowhere weighs little more than one that is somewhere; and the
@@ -250,7 +332,7 @@ def _fits(query: str, texts: Sequence[Sequence[str]], team: Sequence[bool]) -> l
     total = sum(weights.values()) or 1.0
     usual = sum(map(len, texts)) / (len(texts) or 1) or 1.0
     fits: list[_Fit] = []
-    for text, counts, of_team in zip(texts, held, team, strict=True):
+    for text, counts, of_team in zip(texts, held, team or [False] * len(texts), strict=True):
         length = 0.25 + 0.75 * len(text) / usual
         found = {word: weight for word, weight in weights.items() if word in counts}
         # Okapi BM25 with its usual constants.
@@ -280,7 +362,7 @@ def _quotes(source: ShownSource, room: int) -> Iterable[_Quote]:
         return
     text = _readings(source)[-1]
     if source.source_id.startswith("fact:"):
-        text = re.sub(r"\n\(confidence [^\n]*\)\Z", "", text)  # for a model to weigh
+        text = _CONFIDENCE.sub("", text)
     if source.source_id.startswith("nugget:"):
         # Its summary is mostly the question: it says what is matched, and what the team said is quoted.
         summary, _, account = text.partition("\n\n")

@@ -76,7 +76,8 @@ async def open_models(settings: Settings, log: UsageLog | None, clock: Clock) ->
 
         async def model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
             if options.kind == "offline":
-                return OfflineModel(offline_rules())
+                bundled = LocalEmbedder() if embeddings_kind(settings) == "local" else None
+                return OfflineModel(offline_rules(bundled))
             templates.check(PROMPTS)
             return await stack.enter_async_context(
                 EndpointModel(options, templates=templates, usage=usage, section=section)
@@ -166,6 +167,7 @@ def what_decides_topics(settings: Settings) -> str:
     return "\n".join([model.model, ai.project_introduction, ai.answer_scope, ai.refusal_policy, *wording])
 
 
-def offline_rules() -> dict[str, Callable[[Any], Any]]:
+def offline_rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
     """What answers each prompt where there is no model."""
-    return {**offline_answering.RULES, **offline_learning.RULES, **offline_indexing.RULES, **offline_discovery.RULES}
+    answering = offline_answering.rules(embedder)
+    return {**answering, **offline_learning.RULES, **offline_indexing.RULES, **offline_discovery.RULES}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import groupby
@@ -56,7 +57,7 @@ class LocalEmbedder:
                 'embeddings.provider = "local" needs the extra: pip install "intern[embeddings]",'
                 ' or choose embeddings.provider = "none" to search by words alone'
             )
-        self._load = load or load_model
+        self._load = load or _load_once
         self._loaded: Loaded | None = None
         self._loading = Lock()
         self._threads: CapacityLimiter | None = None
@@ -108,6 +109,11 @@ class Loaded(NamedTuple):
 
     words: WordPiece
     encode: Encode
+
+
+@cache
+def _load_once() -> Loaded:
+    return load_model()
 
 
 def installed() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import isawaitable
 from typing import Any
 
 import anyio
@@ -12,7 +13,7 @@ from intern.errors import ModelRefusedError
 from intern.llm.prompt import InT, OutT, Prompt
 
 Rules = Mapping[str, Callable[[Any], Any]]
-"""A rule for each prompt, by the prompt's name: takes the prompt's input, gives its output."""
+"""A rule for each prompt, by the prompt's name: takes the prompt's input, gives its output, or waits for it."""
 
 
 class OfflineModel:
@@ -32,6 +33,8 @@ class OfflineModel:
             )
         async with self._turns:  # one in each turn of the loop: a burst of rules must not hold up everybody else
             reply = rule(given)
+        if isawaitable(reply):
+            reply = await reply
         if not isinstance(reply, prompt.gives):
             raise TypeError(f"the rule of {prompt.name} gave a {type(reply).__name__}, not a {prompt.gives.__name__}")
         return reply

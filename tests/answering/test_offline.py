@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import struct
+from collections.abc import Sequence
 from time import process_time
 
 import anyio
 import pytest
 
-from intern.answering.offline import NOTE, RULES, answer, gate, select, verify
+from intern.answering.deciding import DECIDE, DecideIn, Decision
+from intern.answering.offline import NOTE, answer, gate, rules, select, verify
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import AnswerIn, Draft, GateIn, SelectIn, ShownSource, VerifyIn
+from intern.answering.retrieving import whole_sources
 from intern.answering.workflow import Answerer
-from intern.domain import AIResult, Conversation, IndexEntry, Message, RequestContext, SourceId
+from intern.domain import AIResult, Conversation, IndexEntry, Message, RequestContext, SourceId, SourceText
+from intern.errors import ModelUnavailableError
 from intern.llm.offline import OfflineModel
 from tests.answering.shelf import Shelf
 
@@ -87,7 +93,7 @@ DOCS = {
 
 async def asked(question: str) -> AIResult:
     with anyio.fail_after(5):
-        answerer = Answerer(OfflineModel(RULES), Shelf(DOCS), AnsweringOptions(steps="separate"))
+        answerer = Answerer(OfflineModel(rules()), Shelf(DOCS), AnsweringOptions(steps="separate"))
         return await answerer.answer(Conversation((Message(role="user", text=question),)), RequestContext())
 
 
@@ -148,6 +154,90 @@ async def test_what_nothing_answers_is_met_with_silence(question: str, reason: s
 async def test_the_same_question_gets_the_same_answer() -> None:
     first, second = [await asked("How do I change the port?") for _ in range(2)]
     assert (first.reply_text, first.citations) == (second.reply_text, second.citations)
+
+
+class Meaning:
+    """An embedder that knows how like the question a text is by what the text holds; else they are unrelated."""
+
+    model = "meaning"
+    dimensions = 2
+
+    def __init__(self, question: str, **likeness: float) -> None:
+        self._likeness = {question: 1.0} | likeness
+        self.embedded: list[str] = []
+        self.broken = False
+
+    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+        if self.broken:
+            raise ModelUnavailableError("the embedder is away")
+        self.embedded += texts
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> bytes:
+        like = max((like for part, like in self._likeness.items() if part in text), default=0.0)
+        return struct.pack("<2f", like, math.sqrt(1 - like * like))
+
+
+async def decided(question: str, embedder: Meaning | None, **docs: str) -> Decision:
+    sources = [SourceText(source_id=SourceId(f"kb:{name}.md"), text=text, title=name) for name, text in docs.items()]
+    given = DecideIn(passages=whole_sources(sources, 5000), history="", question=question, addressed=True)
+    with anyio.fail_after(5):
+        return await OfflineModel(rules(embedder)).ask(DECIDE, given)
+
+
+RAM = "how much memory should I plan for?"
+
+
+@pytest.mark.anyio
+async def test_what_comes_nearest_in_meaning_is_quoted_and_nothing_beside_it() -> None:
+    decision = await decided(RAM, Meaning(RAM, **{"60 MB": 0.8, "firewall": 0.3}), install=INSTALL, trouble=TROUBLE)
+    assert decision.answer == f"The relay needs 60 MB of memory.\n\n{NOTE}"
+    assert [quote.line for quote in decision.quotes] == ["The relay needs 60 MB of memory."]
+    assert decision.citations == ("S1",)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("question", "likeness", "kind"),
+    [
+        (RAM, 0.58, "answer"),
+        (RAM, 0.3, "not_covered"),
+        ("how much does the relay need on FreeBSD?", 0.65, "not_covered"),  # of which nothing is said
+        ("how much does the relay need on Debian?", 0.65, "answer"),
+        ("thank you, solved now", 0.9, "chatter"),
+    ],
+)
+async def test_what_is_not_near_enough_is_met_with_silence(question: str, likeness: float, kind: str) -> None:
+    decision = await decided(question, Meaning(question, **{"60 MB": likeness}), install=INSTALL)
+    assert decision.kind == kind
+    assert bool(decision.answer) == (kind == "answer")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("broken", [False, True])
+async def test_without_vectors_it_goes_by_words_alone(broken: bool) -> None:  # noqa: FBT001
+    embedder = Meaning("nothing") if broken else None
+    if embedder:
+        embedder.broken = True
+    decision = await decided("when is the oldest data dropped?", embedder, ports=PORTS, tls=TLS)
+    assert decision.answer is not None
+    assert decision.answer.startswith(
+        "When the spool is larger than `spool.max_size` (5 GB), the oldest data is dropped."
+    )
+    assert (await decided("how is the weather in the mountains?", embedder, ports=PORTS)).kind == "not_covered"
+
+
+@pytest.mark.anyio
+async def test_what_was_embedded_is_remembered_but_for_the_questions() -> None:
+    embedder = Meaning(RAM, **{"60 MB": 0.8})
+    sources = [SourceText(source_id=SourceId("kb:install.md"), text=INSTALL, title="Install")]
+    given = DecideIn(passages=whole_sources(sources, 5000), history="", question=RAM, addressed=True)
+    model = OfflineModel(rules(embedder))
+    with anyio.fail_after(5):
+        first = await model.ask(DECIDE, given)
+        embedder.embedded.clear()
+        assert await model.ask(DECIDE, given) == first
+    assert embedder.embedded == [RAM]
 
 
 def test_the_team_is_quoted_without_the_user_and_without_the_indent() -> None:
@@ -247,7 +337,7 @@ def test_what_ranks_below_is_not_quoted_though_its_passage_fits_better() -> None
 @pytest.mark.anyio
 async def test_an_answer_quotes_the_source_that_its_trace_names_first_or_there_is_none() -> None:
     docs = DOCS | {f"kb:note{n}.md": f"# Notes {n} about the relay\n\nOwn TLS certificates: own." for n in range(9)}
-    answerer = Answerer(OfflineModel(RULES), Shelf(docs), AnsweringOptions(steps="separate"))
+    answerer = Answerer(OfflineModel(rules()), Shelf(docs), AnsweringOptions(steps="separate"))
     for question in ("how can I use my own TLS certificate", "How do I restore from a backup?", "which port to open?"):
         with anyio.fail_after(5):
             result = await answerer.answer(Conversation((Message(role="user", text=question),)), RequestContext())

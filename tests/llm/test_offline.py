@@ -33,6 +33,15 @@ async def test_a_prompt_is_answered_by_its_rule() -> None:
     assert await model.ask(SHOUT, Given("hey")) == Reply("HEY")
 
 
+async def test_a_rule_may_wait() -> None:
+    async def shout(given: Given) -> Reply:
+        await checkpoint()
+        return Reply(given.word.upper())
+
+    with fail_after(5):
+        assert await OfflineModel({"shout": shout}).ask(SHOUT, Given("hey")) == Reply("HEY")
+
+
 async def test_a_prompt_without_a_rule_is_refused_and_told_what_to_set() -> None:
     with pytest.raises(ModelRefusedError, match=r"shout cannot be done.*llm\.base_url"):
         await OfflineModel({}).ask(SHOUT, Given("hey"))
