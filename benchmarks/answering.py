@@ -11,11 +11,12 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from statistics import mean, median
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from benchmarks.documents import document, subject
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
@@ -41,33 +42,44 @@ class Cost(NamedTuple):
     depth: float
     """Model calls that wait for one another."""
     characters: float
+    prefix: int
+    """Characters of the first prompt that are the same for all questions."""
+
+
+Steps = Literal["separate", "fused"]
+
+# At most, of each way: calls, their depth, characters, and milliseconds of CPU at 200 sources.
+BARS: dict[Steps, tuple[float, float, float, float]] = {
+    "separate": (math.inf, 3, 45_000, 25),
+    "fused": (2, 2, 14_000, 25),
+}
 
 
 def measure() -> Iterator[Figure]:
     """Calls, depth and characters with the endpoint in this process; time and CPU with it in another."""
-    characters: dict[int, float] = {}
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(_index(Path(folder), size))
-            cost = _cost(Path(folder), size)
-            times = _times(Path(folder), size)
-        characters[size] = cost.characters
-        name = f"a question at {size} sources"
-        yield Figure(f"{name}, calls", cost.calls, "", math.inf)
-        yield Figure(f"{name}, depth (a comparable system: 4)", cost.depth, "", 3)
-        yield Figure(f"{name}, characters{' (74,090)' if size == 200 else ''}", cost.characters, "", 30_000)
-        yield Figure(f"{name}, CPU (28 to 37)", times.cpu * 1000, "ms", 10)
-        yield Figure(f"{name}, wall time to depth x latency", times.wall / (cost.depth * LATENCY), "x", 1.15)
-    yield Figure("characters of a question, 2,000 sources to 200", characters[2000] / characters[200], "x", 1.1)
+            for steps, (calls, depth, characters, cpu) in BARS.items():
+                cost = _cost(Path(folder), size, steps)
+                times = _times(Path(folder), size, steps=steps)
+                name = f"a question at {size} sources, {steps}"
+                yield Figure(f"{name}, calls", cost.calls, "", calls)
+                yield Figure(f"{name}, depth (a comparable system: 4)", cost.depth, "", depth)
+                yield Figure(f"{name}, characters{' (74,090)' if size == 200 else ''}", cost.characters, "", characters)
+                yield Figure(f"{name}, first prompt: characters before the first difference", cost.prefix, "", math.inf)
+                yield Figure(f"{name}, CPU (28 to 37)", times.cpu * 1000, "ms", cpu if size == 200 else math.inf)
+                yield Figure(f"{name}, wall time to depth x latency", times.wall / (cost.depth * LATENCY), "x", 1.4)
     if installed():
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(_index(Path(folder), WITH_VECTORS, embeddings="local"))
-            times = _times(Path(folder), WITH_VECTORS, embeddings="local")
-        name = f"a question at {WITH_VECTORS} sources, with vectors of this machine's model"
-        yield Figure(f"{name}, CPU", times.cpu * 1000, "ms", math.inf)
+            for steps in BARS:
+                times = _times(Path(folder), WITH_VECTORS, embeddings="local", steps=steps)
+                name = f"a question at {WITH_VECTORS} sources, {steps}, with vectors of this machine's model"
+                yield Figure(f"{name}, CPU", times.cpu * 1000, "ms", math.inf)
 
 
-def _cost(folder: Path, size: int) -> Cost:
+def _cost(folder: Path, size: int, steps: Steps) -> Cost:
     begun: list[float] = []
 
     def answer(body: dict[str, Any]) -> Reply:
@@ -78,19 +90,31 @@ def _cost(folder: Path, size: int) -> Cost:
     with endpoint_double(answer) as endpoint:
 
         async def work() -> None:
-            async with open_intern(settings_for(folder, endpoint.base_url)) as intern:
+            async with open_intern(settings_for(folder, endpoint.base_url, steps=steps)) as intern:
                 await intern.answer(_questions(size, QUESTIONS)[0])  # the first one waits for the index to be read
                 endpoint.requests.clear()
                 for conversation in _questions(size):
                     begun.clear()
                     result = await intern.answer(conversation)
-                    assert result.should_reply, result.reason
+                    assert result.should_reply, (result.debug or {}).get("error", result.reason)
                     depths.append(_levels(begun))
 
         asyncio.run(work())
         asked = endpoint.requests
-        characters = sum(len(each.system) + len(each.user) for each in asked)
-    return Cost(len(asked) / len(depths), mean(depths), characters / len(depths))
+        sent = [_said(each.body) for each in asked]
+        first = [said for each, said in zip(asked, sent, strict=True) if each.prompt in {"gate", "decide"}]
+    return Cost(len(asked) / len(depths), mean(depths), sum(map(len, sent)) / len(depths), _common(first))
+
+
+def _common(texts: Sequence[str]) -> int:
+    """Characters before the first difference."""
+    same = (len(set(signs)) == 1 for signs in zip(*texts, strict=False))
+    return sum(1 for _ in takewhile(bool, same))
+
+
+def _said(body: dict[str, Any]) -> str:
+    """All messages of a request, examples too."""
+    return "\n".join(str(message["content"]) for message in body["messages"])
 
 
 class Times(NamedTuple):
@@ -100,12 +124,12 @@ class Times(NamedTuple):
     wall: float
 
 
-def _times(folder: Path, size: int, *, embeddings: str = "none") -> Times:
+def _times(folder: Path, size: int, *, embeddings: str = "none", steps: Steps) -> Times:
     spent: list[Times] = []
     with endpoint_elsewhere("benchmarks.answering") as base_url:
 
         async def work() -> None:
-            async with open_intern(settings_for(folder, base_url, embeddings=embeddings)) as intern:
+            async with open_intern(settings_for(folder, base_url, embeddings=embeddings, steps=steps)) as intern:
                 for conversation in (*_questions(size, QUESTIONS), *_questions(size)):
                     cpu, wall = process_time(), perf_counter()
                     assert (await intern.answer(conversation)).should_reply
@@ -154,10 +178,18 @@ def reply(body: dict[str, Any]) -> Reply:
     """What costs the endpoint nothing: the first five ids, a sentence of the first source, and yes to all else."""
     user = text_of(body, "user")
     ids = list(dict.fromkeys(re.findall(r"^kb:\S+$", user, re.MULTILINE)))
+    told = next(iter(re.findall(r"^The .*", user, re.MULTILINE)), "")
     said: dict[str, dict[str, Any]] = {
         "gate": {"reason": "", "kind": "question", "rewrite_query": None},
         "select": {"selected_source_ids": ids[:5]},
-        "answer": {"answer": next(iter(re.findall(r"^The .*", user, re.MULTILINE)), ""), "citations": ids[:1]},
+        "answer": {"answer": told, "citations": ids[:1]},
+        "decide": {
+            "quotes": [{"source": "S1", "line": told[:300]}],
+            "kind": "answer",
+            "answer": told,
+            "citations": ["S1"],
+        },
+        "confirm": {"claims": [{"claim": "it does", "quote": 1}], "reason": "it says so", "verdict": "right"},
         "verify": {"is_good_enough": True, "issues": [], "suggested_fix": None},
     }
     return Reply(content=said[prompt_of(body)], delay=LATENCY)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from intern.settings import Settings, load_settings
 from tests.endpoint_double import Answer, endpoint_double
@@ -37,12 +38,15 @@ def serve(reply: Answer) -> None:
         sys.stdin.read()
 
 
-def settings_for(folder: Path, base_url: str, *, embeddings: str = "none") -> Settings:
+def settings_for(
+    folder: Path, base_url: str, *, embeddings: str = "none", steps: Literal["separate", "fused"] = "separate"
+) -> Settings:
     """Those of a data folder whose model is that endpoint; what the embedding model costs is measured by itself."""
     overrides = {
         "data": {"dir": str(folder)},
         "llm": {"base_url": base_url, "model": "mock"},
         "embeddings": {"provider": embeddings},
+        "ai": {"steps": steps},
         "log": {"level": "error"},
     }
     return load_settings(environ={}, overrides=overrides)
