@@ -25,7 +25,7 @@ _ENOUGH = 700
 _LONGEST = 1500  # characters of a passage
 _WHOLE = 1200  # a source as short as this is shown whole
 # Of the best one's score: of 30 questions in other words than the sample's documents, none loses the right one.
-_NEAR_BEST = 0.6
+_NEAR_BEST = 0.75
 _LEAST_SHOWN = 3
 
 _MARKER = "--- QA ---"
