@@ -57,11 +57,13 @@ BARS: dict[Steps, tuple[float, float, float, float]] = {
 
 def measure() -> Iterator[Figure]:
     """Calls, depth and characters with the endpoint in this process; time and CPU with it in another."""
+    sent: dict[tuple[Steps, int], float] = {}
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(_index(Path(folder), size))
             for steps, (calls, depth, characters, cpu) in BARS.items():
                 cost = _cost(Path(folder), size, steps)
+                sent[steps, size] = cost.characters
                 times = _times(Path(folder), size, steps=steps)
                 name = f"a question at {size} sources, {steps}"
                 yield Figure(f"{name}, calls", cost.calls, "", calls)
@@ -70,6 +72,9 @@ def measure() -> Iterator[Figure]:
                 yield Figure(f"{name}, first prompt: characters before the first difference", cost.prefix, "", math.inf)
                 yield Figure(f"{name}, CPU (28 to 37)", times.cpu * 1000, "ms", cpu if size == 200 else math.inf)
                 yield Figure(f"{name}, wall time to depth x latency", times.wall / (cost.depth * LATENCY), "x", 1.4)
+    grown: dict[Steps, float] = {steps: sent[steps, 2000] / sent[steps, 200] for steps in BARS}
+    yield Figure("characters of a question, 2,000 sources to 200, separate", grown["separate"], "x", 1.1)
+    yield Figure("characters of a question, 2,000 sources to 200, fused", grown["fused"], "x", 1.1)
     if installed():
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(_index(Path(folder), WITH_VECTORS, embeddings="local"))

@@ -384,6 +384,7 @@ async def test_the_trace_holds_the_end_of_a_reply_before_the_witness_hears_of_it
     assert traced == [True, True]
 
 
+@pytest.mark.anyio
 async def test_at_the_end_nobody_is_waited_for() -> None:
     desk = await run(Posts(a=[held("50")]), "a")
     assert desk.posts.posted == ["(resumed)", "a"]

@@ -160,7 +160,7 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
 
 async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no_other(tmp_path: Path) -> None:
     bot = Bot(HandClock())
-    llm = {"model": "m", "max_tokens": 100, "daily_token_budget": 2_800}  # classify wants 2,300 for it, of 2,240
+    llm = {"model": "m", "max_tokens": 100, "daily_token_budget": 4_000}  # classify wants 3,300 for it, of 3,200
     with endpoint_double() as endpoint, fail_after(30):
         settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, **llm}, default_mode="capture_only")
         settings = replace(settings, extraction=replace(settings.extraction, auto=False))

@@ -137,7 +137,7 @@ QUESTION = (1, MIA, "How do I purge the spool of my quokka farm?")
 ANSWER = (2, ANN, "Run purge and wait a minute.")
 THANKS = (3, TOM, "That helped me, too, thanks.")
 LATER = (4, MIA, "My quokka thanks you.")
-OTHER = (11, TOM, "How do I rotate the logs every night?")
+OTHER = (11, TOM, "How do I rotate the spool and its logs every night?")
 ITS_ANSWER = (12, ANN, "Set rotate to daily in the file.")
 
 
