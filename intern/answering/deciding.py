@@ -54,7 +54,6 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """A quoted passage."""
 
     number: int
-    line: str
     text: str
     """The passage, or what of it stands around the line."""
 

@@ -7,28 +7,29 @@ selection is the search's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import anyio.to_thread
 from msgspec import Struct
 
+from intern.answering.citable import is_team
 from intern.answering.citing import MAX_QUOTE, answer_text, strange_urls
 from intern.answering.deciding import CONFIRM, DECIDE, Confirmation, ConfirmIn, DecideIn, Decision, Evidence, Kind
 from intern.answering.grounding import grounding
 from intern.answering.loading import distinct
 from intern.answering.quoting import around, line_of
 from intern.answering.retrieving import MOST_SHOWN, Shown, near_best, shown_passages, whole_sources
-from intern.answering.selecting import listed, ready
-from intern.answering.triage import is_chatter, nothing_fits
-from intern.answering.working import Work, silence
+from intern.answering.triage import is_chatter
+from intern.answering.working import Work, answer_link, index_of, read_each, silence
 from intern.domain import AIResult, Citation, Hit, SilenceReason, SourceId, SourceText
-from intern.errors import KnowledgeError
 from intern.observe.log import get_logger
 from intern.text.words import words
 
 _log = get_logger(__name__)
 
-_RANKED = 16  # sources that the search proposes, of which some are copies, unreadable, or do not fit
+_RANKED = 16  # sources that the search proposes; some may be copies, or too long, or cannot be read
 _FEW_WORDS = 6  # of a question that may stand on what was said before
+_SURE = 0.8  # the least share of an answer's words that what it cites and the question hold
 _MOST_EVIDENCE = 700  # characters of a passage that the check is shown
 
 _SILENT: dict[Kind, SilenceReason] = {
@@ -44,7 +45,11 @@ class Selected(Struct, frozen=True, kw_only=True):
 
     hits: tuple[Hit, ...]
     """Best first."""
-    more: tuple[SourceText, ...] = ()
+    others: tuple[SourceId, ...] = ()
+    """The rest of a short index, which is shown whole where its texts are short enough, too."""
+    is_all: bool = False
+    """These are all sources that there are."""
+    facts: tuple[SourceText, ...] = ()
     """Known facts that fit, read already."""
 
 
@@ -74,8 +79,6 @@ async def worked_out(work: Work) -> AIResult:
     if not work.asked.question or not gate(work):
         return silence("not_a_question")
     selected = await select(work)
-    if not work.asked.addressed and nothing_fits(selected.hits):
-        return silence("no_sources")
     loaded = await load(work, selected)
     if not loaded.shown:
         return silence("sources_unreadable" if loaded.failed else "no_sources")
@@ -108,20 +111,17 @@ async def select(work: Work) -> Selected:
         hits = await work.knowledge.hits(query, _RANKED) if entries else ()
         by_text = hits is not None
         if hits is None:
-            index = listed(entries) if ready(entries) else await anyio.to_thread.run_sync(listed, entries)
-            best = [n for n, _ in zip(index.ranked(query), range(MOST_SHOWN), strict=False)]
-            hits = [_unread(index.entries[n].source_id) for n in best]
-        few = entries if len(entries) <= MOST_SHOWN else ()
-        known = {hit.source_id for hit in hits}
+            index = await index_of(entries)
+            hits = [_unread(index.entries[n].source_id) for n in islice(index.ranked(query), MOST_SHOWN)]
         learned = await work.knowledge.learned(query)
-        more = (*(entry.source_id for entry in few if entry.source_id not in known),)
+        near = (*near_best(hits), *(_unread(nugget.source_id) for nugget in learned.nuggets[:1]))
+        known = {hit.source_id for hit in near}
+        few = entries if len(entries) <= MOST_SHOWN else ()
         selected = Selected(
-            hits=(
-                *near_best(hits),
-                *map(_unread, more),
-                *(_unread(nugget.source_id) for nugget in learned.nuggets[:1]),
-            ),
-            more=learned.facts,
+            hits=near,
+            others=tuple(entry.source_id for entry in few if entry.source_id not in known),
+            is_all=bool(few),
+            facts=learned.facts,
         )
         fields.update(
             selected_sources_count=len(selected.hits),
@@ -129,8 +129,7 @@ async def select(work: Work) -> Selected:
             entries_count=len(entries),
             searched=by_text,
             likeness=max((hit.likeness for hit in hits if hit.likeness is not None), default=None),
-            covered=round(max((hit.covered for hit in hits), default=0.0), 3),
-            facts=tuple(fact.source_id for fact in selected.more),
+            facts=tuple(fact.source_id for fact in selected.facts),
         )
         return selected
 
@@ -151,14 +150,8 @@ def _unread(source_id: SourceId) -> Hit:
 async def load(work: Work, selected: Selected) -> Loaded:
     """Read the sources as they are now, and cut the passages out; one that cannot be read is logged and left out."""
     with work.trace.step("loading") as fields:
-        ids = tuple(dict.fromkeys(hit.source_id for hit in selected.hits))
-        reads = await work.knowledge.load_each(ids) if ids else ()
-        sources: list[SourceText] = []
-        for source_id, read in zip(ids, reads, strict=True):
-            if isinstance(read, SourceText):
-                sources.append(read)
-            else:
-                _log.warning("source_unreadable", source_id=source_id, error=str(read))
+        ids = (*dict.fromkeys(hit.source_id for hit in selected.hits), *selected.others)
+        sources = await read_each(work.knowledge, ids)
         shown = await anyio.to_thread.run_sync(_cut, work, selected, sources)
         fields.update(
             loaded_sources_count=len(sources),
@@ -171,10 +164,11 @@ async def load(work: Work, selected: Selected) -> Loaded:
 
 def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple[Shown, ...]:
     room = work.options.max_passage_chars
-    kept = distinct((*sources, *selected.more))
-    if len(sources) == len(selected.hits) and (all_of_it := whole_sources(kept, room)):
+    kept = distinct((*sources, *selected.facts))
+    read_all = len(sources) == len({hit.source_id for hit in selected.hits}) + len(selected.others)
+    if selected.is_all and read_all and (all_of_it := whole_sources(kept, room)):
         return all_of_it
-    facts = [_unread(fact.source_id) for fact in selected.more]
+    facts = [_unread(fact.source_id) for fact in selected.facts]
     return shown_passages((*selected.hits, *facts), {each.source_id: each for each in kept}, wanted(work), room)
 
 
@@ -198,8 +192,8 @@ async def generate(work: Work, loaded: Loaded) -> Drafted:
             strange_count=len(draft.strange),
             suspicions_count=len(draft.suspicions),
         )
-        work.told.add("generation", answer=decision.answer or "", quotes=[quote.line for quote in decision.quotes])
-        work.told.add("generation", strange=draft.strange)
+        quotes = [quote.line for quote in decision.quotes]
+        work.told.add("generation", answer=decision.answer or "", quotes=quotes, strange=draft.strange)
         return draft
 
 
@@ -246,7 +240,7 @@ def _held(decision: Decision, shown: Sequence[Shown]) -> list[tuple[Shown, str]]
 
 
 async def verify(work: Work, draft: Drafted) -> bool:
-    """A second look at whatever is posted: does the answer answer, and does each claim stand in a quoted passage?"""
+    """Check what would be posted: is it about what was asked, and does each claim stand in a quoted passage?"""
     with work.trace.step("verification", CONFIRM) as fields:
         if work.options.verify == "unsure" and is_sure(work, draft):
             fields.update(by="code", is_good_enough=True)
@@ -270,7 +264,7 @@ def evidence(draft: Drafted) -> list[Evidence]:
     for passage, line in draft.quotes:
         if passage.alias not in found:
             text = around(passage.text, line, _MOST_EVIDENCE)
-            found[passage.alias] = Evidence(number=len(found) + 1, line=line, text=text)
+            found[passage.alias] = Evidence(number=len(found) + 1, text=text)
     return list(found.values())
 
 
@@ -283,16 +277,9 @@ def is_sure(work: Work, draft: Drafted) -> bool:
     return bool(said) and len(said & quoted) >= _SURE * len(said)
 
 
-_SURE = 0.8
-
-
 async def _citation(work: Work, passage: Shown, draft: Drafted) -> Citation:
-    url = passage.url
-    if "#" in passage.source_id:
-        try:
-            url = await work.knowledge.citation_link(passage.source_id)
-        except KnowledgeError as error:
-            # The answer stands without its link.
-            _log.warning("citation_link_failed", source_id=passage.source_id, error=str(error))
+    # The address of a page may hold a "#", too.
+    is_block = is_team(passage.source_id)
+    url = await answer_link(work.knowledge, passage.source_id) if is_block else passage.url
     quote = next((line[:MAX_QUOTE] for of, line in draft.quotes if of.alias == passage.alias), None)
     return Citation(source_id=passage.source_id, title=passage.title, url=url, quote=quote)

@@ -88,7 +88,7 @@ _WORDS = 0.5
 _SURE_WORDS = 0.2
 _ENOUGH = 0.57
 _ENOUGH_WORDS = 0.62
-# How much surer it must be where nobody asked the bot, and where a question names what no passage names.
+# Added to the threshold for a message that is not addressed to the bot, and for one with a name that no passage has.
 _UNASKED = 0.05
 _STRANGE = 0.15
 # A word with a capital that does not begin a sentence.
@@ -225,7 +225,7 @@ class Deciding:
         )
 
     async def _likeness(self, question: str, texts: Sequence[str]) -> list[float] | None:
-        """The cosine of each text and the question; None where nobody can tell."""
+        """The cosine of each text and the question; None without an embedder."""
         if self._embedder is None:
             return None
         wanted = dict.fromkeys((question, *texts))

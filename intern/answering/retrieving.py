@@ -45,7 +45,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     source_id: SourceId
     """By which it is cited: of a topic, `team:<topic>.txt#<qa id>`."""
     label: str
-    """What a model is told of where it stands."""
+    """The name of its source, for the model: a path, or `team` and a day."""
     title: str
     text: str
     url: str | None = None

@@ -1,11 +1,8 @@
-"""What is surely nothing to answer, told without a model: for messages that nobody addressed to the bot. Pure."""
+"""Tell thanks and greetings without a model, among messages that are not addressed to the bot. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-
-from intern.domain import Hit
 
 # Thanks, in the languages that are written most; they may stand behind "ah brilliant,".
 _THANKS = re.compile(
@@ -38,8 +35,3 @@ def is_chatter(question: str) -> bool:
     if _ALONE.fullmatch(question):
         return "?" not in question
     return len(question.split()) <= _MOST_WORDS and bool(_THANKS.search(question)) and not _ASKS.search(question)
-
-
-def nothing_fits(hits: Sequence[Hit]) -> bool:
-    """Whether no passage is near enough to a message to be worth a call."""
-    return not hits

@@ -35,9 +35,9 @@ from intern.answering.prompts import (
     VerifyIn,
 )
 from intern.answering.question import asked
-from intern.answering.selecting import Chosen, chosen, listable, listed, ready, size
+from intern.answering.selecting import Chosen, chosen, listable, size
 from intern.answering.trace import Trace
-from intern.answering.working import Knowledge, Told, Work, silence, start_of
+from intern.answering.working import Knowledge, Told, Work, answer_link, index_of, read_each, silence, start_of
 from intern.domain import (
     COULD_NOT_LOOK,
     AIResult,
@@ -64,7 +64,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
     sources: dict[SourceId, SourceText]
     shown: tuple[ShownSource, ...]
-    failed: tuple[SourceId, ...]
+    failed: int
+    """Sources that could not be read."""
 
 
 class Drafted(Struct, frozen=True, kw_only=True):
@@ -151,7 +152,7 @@ async def select(work: Work, query: str) -> Chosen:
     """Which sources may hold the answer? An empty index is not worth a call. `query` may be empty."""
     with work.trace.step("selection", SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
-        index = listed(entries) if ready(entries) else await anyio.to_thread.run_sync(listed, entries)
+        index = await index_of(entries)
         wanted = query or work.asked.question
         learned = await work.knowledge.learned(wanted)
         nuggets = listable(learned.nuggets, work.options.max_index_chars)
@@ -190,25 +191,22 @@ async def load(work: Work, selection: Chosen, query: str) -> Loaded:
     """Read the chosen sources; one that cannot be read is logged and left out, and so is what repeats another."""
     with work.trace.step("loading") as fields:
         texts: tuple[SourceText, ...] = ()
-        failed: list[SourceId] = []
+        failed = 0
         reading, waiting = selection.source_ids, selection.others
         while reading:
-            reads = await work.knowledge.load_each(reading)
-            for source_id, read in zip(reading, reads, strict=True):
-                if not isinstance(read, SourceText):
-                    failed.append(source_id)
-                    _log.warning("source_unreadable", source_id=source_id, error=str(read))
-            texts = distinct((*texts, *(read for read in reads if isinstance(read, SourceText))))
+            read = await read_each(work.knowledge, reading)
+            failed += len(reading) - len(read)
+            texts = distinct((*texts, *read))
             free = len(selection.source_ids) - len(texts)
             reading, waiting = waiting[:free], waiting[free:]
         sources = {source.source_id: source for source in (*texts, *selection.facts)}
         shown = shown_sources(tuple(sources.values()), query or work.asked.question, work.options.max_source_chars)
         fields.update(
             loaded_sources_count=len(sources),
-            unreadable_sources_count=len(failed),
+            unreadable_sources_count=failed,
             shown_chars=sum(len(source.text) for source in shown),
         )
-        return Loaded(sources=sources, shown=shown, failed=tuple(failed))
+        return Loaded(sources=sources, shown=shown, failed=failed)
 
 
 async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
@@ -320,11 +318,7 @@ async def _citation(knowledge: Knowledge, source_id: SourceId, answer: str, load
     source = loaded.sources[source_of(source_id)]
     url = source.url
     if source_id != source.source_id:
-        try:
-            url = await knowledge.citation_link(source_id)
-        except KnowledgeError as error:
-            # The answer stands without its link.
-            _log.warning("citation_link_failed", source_id=source_id, error=str(error))
+        url = await answer_link(knowledge, source_id)
     shown = next(each for each in loaded.shown if each.source_id == source.source_id)
     quote = await anyio.to_thread.run_sync(quote_of, answer, source_id, shown)
     return Citation(source_id=source_id, title=source.title, url=url, quote=quote)

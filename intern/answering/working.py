@@ -6,13 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from anyio import to_thread
+
 from intern.answering.options import AnsweringOptions
 from intern.answering.question import Asked
+from intern.answering.selecting import Index, listed, ready
 from intern.answering.trace import Trace
 from intern.domain import AIResult, Hit, IndexEntry, Learned, SilenceReason, SourceId, SourceText
 from intern.errors import KnowledgeError
 from intern.llm.prompt import Model
+from intern.observe.log import get_logger
 from intern.text.masking import masked_start
+
+_log = get_logger(__name__)
 
 _MOST_CHARS = 300  # of what a model says, in `debug`; of that, the log has the gate's reason alone
 
@@ -78,6 +84,29 @@ class Work:
     asked: Asked
     trace: Trace
     told: Told
+
+
+async def index_of(entries: tuple[IndexEntry, ...]) -> Index:
+    """The index of these entries; one that takes a while to make is made in a thread."""
+    return listed(entries) if ready(entries) else await to_thread.run_sync(listed, entries)
+
+
+async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> list[SourceText]:
+    """The sources that can be read; each other is logged."""
+    reads = await knowledge.load_each(source_ids) if source_ids else ()
+    for source_id, read in zip(source_ids, reads, strict=True):
+        if not isinstance(read, SourceText):
+            _log.warning("source_unreadable", source_id=source_id, error=str(read))
+    return [read for read in reads if isinstance(read, SourceText)]
+
+
+async def answer_link(knowledge: Knowledge, source_id: SourceId) -> str | None:
+    """The link to a team answer; None where there is none. One that cannot be told is logged: the answer stands."""
+    try:
+        return await knowledge.citation_link(source_id)
+    except KnowledgeError as error:
+        _log.warning("citation_link_failed", source_id=source_id, error=str(error))
+        return None
 
 
 def silence(reason: SilenceReason) -> AIResult:

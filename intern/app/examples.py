@@ -30,7 +30,6 @@ SAMPLES: Mapping[str, str | int] = MappingProxyType(
             "Team: another program uses the port; set `listen` to a free one"
         ),
         "alias": "S1",
-        "claim": "set listen",
         "description": "How the relay is configured: ports, addresses, certificates, and what each setting does.",
         "existing_facts": "f1 2026-01-12 decision The relay listens on port 7480 unless its operator sets another.",
         "file_path": "docs/configuration.md",
@@ -38,7 +37,6 @@ SAMPLES: Mapping[str, str | int] = MappingProxyType(
         "history": "asker: I installed the relay with apt\nmember: which version?\nasker: 2.4.1",
         "image_index": 0,
         "label": "S1: reference/configuration.md",
-        "line": "`listen` is the address that the relay listens on.",
         "index": "team:relay-ports.txt\nWhich ports the relay uses, and how to change them.",
         "max_answer_chars": 3000,
         "max_sources": 5,

@@ -107,5 +107,3 @@ class Hit(Struct, frozen=True, kw_only=True):
     """Orders the hits of one question; not comparable between questions."""
     likeness: float | None = None
     """From -1 to 1; None where nobody looked. Comparable between questions."""
-    covered: float = 0.0
-    """How much (0 to 1) of what is rare in the question it holds. Comparable between questions."""

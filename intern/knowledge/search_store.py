@@ -236,19 +236,6 @@ class SqliteSearchStore:
 
         return await self._db.read(work)
 
-    async def rarity(self, terms: Mapping[str, Match]) -> Mapping[str, float]:
-        """How rare each term is, from 0 (in half of all documents or more) to 1 (in none)."""
-
-        def work(db: Transaction) -> dict[str, float]:
-            half = number(db.row(_AT_MOST)) // 2 + 1
-            holding = _HOLDING.format(table="words", most=half)
-            return {
-                term: 1 - math.log1p(number(db.row(holding, (match,)))) / math.log1p(half)
-                for term, match in terms.items()
-            }
-
-        return await self._db.read(work, steady=False)
-
     async def unembedded(self, model: str, limit: int) -> tuple[SearchDocument, ...]:
         """Documents that have no vector of this model: texts first, and of each part those that were put first."""
         rows = await self._db.read(lambda db: db.rows(_UNEMBEDDED, (model, limit)))

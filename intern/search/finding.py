@@ -51,10 +51,6 @@ class SearchStore(Protocol):
         """Which of the terms each document holds."""
         ...
 
-    async def rarity(self, terms: Mapping[str, Match]) -> Mapping[str, float]:
-        """How rare each term is, from 0 (in half of all documents or more) to 1 (in none)."""
-        ...
-
     async def like(
         self, vector: bytes, model: str, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
     ) -> Sequence[Scored]:
@@ -198,10 +194,6 @@ class Finder:
     ) -> list[Hit]:
         """The best passage of each of the best sources, best first. Raises KnowledgeError as `find` does."""
         found = await self._found(text, SearchFilter(kinds=tuple(kinds), part="text"), limit, least)
-        terms = by_term(terms_of(text).words)
-        held = await self._store.which(terms, list(found))
-        rarity = await self._store.rarity(terms)
-        total = sum(rarity.values()) or 1.0
         return [
             Hit(
                 source_id=each.document.source_id,
@@ -209,9 +201,8 @@ class Finder:
                 text=each.document.text,
                 score=each.score,
                 likeness=each.likeness,
-                covered=sum(rarity[term] for term in held.get(rid, ())) / total,
             )
-            for rid, each in found.items()
+            for each in found.values()
         ]
 
     async def _found(

@@ -26,6 +26,8 @@ class Shelf:
         self.loaded: list[str] = []
         self.order: list[SourceId] | None = None
         """What a search in the texts gives; None: it cannot look."""
+        self.said: dict[str, str] = {}
+        """What of a source the search found, as it was indexed; of others, the last paragraph."""
         self.ranked: list[str] = []
         self.knows = Learned()
         """The nuggets and facts that fit, whatever is asked; a nugget is loaded like any other source."""
@@ -59,9 +61,9 @@ class Shelf:
         self.ranked.append(query)
         if self.order is None:
             return None
-        texts = ((each, self.sources.get(each, "")) for each in self.order[:limit])
+        texts = ((each, self.sources.get(each, "").split("\n\n")[-1]) for each in self.order[:limit])
         return [
-            Hit(source_id=each, title="", text=text.split("\n\n")[-1], score=1 - n / 10, covered=1.0)
+            Hit(source_id=each, title="", text=self.said.get(each, text), score=1 - n / 10)
             for n, (each, text) in enumerate(texts)
         ]
 

@@ -115,6 +115,7 @@ async def test_a_team_answer_is_shown_and_cited_as_the_block_that_fits() -> None
     made = shelf("team:keys.txt", "kb:ports.md", more=9)
     made.links = {TEAM_ID: "https://discord.com/channels/1/2/3"}
     line = "use relay keys rotate --grace 1d"
+    made.said["team:keys.txt"] = f"how do I rotate?\nid: qa_20990101_000000.000000\n{line}"
     script = {DECIDE.name: decision(line, source="S1", answer=f"`{line[4:]}`"), CONFIRM.name: RIGHT}
     result, model = await ask(made, script)
     decided: DecideIn = given(model, "decide")
@@ -254,3 +255,19 @@ async def test_a_short_question_is_searched_for_with_what_its_asker_said_before(
     answerer = Answerer(model, made, AnsweringOptions(steps="fused"))
     await answerer.answer(Conversation((earlier, between, now)), RequestContext(), addressed=True)
     assert made.ranked == ["My relay keys expired.\n2.4, so how?"]
+
+
+async def test_of_a_short_index_what_is_far_from_the_question_is_shown_too() -> None:
+    made = Shelf({f"kb:{n}.md": f"# {n}\n\nAbout {n}." for n in range(8)})
+    made.order = [SourceId(f"kb:{n}.md") for n in range(8)]
+    _, model = await ask(made, {DECIDE.name: decision(kind="not_covered", answer=None)})
+    assert len(given(model, "decide").passages) == 8
+
+
+async def test_a_page_whose_address_has_a_fragment_is_cited_by_its_address() -> None:
+    made = shelf(more=9)
+    made.sources["https://docs.example/#keys"] = KEYS
+    made.urls = {"https://docs.example/#keys": "https://docs.example/#keys"}
+    made.order = [SourceId("https://docs.example/#keys")]
+    result, _ = await ask(made, {DECIDE.name: decision(source="S1"), CONFIRM.name: RIGHT})
+    assert [each.url for each in result.citations] == ["https://docs.example/#keys"]
