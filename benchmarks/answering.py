@@ -194,7 +194,12 @@ def reply(body: dict[str, Any]) -> Reply:
             "answer": told,
             "citations": ["S1"],
         },
-        "confirm": {"claims": [{"claim": "it does", "quote": 1}], "reason": "it says so", "verdict": "right"},
+        "confirm": {
+            "asked": "whether",
+            "told": "that it does",
+            "verdict": "answered",
+            "claims": [{"claim": "it does", "quote": 1}],
+        },
         "verify": {"is_good_enough": True, "issues": [], "suggested_fix": None},
     }
     return Reply(content=said[prompt_of(body)], delay=LATENCY)

@@ -256,6 +256,8 @@ async def _intern(discord: DiscordDouble, base_url: str, *, hourly: int | None) 
             "INTERN__DISCORD__MESSAGE_BATCH_WAIT_SECONDS": "1",
             "INTERN__LLM__BASE_URL": base_url,
             "INTERN__LLM__MODEL": "stalled",
+            # Each of the embedder's threads takes some 12 MB for a long question, which says nothing of streams.
+            "INTERN__EMBEDDINGS__PROVIDER": "none",
         }
         if hourly is not None:
             environment["INTERN__DISCORD__MAX_QUESTIONS_PER_USER_PER_HOUR"] = str(hourly)

@@ -434,6 +434,13 @@ def _topic_name(user: str) -> str:
     return "-".join(word for word, _ in words.most_common(2)) or "general"
 
 
+def _newer_half(user: str) -> list[str]:
+    """Of the blocks of a topic that is to be split."""
+    questions = next((found[2] for found in _FENCED.finditer(user) if found[1] == "questions"), "")
+    ids = [line.partition(" ")[0] for line in questions.splitlines()]
+    return ids[len(ids) // 2 :]
+
+
 def _shown(user: str) -> list[tuple[str, str]]:
     """The passages `S1` and so on that fit a message, and the line of each that does so best; best first."""
     wanted = _words(_asked(user))
@@ -467,7 +474,9 @@ _MEANINGS: dict[str, Callable[[str], Any]] = {
     "answer": _answer_text,
     "citations": lambda user: [source for source, _ in (_shown if _decides(user) else _by_fit)(user)][:1],
     "is_good_enough": lambda _: True,
+    "verdict": lambda _: "answered",
     "skip": lambda _: False,
     "topic_name": _topic_name,
+    "move_ids": _newer_half,
     "description": lambda user: f"About {' '.join(sorted(set(_WORD.findall(_material(user))))[:80])}.",
 }

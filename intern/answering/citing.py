@@ -124,9 +124,14 @@ def quote_of(answer: str, citation: str, source: ShownSource) -> str | None:
     text = source.said or source.text
     if is_team(citation):
         text = "\n".join(block_lines(source.text, citation.partition("#")[2]))
+    return nearest_sentence(answer, text)
+
+
+def nearest_sentence(said: str, text: str) -> str | None:
+    """The sentence of a text that shares most with what is said, at most MAX_QUOTE; None where they share nothing."""
     sentences = [each for part in _SENTENCE.split(text) if (each := part.strip())]
     held = [word_set(each) for each in sentences]
-    wanted, rarity = sorted(word_set(answer)), Rarity(held)
+    wanted, rarity = sorted(word_set(said)), Rarity(held)
     shared = [sum(rarity.weight(word) for word in wanted if word in words) for words in held]
     best = max(range(len(sentences)), key=shared.__getitem__, default=None)
     if best is None or not shared[best]:

@@ -79,14 +79,20 @@ class Claim(Struct, frozen=True, kw_only=True):
 class Confirmation(Struct, frozen=True, kw_only=True):
     """Whether an answer may be posted."""
 
+    asked: Annotated[str, Meta(max_length=200, description="What the question wants to know, in a few words.")]
+    told: Annotated[str, Meta(max_length=200, description="What the answer tells, in a few words.")]
+    verdict: Annotated[
+        Literal["not_answered", "unsupported", "answered"], Meta(description="Whether what was told is what was asked.")
+    ]
     claims: Annotated[tuple[Claim, ...], Meta(max_length=6, description="What the answer says.")]
-    reason: Annotated[str, Meta(max_length=300, description="What was asked, and whether the answer answers that.")]
-    verdict: Annotated[Literal["right", "beside_the_point", "wrong"], Meta(description="Whether it may be posted.")]
 
-    @property
-    def holds(self) -> bool:
+    def unquoted(self, quotes: int) -> tuple[str, ...]:
+        """The claims that none of so many quotes bears."""
+        return tuple(each.claim for each in self.claims if not 1 <= each.quote <= quotes)
+
+    def holds(self, quotes: int) -> bool:
         """A verdict against its own claims counts as unsure, and what is unsure is not posted."""
-        return self.verdict == "right" and bool(self.claims) and all(claim.quote for claim in self.claims)
+        return self.verdict == "answered" and bool(self.claims) and not self.unquoted(quotes)
 
 
 _BOUNDED = ("ai.max_passage_chars", "discord.max_history_chars")

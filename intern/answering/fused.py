@@ -6,6 +6,7 @@ selection is the search's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 
@@ -13,7 +14,7 @@ import anyio.to_thread
 from msgspec import Struct
 
 from intern.answering.citable import is_team
-from intern.answering.citing import MAX_QUOTE, answer_text, strange_urls
+from intern.answering.citing import MAX_QUOTE, answer_text, nearest_sentence, strange_urls
 from intern.answering.deciding import CONFIRM, DECIDE, Confirmation, ConfirmIn, DecideIn, Decision, Evidence, Kind
 from intern.answering.grounding import grounding
 from intern.answering.loading import distinct
@@ -30,7 +31,8 @@ _log = get_logger(__name__)
 _RANKED = 16  # sources that the search proposes; some may be copies, or too long, or cannot be read
 _FEW_WORDS = 6  # of a question that may stand on what was said before
 _SURE = 0.8  # the least share of an answer's words that what it cites and the question hold
-_MOST_EVIDENCE = 700  # characters of a passage that the check is shown
+_SPEAKER = re.compile(r"^(?:Team|User): ")
+_MOST_EVIDENCE = 500  # characters of a passage that the check is shown
 
 _SILENT: dict[Kind, SilenceReason] = {
     "chatter": "not_a_question",
@@ -104,13 +106,14 @@ def gate(work: Work) -> bool:
 
 
 async def select(work: Work) -> Selected:
-    """The sources whose passages fit best; where they cannot be searched, those whose descriptions do."""
+    """The sources whose passages fit best; where nobody can tell, or nothing fits, those whose descriptions do."""
     with work.trace.step("selection") as fields:
         entries = tuple(await work.knowledge.entries())
         query = wanted(work)
         hits = await work.knowledge.hits(query, _RANKED) if entries else ()
         by_text = hits is not None
-        if hits is None:
+        # Who addresses the bot gets a word: a model tells a question that nothing fits from thanks.
+        if hits is None or (work.asked.addressed and not hits):
             index = await index_of(entries)
             hits = [_unread(index.entries[n].source_id) for n in islice(index.ranked(query), MOST_SHOWN)]
         learned = await work.knowledge.learned(query)
@@ -199,10 +202,10 @@ async def generate(work: Work, loaded: Loaded) -> Drafted:
 
 def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
     """Everything about a decision that code can tell."""
-    if decision.kind != "answer":
-        return Drafted(reason=_SILENT[decision.kind])
-    text = answer_text(decision.answer)
     quotes = tuple(_held(decision, shown))
+    if decision.kind != "answer":
+        return Drafted(reason=_SILENT[decision.kind], quotes=quotes)
+    text = answer_text(decision.answer)
     named = set(decision.citations)
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
@@ -230,20 +233,26 @@ def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
 
 
 def _held(decision: Decision, shown: Sequence[Shown]) -> list[tuple[Shown, str]]:
-    """The quotes that stand in what was shown; one under the alias of another passage is that one's."""
+    """The sentences that are quoted of what was shown; one under the alias of another passage is that one's."""
     found: list[tuple[Shown, str]] = []
     for quote in decision.quotes:
         order = sorted(shown, key=lambda passage: passage.alias != quote.source)
         lines = ((passage, line_of(passage.text, quote.line)) for passage in order)
-        found += [(passage, line) for passage, line in lines if line is not None][:1]
+        found += [(passage, _sentence(line, quote.line)) for passage, line in lines if line is not None][:1]
     return found
+
+
+def _sentence(line: str, quote: str) -> str:
+    """Of a line, which may be a long paragraph, the sentence that is quoted, without who said it."""
+    said = _SPEAKER.sub("", line)
+    return nearest_sentence(quote, said) or said[:MAX_QUOTE]
 
 
 async def verify(work: Work, draft: Drafted) -> bool:
     """Check what would be posted: is it about what was asked, and does each claim stand in a quoted passage?"""
     with work.trace.step("verification", CONFIRM) as fields:
         if work.options.verify == "unsure" and is_sure(work, draft):
-            fields.update(by="code", is_good_enough=True)
+            fields.update(by="code", is_good_enough=True, issues_count=0)
             return True
         given = ConfirmIn(
             quotes=tuple(evidence(draft)),
@@ -253,19 +262,28 @@ async def verify(work: Work, draft: Drafted) -> bool:
             suspicions=draft.suspicions,
         )
         verdict: Confirmation = await work.model.ask(CONFIRM, given)
-        fields.update(by="model", is_good_enough=verdict.holds, verdict=verdict.verdict)
-        work.told.add("verification", issues=[verdict.reason])
-        return verdict.holds
+        holds, unquoted = verdict.holds(len(given.quotes)), verdict.unquoted(len(given.quotes))
+        fields.update(
+            by="model",
+            is_good_enough=holds,
+            verdict=verdict.verdict,
+            claims_count=len(verdict.claims),
+            issues_count=len(unquoted),
+        )
+        work.told.add("verification", asked=verdict.asked, told=verdict.told, issues=unquoted)
+        return holds
 
 
 def evidence(draft: Drafted) -> list[Evidence]:
-    """The quoted passages, each once, cut to what stands around the first line that is quoted of it."""
-    found: dict[str, Evidence] = {}
+    """The quoted passages, each once, cut to what stands around the lines that are quoted of it."""
+    quoted: dict[SourceId, list[str]] = {}
     for passage, line in draft.quotes:
-        if passage.alias not in found:
-            text = around(passage.text, line, _MOST_EVIDENCE)
-            found[passage.alias] = Evidence(number=len(found) + 1, text=text)
-    return list(found.values())
+        quoted.setdefault(passage.source_id, []).append(line)
+    texts = {passage.source_id: passage.text for passage in draft.cited}
+    return [
+        Evidence(number=number, text=around(texts[source_id], lines, _MOST_EVIDENCE))
+        for number, (source_id, lines) in enumerate(quoted.items(), 1)
+    ]
 
 
 def is_sure(work: Work, draft: Drafted) -> bool:
@@ -281,5 +299,5 @@ async def _citation(work: Work, passage: Shown, draft: Drafted) -> Citation:
     # The address of a page may hold a "#", too.
     is_block = is_team(passage.source_id)
     url = await answer_link(work.knowledge, passage.source_id) if is_block else passage.url
-    quote = next((line[:MAX_QUOTE] for of, line in draft.quotes if of.alias == passage.alias), None)
+    quote = next((line for of, line in draft.quotes if of.alias == passage.alias), None)
     return Citation(source_id=passage.source_id, title=passage.title, url=url, quote=quote)

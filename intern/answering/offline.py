@@ -14,6 +14,7 @@ from operator import mul
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.answering.citable import is_team
 from intern.answering.deciding import (
@@ -43,7 +44,7 @@ from intern.answering.prompts import (
     Verification,
     VerifyIn,
 )
-from intern.answering.quoting import line_of
+from intern.answering.quoting import holds
 from intern.answering.retrieving import Shown
 from intern.answering.selecting import entry_words
 from intern.errors import ModelError
@@ -93,6 +94,8 @@ _UNASKED = 0.05
 _STRANGE = 0.15
 # A word with a capital that does not begin a sentence.
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[^\W\d_]\w+")
+# Whom a message calls tells nothing of what it asks.
+_MENTION = re.compile(r"(?<!\w)@\w[\w.-]*")
 _REMEMBERED = 2000  # vectors, of 1.5 kB each
 _FENCE = "```"
 
@@ -197,6 +200,7 @@ class Deciding:
 
     async def decide(self, given: DecideIn) -> Decision:
         """Whether it is a question, and what of the passages comes nearest to an answer, word for word."""
+        given = replace(given, question=_MENTION.sub(" ", given.question).strip())
         if gate(GateIn(question=given.question, history=given.history, addressed=given.addressed)).kind != "question":
             return Decision(quotes=(), kind="chatter", answer=None)
         quotables = [each for passage in given.passages for each in _quotables(passage)]
@@ -205,7 +209,8 @@ class Deciding:
         alike = await self._likeness(given.question, [each.meaning for each in quotables])
         # What stands above it is part of its meaning; counted as words, too, it outweighs what is said.
         texts = [words(each.text if alike else each.meaning) for each in quotables]
-        covered = [fit.covered for fit in _fits(given.question, texts)]
+        # What is shown was chosen by its words, so most of it may hold them; beside likeness, these tell too little.
+        covered = [fit.covered for fit in _fits(given.question, texts, drops_common=alike is not None)]
         if alike is None:
             ranks, sure, enough = covered, covered, _ENOUGH_WORDS
         else:
@@ -261,7 +266,7 @@ class _Quotable(Struct, frozen=True):
 def _quotables(passage: Shown) -> Iterator[_Quotable]:
     for each in _sayings(passage):
         lines = (line[:MAX_LINE] for line in each.text.split("\n"))
-        line = next((line for line in lines if line_of(passage.text, line) is not None), None)
+        line = next((line for line in lines if holds(passage.text, line)), None)
         if line is not None:
             above = each.heading or passage.title
             yield _Quotable(passage, each.text, line, f"{above}: {each.core}" if above else each.core)
@@ -289,7 +294,7 @@ def _has_strange_name(given: DecideIn) -> bool:
 def confirm(given: ConfirmIn) -> Confirmation:
     """What is quoted word for word needs no second look: code has held each quote against its passage."""
     claims = tuple(Claim(claim="as quoted", quote=1) for _ in given.quotes[:1])
-    return Confirmation(claims=claims, reason="Quoted word for word.", verdict="right")
+    return Confirmation(asked=given.question[:200], told="A quote, word for word.", verdict="answered", claims=claims)
 
 
 def rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
@@ -318,7 +323,9 @@ class _Fit(Struct, frozen=True):
     """Among those that are, the most is best: a short text, and one that says a word again, fit better."""
 
 
-def _fits(query: str, texts: Sequence[Sequence[str]], team: Sequence[bool] = ()) -> list[_Fit]:
+def _fits(
+    query: str, texts: Sequence[Sequence[str]], team: Sequence[bool] = (), *, drops_common: bool = True
+) -> list[_Fit]:
     wanted = word_set(query)
     held = [Counter(text) for text in texts]
     # The question is a text too, so a word that is nowhere weighs little more than one that is somewhere; and the
@@ -327,7 +334,7 @@ def _fits(query: str, texts: Sequence[Sequence[str]], team: Sequence[bool] = ())
     weights = {word: rarity.weight(word) * (_BLAND_WEIGHT if word in _BLAND else 1) for word in sorted(wanted)}
     # The product's name stands everywhere and tells nothing, unless it is all that was asked for.
     common = {word for word in wanted if len(held) > 3 and sum(word in text for text in held) > len(held) / 2}
-    if wanted - common:
+    if drops_common and wanted - common:
         weights = {word: weight for word, weight in weights.items() if word not in common}
     total = sum(weights.values()) or 1.0
     usual = sum(map(len, texts)) / (len(texts) or 1) or 1.0

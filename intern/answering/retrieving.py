@@ -34,8 +34,11 @@ _MOST_SEARCHED = (
 )
 _BLOCK = re.compile(r"^--- QA ---[ \t]*$", re.MULTILINE)
 _HEADER = re.compile(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
+# When it was archived, and behind that when it was answered: an import has years between them.
 _ANSWERED = re.compile(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULTILINE)
 _SPEAKER = re.compile(r"^(?:Team|User): ", re.MULTILINE)
+# Of the further lines of a message; one that reads like the beginning of somebody's words keeps it.
+_INDENT = re.compile(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
 
 
 class Shown(Struct, frozen=True, kw_only=True):
@@ -76,6 +79,8 @@ def shown_passages(
     for hit in hits:
         source = sources.get(hit.source_id)
         passage = None if source is None else _passage(source, hit, query)
+        if passage is not None and len(passage.text) > max_chars:
+            passage = replace(passage, text=best_passages(passage.text, query, max_chars))
         if passage is None or passage.source_id in kept or len(kept) == MOST_SHOWN or len(passage.text) > room:
             continue
         kept[passage.source_id] = passage
@@ -136,10 +141,18 @@ def _block_of(text: str, hit: Hit, query: str) -> tuple[str, str] | None:
 
 
 def _of_team(source: SourceText, qa_id: str, block: str, query: str) -> Shown:
-    said, day = _said_by_whom(block), _ANSWERED.search(block)
-    text = said if len(said) <= _LONGEST else best_passages(said, query, _LONGEST)
-    passage = _shown(source, SourceId(f"{source.source_id}#{qa_id}"), text)
-    return replace(passage, label=f"team {day[1]}" if day else "team")
+    said, days = _said_by_whom(block), _ANSWERED.findall(block)
+    passage = _shown(source, SourceId(f"{source.source_id}#{qa_id}"), _turns_cut(said, query))
+    return replace(passage, label=f"team {days[-1]}" if days else "team")
+
+
+def _turns_cut(said: str, query: str) -> str:
+    """What of the turns fits a question best: a little of what was asked, and of what the team answered the most."""
+    asked, answers, answered = said.partition("\nTeam: ")
+    if len(said) <= _LONGEST or not answers:
+        return best_passages(said, query, _LONGEST)
+    asked = best_passages(asked, query, _LONGEST // 4)
+    return asked + answers + best_passages(answered, query, _LONGEST - len(asked) - len(answers))
 
 
 def _shown(source: SourceText, source_id: SourceId, text: str) -> Shown:
@@ -182,7 +195,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 def _said_by_whom(block: str) -> str:
     """The turns of a block, each led by who spoke, without ids and times."""
-    return "\n".join(line.removeprefix("  ") for line in _HEADER.sub("", block).strip().split("\n"))
+    return _INDENT.sub("", _HEADER.sub("", block).strip())
 
 
 def _said(block: str) -> str:

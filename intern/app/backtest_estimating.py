@@ -6,8 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from intern.answering.deciding import CONFIRM, DECIDE, MAX_LINE
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY
 from intern.answering.question import Asked as Question, asked
+from intern.answering.triage import is_chatter
 from intern.app.backtest_timeline import Taught, Timeline, by_reason
 from intern.app.examples import bare_example
 from intern.app.models import templates_of
@@ -22,6 +24,8 @@ from intern.llm.usage import estimated_tokens
 from intern.settings import Settings
 
 _REPLY = 40  # tokens of a decision's reply, generously
+_CHECK = 150  # tokens of the reply that checks a fused answer, generously
+_QUOTES = 3 * MAX_LINE  # characters that a decision may quote
 _CHARS_PER_TOKEN = 3.6
 
 
@@ -33,7 +37,10 @@ class Range(Struct, frozen=True, kw_only=True):
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What there is to do, and about what it takes: least where hardly anything is a question, most where all are."""
+    """What there is to do, and about what it takes: least where hardly anything is answered, most where all is.
+
+    With `ai.steps = "fused"`, a question that nothing known fits costs no call; its first call is counted all the same.
+    """
 
     questions: int
     team_answered: int
@@ -87,18 +94,18 @@ class _Sum:
         self.least_calls = self.most_calls = self.least_tokens = self.most_tokens = 0
         self.least_cost = self.most_cost = 0.0
 
-    def add(self, prompt: Prompt[Any, Any], tokens: int, *, reply: int = _REPLY, surely: bool = False) -> None:
-        """A call whose prompt has so many tokens beside its template's own."""
+    def add(self, prompt: Prompt[Any, Any], tokens: int, *, reply: int = _REPLY, least: int | None = None) -> None:
+        """Count a call with at most so many tokens beside its template's own. `least`: those of one that is sure."""
         if not self._asks:
             return
-        tokens += self._own(prompt)
+        own = self._own(prompt)
         self.most_calls += 1
-        self.most_tokens += tokens + reply
-        self.most_cost += self._price.of(tokens, reply)
-        if surely:
+        self.most_tokens += own + tokens + reply
+        self.most_cost += self._price.of(own + tokens, reply)
+        if least is not None:
             self.least_calls += 1
-            self.least_tokens += tokens + reply
-            self.least_cost += self._price.of(tokens, reply)
+            self.least_tokens += own + least + _REPLY
+            self.least_cost += self._price.of(own + least, _REPLY)
 
     def _own(self, prompt: Prompt[Any, Any]) -> int:
         if prompt.name not in self._bare:
@@ -112,8 +119,17 @@ def _question(answering: _Sum, settings: Settings, question: Question, *, known:
     if known:
         return
     said = estimated_tokens(question.question + question.history)
-    sources, answer = _tokens(settings.ai.max_source_chars), _tokens(settings.ai.max_answer_chars)
-    answering.add(GATE, said, surely=True)
+    answer = _tokens(settings.ai.max_answer_chars)
+    if settings.ai.steps == "fused":
+        if is_chatter(question.question) and not question.addressed:
+            return
+        passages = _tokens(settings.ai.max_passage_chars)
+        answering.add(DECIDE, said + passages, reply=answer + _tokens(_QUOTES), least=said)
+        # Only an answer is checked; with `ai.verify = "unsure"`, perhaps not even that.
+        answering.add(CONFIRM, said + passages + answer, reply=_CHECK)
+        return
+    sources = _tokens(settings.ai.max_source_chars)
+    answering.add(GATE, said, least=said)
     answering.add(SELECT, said + _tokens(settings.ai.max_index_chars))
     answering.add(ANSWER, said + sources, reply=answer)
     answering.add(VERIFY, said + sources + answer)
@@ -124,7 +140,7 @@ def _capture(learning: _Sum, settings: Settings, capture: Capture, *, again: boo
     said = sum(len(turn.text) for turn in capture.turns)
     pair = _tokens(min(said, options.max_pair_chars))
     if not again:
-        learning.add(CLASSIFY, pair + _tokens(options.max_index_chars), surely=True)
+        learning.add(CLASSIFY, pair + _tokens(options.max_index_chars), least=pair)
     learning.add(INTEGRATE, pair + _tokens(options.max_blocks_chars))
     learning.add(SUMMARIZE_TOPIC, _tokens(options.max_topic_chars), reply=200)
     if settings.extraction.auto:

@@ -1,4 +1,4 @@
-"""What `intern doctor` can tell without Discord: model, prices, database, text files, scan paths. Changes nothing."""
+"""What `intern doctor` can tell without a call: model, prices, database, text files, scan paths. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What stands between intern and its server: settings and permissions, looked at through REST. asyncio only.
 
-Nothing is changed anywhere. What is wrong is told in the order in which it should be mended.
+Nothing is changed on Discord. What is wrong is told in the order in which it should be mended.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from hikari.internal import routes
 from msgspec import Struct
 
 from intern.app.checks import NAMED_AT_MOST, Finding, LocalChecks, good
+from intern.app.probing import ask_endpoints
 from intern.discord.audience import (
     ADMINISTRATOR,
     READ_MESSAGE_HISTORY,
@@ -75,13 +76,13 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 async def examine(settings: Settings) -> Report:
-    """Look at everything; at Discord only with a token, of which the report tells.
+    """Look at everything, and ask each model one question; at Discord only with a token, of which the report tells.
 
     Raises ConfigError for a token that is wrong, DiscordUnavailableError where Discord cannot be asked.
     """
     if not settings.discord.token:
         looked = LocalChecks(settings)
-        findings = [looked.model(), *looked.prices(), *await run_sync(looked.folder)]
+        findings = [looked.model(), *await ask_endpoints(settings), *looked.prices(), *await run_sync(looked.folder)]
         # Last: what is damaged is worse than what is not set up yet.
         findings.append(
             Finding(
@@ -174,6 +175,7 @@ class _Doctor:
             _intent(application),
             *self._guilds(servers, invite),
             looked.model(),
+            *await ask_endpoints(self._settings),
             *looked.prices(),
             *await run_sync(looked.folder),
             *(await self._team(joined) if complete else ()),

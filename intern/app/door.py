@@ -52,6 +52,7 @@ from intern.knowledge.database import Database
 from intern.knowledge.decisions import DecisionLog
 from intern.knowledge.extractions import ExtractionLog
 from intern.knowledge.facts import FactStore
+from intern.knowledge.forms import FormLog
 from intern.knowledge.jobs import Job, Jobs
 from intern.knowledge.left_out import LeftOutStore
 from intern.knowledge.library import Library
@@ -498,9 +499,9 @@ async def open_intern(
         except KnowledgeError as error:
             _log.warning("database_not_opened", reason=str(error))
             db = error
-        usage = None if isinstance(db, KnowledgeError) else UsageLog(db)
+        usage, forms = (None, None) if isinstance(db, KnowledgeError) else (UsageLog(db), FormLog(db))
         if models is None:
-            models = await stack.enter_async_context(open_models(settings, usage, clock))
+            models = await stack.enter_async_context(open_models(settings, usage, clock, forms=forms))
         vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)
         embedder = await stack.enter_async_context(vectors)
         archive, topics = await run_sync(_stores, settings, clock)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import anyio
 import msgspec
@@ -65,7 +65,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     reason: SilenceReason = ""
     citations: tuple[str, ...] = ()
     selected: tuple[str, ...] = ()
-    """The sources that were chosen to be read: where a right one is missing, the answer had no chance."""
+    """The sources that were shown to the model: where a right one is missing, the answer had no chance."""
     reply_text: str | None = None
     seconds: float = 0.0
     tokens: int = 0
@@ -258,7 +258,7 @@ def outcome_of(question: Question, result: AIResult) -> Outcome:
         expected_sources=question.expected_sources,
         reason=result.reason,
         citations=citations,
-        selected=tuple(map(str, cast("dict[str, Any]", debug.get("selection", {})).get("source_ids", ()))),
+        selected=_selected(debug),
         reply_text=result.reply_text,
         seconds=round(float(debug.get("seconds", 0.0)), 3),
         tokens=sum(tokens.values()),
@@ -347,3 +347,8 @@ def told_of(outcome: Outcome) -> str:
     """The verdict in words, with the sources of an answer or the reason of a silence."""
     detail = ", ".join(outcome.citations) or outcome.reason
     return VERDICTS[outcome.verdict] + (f" ({detail})" if detail else "")
+
+
+def _selected(debug: Mapping[str, Any]) -> tuple[str, ...]:
+    shown = debug.get("loading", {}).get("shown")
+    return tuple(map(str, debug.get("selection", {}).get("source_ids", ()) if shown is None else shown))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -15,14 +15,17 @@ from intern.answering.deciding import CONFIRM, DECIDE
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY
 from intern.discovery import offline as offline_discovery
 from intern.discovery.prompts import SUMMARIZE_FILE
+from intern.errors import KnowledgeError
 from intern.indexing import offline as offline_indexing
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC
 from intern.knowledge.database import Database
+from intern.knowledge.forms import FormLog
 from intern.knowledge.usage import UsageLog
 from intern.knowledge.vector_memory import VectorMemory
 from intern.learning import offline as offline_learning
 from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
 from intern.llm.breaker import Breaker
+from intern.llm.chat import Form
 from intern.llm.embedding_endpoint import EndpointEmbedder, vectors_of
 from intern.llm.embedding_local import LOCAL_MODEL, LocalEmbedder, installed
 from intern.llm.endpoint import EndpointModel
@@ -32,8 +35,11 @@ from intern.llm.prompt import Model, Prompt
 from intern.llm.templates import Templates
 from intern.llm.usage import Usage
 from intern.observe.clock import Clock
+from intern.observe.log import get_logger
 from intern.search.finding import Embedder
 from intern.settings import Settings
+
+_log = get_logger(__name__)
 
 PROMPTS: tuple[Prompt[Any, Any], ...] = (
     GATE,
@@ -67,20 +73,33 @@ class Models(NamedTuple):
 
 
 @asynccontextmanager
-async def open_models(settings: Settings, log: UsageLog | None, clock: Clock) -> AsyncGenerator[Models]:
-    """Open the models; what they cost is kept in `log`, if there is one. Raises ConfigError."""
+async def open_models(
+    settings: Settings, log: UsageLog | None, clock: Clock, *, forms: FormLog | None = None
+) -> AsyncGenerator[Models]:
+    """Open the models. Raises ConfigError.
+
+    What they cost is kept in `log`, and what their endpoints refuse in `forms`, where there are such.
+    """
     usage = Usage(log, clock=clock)
     templates = templates_of(settings)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(_kept, usage)
+        stack.push_async_callback(kept, usage)
 
         async def model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
             if options.kind == "offline":
                 bundled = LocalEmbedder() if embeddings_kind(settings) == "local" else None
                 return OfflineModel(offline_rules(bundled))
             templates.check(PROMPTS)
+            form = await _remembered(forms, options)
             return await stack.enter_async_context(
-                EndpointModel(options, templates=templates, usage=usage, section=section)
+                EndpointModel(
+                    options,
+                    templates=templates,
+                    usage=usage,
+                    section=section,
+                    form=form,
+                    remember=remembering(forms, options),
+                )
             )
 
         answering = await model(settings.llm, "llm")
@@ -92,6 +111,34 @@ async def open_models(settings: Settings, log: UsageLog | None, clock: Clock) ->
             usage,
             {section: each.breaker for section, each in opened.items() if isinstance(each, EndpointModel)},
         )
+
+
+def remembering(forms: FormLog | None, options: LlmOptions) -> Callable[[Form], Awaitable[None]] | None:
+    """What keeps the form of requests that an endpoint takes; None where there is no place for it."""
+    if forms is None:
+        return None
+
+    async def remember(form: Form) -> None:
+        try:
+            await forms.keep(form, *_named(options))
+        except KnowledgeError as error:  # then the next start learns it anew
+            _log.warning("model_form_not_kept", reason=str(error))
+
+    return remember
+
+
+async def _remembered(forms: FormLog | None, options: LlmOptions) -> Form | None:
+    try:
+        taken = forms and await forms.of(*_named(options))
+    except KnowledgeError as error:
+        _log.warning("model_form_not_read", reason=str(error))
+        return None
+    return Form(*taken) if taken else None
+
+
+def _named(options: LlmOptions) -> tuple[str, ...]:
+    """What a form belongs to; another one begins anew."""
+    return options.base_url, options.model, options.structured_output
 
 
 def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
@@ -129,11 +176,12 @@ async def open_embedder(
             memory = None if db is None else VectorMemory(db, clock=clock)
             options = settings.embeddings.over(settings.llm)
             async with AsyncExitStack() as stack:
-                stack.push_async_callback(_kept, counts)
+                stack.push_async_callback(kept, counts)
                 yield await stack.enter_async_context(EndpointEmbedder(options, usage=counts, memory=memory))
 
 
-async def _kept(usage: Usage) -> None:
+async def kept(usage: Usage) -> None:
+    """Store what is not stored yet."""
     with CancelScope(shield=True):  # soon done
         await usage.keep()
 

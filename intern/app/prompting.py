@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from intern.answering.deciding import CONFIRM, DECIDE
+from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY
 from intern.app.examples import bare_example, full_example, mark, marked_example, marks_in
 from intern.app.models import PROMPTS, constants_of, templates_of
 from intern.conversations.replying import Wording, worded, wording_file
@@ -23,6 +25,8 @@ from intern.llm.templates import Rendered, Templates
 from intern.settings import Settings
 
 _SUFFIX = ".md.j2"
+_BY_STEPS = {"fused": (DECIDE, CONFIRM), "separate": (GATE, SELECT, ANSWER, VERIFY)}
+"""The prompts that are asked with one value of `ai.steps` only."""
 _MESSAGES = "messages"
 # All other texts come from strangers, or are made from what strangers wrote.
 _OURS = re.compile(r"_(ids?|type)$")
@@ -42,6 +46,8 @@ class PromptLine(Struct, frozen=True, kw_only=True):
     file: str
     overridden: bool
     """It is the operator's own, from `prompts.dir`."""
+    unused: str = ""
+    """The setting with which nothing asks it; empty where it is asked."""
 
 
 class Shown(Struct, frozen=True, kw_only=True):
@@ -134,7 +140,13 @@ class Prompting:
             constants=tuple(f"ai.{name}" for name in constants_of(self._settings) if name in uses),
             file=str(self._override(prompt.name) or self._shipped_file(prompt.name)),
             overridden=self._override(prompt.name) is not None,
+            unused=self._unused(prompt),
         )
+
+    def _unused(self, prompt: Prompt[Any, Any]) -> str:
+        steps = self._settings.ai.steps
+        is_other = any(prompt in prompts for way, prompts in _BY_STEPS.items() if way != steps)
+        return f'ai.steps = "{steps}"' if is_other else ""
 
     def _message_line(self, message: str) -> PromptLine:
         name = f"{_MESSAGES}/{message}"
@@ -217,6 +229,8 @@ class Prompting:
         if self._override(prompt.name) is None:
             return
         file = self._templates.file(prompt)
+        if unused := self._unused(prompt):
+            yield f"{file}: it is not used with {unused}"
         uses = self._templates.variables(prompt)
         for field in msgspec.structs.fields(prompt.takes):
             if field.name not in uses:

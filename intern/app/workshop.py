@@ -506,6 +506,7 @@ class Workshop:
             case "capture":
                 pair = await self.keep(msgspec.json.decode(job.payload, type=Capture))
                 await self.catch_up()
+                await self._let_topics_be_found()
                 look()
                 result = self._unforgotten(pair)
             case "import":
@@ -583,6 +584,12 @@ class Workshop:
         await self._searchable.keep()
         if self.embedding is not None:
             self.embedding.nudge()
+
+    async def _let_topics_be_found(self) -> None:
+        """Bring the search up to date with the topics; their descriptions stay owed to the next refresh."""
+        async with self._indexing:
+            await self._refresh_topics(describe=False)
+            await self._keep_searchable()
 
     async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
         return await refresh_topics(

@@ -29,7 +29,7 @@ COMMANDS = {
     "regenerate": "Rebuild the topic files from the archive.",
     "import": "Learn from exported history (DiscordChatExporter, JSON).",
     "import-notes": "Learn nuggets and facts from a folder of notes (*.md).",
-    "doctor": "Check the data folder, and token, rights and roles on Discord.",
+    "doctor": "Check model, data folder, and rights and roles on Discord.",
     "backup": "Copy the database to a file, whether or not the bot runs.",
     "status": "Say how the data folder stands, whether or not the bot runs.",
     "topics": "Read the topics: list them, show one, tell its history.",

@@ -16,11 +16,13 @@ _MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool) -> None:
-    """Check the data folder, and token, rights and roles on Discord.
+    """Check model, data folder, and rights and roles on Discord.
 
     Says the one next thing to do, and prints the link that invites the bot with no more permissions than it needs.
-    Without a token, Discord is left out. Changes nothing, and may run beside the bot. Exit code 0: all is well. 1:
-    there is something to do. 3: could not look.
+    Asks each model endpoint one short question, which costs some 1,300 tokens, and says what it does not take. A
+    database that is there gets the count of tokens and what the endpoint takes; nothing else changes. May run beside
+    the bot. Without a token, Discord is left out. Exit code 0: all is well. 1: there is something to do. 3: could not
+    look.
     """
     settings = settings_of(ctx, tells_itself=True)
     from intern.app.doctor import examine

@@ -114,7 +114,7 @@ def _detail_of(outcome: Outcome) -> str:
         return f"  [{outcome.reason}: {_on_a_line(outcome.error, 200)}]" if outcome.error else f"  [{outcome.reason}]"
     if outcome.verdict == "silent_wrong" and outcome.expected_sources:
         found = any(source.startswith(outcome.expected_sources) for source in outcome.selected)
-        return f"  [{outcome.reason}; the right source was {'read' if found else 'not chosen'}]"
+        return f"  [{outcome.reason}; the right source was {'read' if found else 'not read'}]"
     if outcome.verdict == "wrong_source":
         return f"  [{', '.join(outcome.citations) or 'none'}, not {', '.join(outcome.expected_sources)}]"
     return f"  [{outcome.reason or ', '.join(outcome.citations) or 'no source'}]"

@@ -39,7 +39,8 @@ def list_prompts(ctx: click.Context, *, as_json: bool = False) -> None:
     width = max(len(each.name) for each in lines)
     for each in lines:
         whose = each.file if each.overridden else "shipped"
-        show(f"{each.name:{width}}  {each.used_by:13}  {' '.join(each.fields) or '-'}  ({whose})")
+        unused = f"; not used with {each.unused}" if each.unused else ""
+        show(f"{each.name:{width}}  {each.used_by:13}  {' '.join(each.fields) or '-'}  ({whose}{unused})")
     show("")
     for setting, value in constants.items():
         users = " ".join(each.name for each in lines if setting in each.constants) or "no prompt"

@@ -24,7 +24,7 @@ from intern.indexing.material import shortened, source_material, topic_material
 from intern.indexing.options import IndexingOptions
 from intern.indexing.patience import described, not_described, rests
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
-from intern.indexing.provisional import BLANK, describe_source, describe_topic
+from intern.indexing.provisional import describe_source, describe_topic
 from intern.knowledge.indices import CachedFile, CachedSource, content_hash, is_source_id
 from intern.knowledge.sources import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.knowledge.topics import TopicLibrary
@@ -128,9 +128,9 @@ async def refresh_topics(
     def read(rel_path: str) -> _Read:
         name = TopicName(rel_path.removesuffix(".txt"))
         blocks = topics.read(name)
-        return _Read(
-            topics.text(name), lambda: topic_material(blocks, bounds.max_topic_chars), lambda: describe_topic(blocks)
-        )
+        # A topic of one conversation is described by its question: a model would say little else.
+        material = (lambda: topic_material(blocks, bounds.max_topic_chars)) if len(blocks) > 1 else str
+        return _Read(topics.text(name), material, lambda: describe_topic(blocks))
 
     refresh = _Refresh(model, SUMMARIZE_TOPIC, catalogue, clock, bounds)
     return await refresh.run(look, read, describe=describe)
@@ -185,6 +185,8 @@ class Due(NamedTuple):
     material: str
     entry: CachedSource
     is_new: bool
+    description: str = ""
+    """Where there is nothing for a model to describe."""
 
 
 class _Examined(NamedTuple):
@@ -283,7 +285,9 @@ class _Refresh:
                 examined.touched[item.source_id] = entry
                 examined.resting.append(Owed(item.source_id, cached.last_error or ""))
             else:
-                examined.due.append(Due(item.source_id, found.material(), entry, cached is None))
+                material = found.material()
+                own = "" if material.strip() else found.provisional()
+                examined.due.append(Due(item.source_id, material, entry, cached is None, own))
         return examined
 
     def _entry(self, item: _Item, cached: CachedFile | None, found: _Read) -> CachedFile:
@@ -351,8 +355,8 @@ class _Refresh:
                 _log.warning("description_not_noted", source_id=source_id, reason=str(error))
 
     async def _settle(self, source: Due) -> _Settled:
-        if not source.material.strip():
-            return _Settled(described(source.entry, BLANK, self._clock.now()), "")
+        if source.description:
+            return _Settled(described(source.entry, source.description, self._clock.now()), "")
         try:
             out = await self._model.ask(self._prompt, SummarizeIn(source_id=source.source_id, text=source.material))
             description = shortened(out.description, self._options.max_description_chars)

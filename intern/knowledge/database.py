@@ -457,7 +457,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     update search_vectors set rid = rid + (1 << 40)
         where rid in (select rid from search_documents where part = 'description');
     update search_documents set rid = rid + (1 << 40) where part = 'description';
-    create trigger document_changed after update on search_documents begin
+    -- A topic that grew is put whole: what stayed as it was is not indexed anew.
+    create trigger document_changed after update on search_documents
+        when (old.title, old.path, old.text, old.unspaced) is not (new.title, new.path, new.text, new.unspaced) begin
         insert into search_words (search_words, rowid, title, path, text)
             values ('delete', old.rid, old.title, old.path, old.text);
         insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
@@ -534,6 +536,15 @@ MIGRATIONS: tuple[Migration, ...] = (
         primary key (message_id, key)
     ) strict, without rowid;
     create index uses_by_age on reply_uses (at);
+    """,
+    # What endpoints take of a request, so that a restart does not repeat what they refuse.
+    """
+    create table endpoint_forms (
+        endpoint text primary key,
+        streaming integer not null check (streaming between 0 and 2),
+        temperature integer not null,
+        bounds integer not null
+    ) strict, without rowid;
     """,
 )
 """Step n leads from schema n-1 to schema n. A step that was released is never changed again."""

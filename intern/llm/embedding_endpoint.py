@@ -119,7 +119,7 @@ class EndpointEmbedder(Endpoint):
 
     async def _asked(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         tokens = sum(map(estimated_tokens, texts))
-        what = f"{USAGE}: {self._where}"
+        what = f"{USAGE}: {self.where}"
         body = msgspec.json.encode({"model": self._options.model, "input": texts, "encoding_format": "float"})
         call = Call(USAGE, what, body, tokens, ())
         with structlog.contextvars.bound_contextvars(prompt=USAGE):

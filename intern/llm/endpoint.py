@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from itertools import count
 from logging import DEBUG
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import anyio
 import httpx
@@ -109,7 +109,8 @@ class Endpoint:
         self._key = _checked_key(options, section)
         if not options.model:
             raise ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
-        self._where = _shown(self._url)
+        self.where = _shown(self._url)
+        """Its address, for people."""
         self._options = options
         self._section = section
         self._usage = usage
@@ -238,19 +239,36 @@ class Endpoint:
 
     async def _exchange(self, call: Call, heard: Heard) -> Reply:
         """Send the request and read the reply, whole or streamed, up to the largest one that we take."""
-        is_sent = False
+        is_sent = is_new = False
 
         async def sending() -> AsyncIterator[bytes]:
             nonlocal is_sent
             yield call.body
             is_sent = True  # httpx asks for more once this is out
 
-        headers = {**self._headers, "Content-Length": str(len(call.body))}
-        request = self._client.build_request(
-            "POST", self._url, content=sending(), headers=headers, timeout=self._options.timeout_seconds
-        )
+        async def watching(event: str, _: Any) -> None:
+            nonlocal is_new
+            is_new = is_new or event.startswith("connection.connect_")
+
+        def request() -> httpx.Request:
+            return self._client.build_request(
+                "POST",
+                self._url,
+                content=sending(),
+                headers={**self._headers, "Content-Length": str(len(call.body))},
+                timeout=self._options.timeout_seconds,
+                extensions={"trace": watching},
+            )
+
         try:
-            response = await self._client.send(request, stream=True, follow_redirects=False)
+            try:
+                response = await self._client.send(request(), stream=True, follow_redirects=False)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                if is_new:
+                    raise
+                # A kept connection that the endpoint closed meanwhile: llama.cpp does so after each streamed reply.
+                is_sent = False
+                response = await self._client.send(request(), stream=True, follow_redirects=False)
             async with aclosing(response):
                 body = await _read(response, heard)
             return _whole(Reply(response.status_code, response.headers.get("Retry-After"), body), call.what)
@@ -321,7 +339,11 @@ class Endpoint:
 
 
 class EndpointModel(Endpoint):
-    """A model behind an endpoint."""
+    """A model behind an endpoint.
+
+    `form` is what is known of what the endpoint takes, if anything is. `remember` is given each new form that a call
+    was answered in, and must not raise.
+    """
 
     def __init__(
         self,
@@ -331,11 +353,15 @@ class EndpointModel(Endpoint):
         usage: Usage,
         client: httpx.AsyncClient | None = None,
         section: str = "llm",
+        form: Form | None = None,
+        remember: Callable[[Form], Awaitable[object]] | None = None,
     ) -> None:
         super().__init__(options, path="/chat/completions", usage=usage, client=client, section=section)
         self._templates = templates
-        self.form = Form()
+        self.form = form or Form()
         """What this endpoint takes, learned from what it refused."""
+        self._remembered = form
+        self._remember = remember
         self._background = _Background(self, self._limits.background())
 
     def background(self) -> Model:
@@ -353,7 +379,7 @@ class EndpointModel(Endpoint):
             form = self.form
             request = chat_request(prompt, given, rendered, images, self._options, form=form)
             try:
-                return await self._completed(limits, prompt, request)
+                reply = await self._completed(limits, prompt, request)
             except (ModelRefusedError, UnreadableStreamError) as error:
                 simpler = self._simpler(form, error)
                 if simpler == form:
@@ -361,6 +387,12 @@ class EndpointModel(Endpoint):
                 # Calls that were under way together must not step twice.
                 self.form = self.form.less(simpler)
                 _log.warning("model_form_changed", section=self._section, reason=str(error))
+            else:
+                # A refusal may have had another reason, so a form counts once it was answered.
+                if self._remember and form == self.form != self._remembered:
+                    self._remembered = form
+                    await self._remember(form)
+                return reply
 
     def _simpler(self, form: Form, error: ModelError) -> Form:
         """The form to try next; the same one where no other would help."""
@@ -378,7 +410,7 @@ class EndpointModel(Endpoint):
                 return form
 
     async def _completed(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
-        what = f"{prompt.name}: {self._where}"
+        what = f"{prompt.name}: {self.where}"
         call = Call(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
         budgeted = limits.budgeted(request.prompt_tokens, reply_tokens=self._options.max_tokens, what=prompt.name)
         with structlog.contextvars.bound_contextvars(prompt=prompt.name):

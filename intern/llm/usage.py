@@ -19,7 +19,7 @@ from intern.observe.log import get_logger
 
 _log = get_logger(__name__)
 
-# A commit waits for the disk, and a question makes four calls: each would wait. A kill costs the count of so much.
+# A commit waits for the disk, and a question makes several calls: each would wait. A kill costs the count of so much.
 _STORED_EVERY = timedelta(seconds=5)
 # Two looks at a few rows, in a thread: a question makes several calls within so long, and pays for them once.
 _READ_EVERY = timedelta(seconds=5)

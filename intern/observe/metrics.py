@@ -123,8 +123,8 @@ class Metrics:
         if not result.should_reply:
             self._silences.labels(result.reason if result.reason in _REASONS else OTHER).inc()
         told = result.debug or {}
-        if (kind := _field(told, "gate", "kind")) is not None:
-            self._gate.labels("true" if kind == "question" else "false").inc()
+        if kind := _field(told, "gate", "kind"):
+            self._gate.labels("true" if kind in _QUESTIONS else "false").inc()
         if (good := _field(told, "verification", "is_good_enough")) is not None:
             self._verification.labels(_TRUTH[not good]).inc()
         if (chosen := _field(told, "selection", "selected_sources_count")) is not None:
@@ -191,6 +191,7 @@ class Metrics:
 
 
 _RESULTS: Final = ("answered", "skipped", "error")
+_QUESTIONS: Final = ("question", "answer", "not_covered")
 _TRUTH: Final = ("true", "false")
 _REASONS: Final[tuple[SilenceReason, ...]] = tuple(reason for reason in get_args(SilenceReason) if reason)
 

@@ -228,6 +228,21 @@ async def test_without_vectors_it_goes_by_words_alone(broken: bool) -> None:  # 
 
 
 @pytest.mark.anyio
+async def test_whom_a_question_mentions_does_not_count() -> None:
+    decision = await decided("@intern @everyone @Bob.the-Builder when is the oldest data dropped?", None, ports=PORTS)
+    assert decision.kind == "answer"
+
+
+@pytest.mark.anyio
+async def test_what_each_piece_of_a_document_says_still_tells_something_about_it() -> None:
+    spool = "The relay keeps a spool for its agents. Purge the spool while the relay is stopped. Agents fill it again."
+    question = "Can I purge the spool while the relay is stopped, or must it run?"
+    decision = await decided(question, None, spool=f"# Spool\n\n{spool}")
+    assert decision.answer is not None
+    assert "Purge the spool while the relay is stopped." in decision.answer
+
+
+@pytest.mark.anyio
 async def test_what_was_embedded_is_remembered_but_for_the_questions() -> None:
     embedder = Meaning(RAM, **{"60 MB": 0.8})
     sources = [SourceText(source_id=SourceId("kb:install.md"), text=INSTALL, title="Install")]

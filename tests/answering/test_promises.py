@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from intern.answering.citing import urls
+from intern.answering.deciding import CONFIRM, DECIDE, Claim, Confirmation, Decision, Quote
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, Draft, GateDecision, Selection, Verification
+from intern.answering.quoting import holds
+from intern.answering.retrieving import Alias
 from intern.answering.workflow import Answerer
 from intern.domain import AIResult, Conversation, Message, RequestContext, SilenceReason
 from intern.llm.prompt import Prompt
@@ -64,15 +67,36 @@ OPTIONS = st.builds(
     require_citations=st.booleans(),
     strict_grounding=st.booleans(),
 )
+TEXTS = st.sampled_from(["How do I rotate keys?", "it fails", "keys: how?", "7480 is the port", "thanks!", ""])
+ALIASES = st.sampled_from(get_args(Alias))
+TRUE = ["Rotate with `relay keys rotate`.", "It listens on 7480, since v1.2."]
+LINES = st.sampled_from([*TRUE * 4, "Team: use it", "the", "Rotate it daily."])
+DECISIONS = st.builds(
+    Decision,
+    quotes=st.lists(st.builds(Quote, source=ALIASES, line=LINES), min_size=1, max_size=3).map(tuple),
+    kind=st.sampled_from(["answer"] * 6 + ["chatter", "out_of_scope", "unclear", "not_covered"]),
+    answer=st.lists(WORDS, min_size=1, max_size=2).map(" ".join),
+    citations=st.lists(ALIASES, max_size=2).map(tuple),
+)
+CONFIRMATIONS = st.builds(
+    Confirmation,
+    claims=st.sampled_from([*[(Claim(claim="it", quote=1),)] * 6, (Claim(claim="it", quote=3),), ()]),
+    asked=st.just("what"),
+    told=st.just("that"),
+    verdict=st.sampled_from(["answered"] * 8 + ["unsupported", "not_answered"]),
+)
+FUSED = st.builds(
+    AnsweringOptions,
+    max_answer_chars=st.sampled_from([1, 24, 25, 3000, 3000, 3000]),
+    max_passage_chars=st.sampled_from([200, 5000]),
+    strict_grounding=st.booleans(),
+    verify=st.sampled_from(["always", "unsure"]),
+)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @settings(max_examples=100, deadline=None)
-@given(
-    plan=PLANS,
-    options=OPTIONS,
-    text=st.sampled_from(["How do I rotate keys?", "it fails", "keys: how?", "7480 is the port", ""]),
-)
+@given(plan=PLANS, options=OPTIONS, text=TEXTS)
 def test_a_result_keeps_its_promises(backend: str, plan: dict[str, Any], options: AnsweringOptions, text: str) -> None:
     model, shelf = ScriptedModel(), Shelf(SOURCES)
     for prompt in PROMPTS:
@@ -84,24 +108,60 @@ def test_a_result_keeps_its_promises(backend: str, plan: dict[str, Any], options
             return await Answerer(model, shelf, options).answer(conversation, RequestContext())
 
     result = anyio.run(ask, backend=backend)
+    check(result, options)
+    assert len(shelf.loaded) == len({*shelf.loaded}) <= options.max_sources
+    assert {*shelf.loaded} <= SOURCES.keys()
+    if not result.should_reply:
+        return
+    assert plan["gate"].kind == "question"
+    assert plan["verify"].is_good_enough
+    assert len(model.calls(VERIFY)) == 1
+    assert result.citations or not options.require_citations
+    assert {citation.source_id.partition("#")[0] for citation in result.citations} <= {*shelf.loaded}
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=100, deadline=None)
+@given(replies=st.tuples(DECISIONS, CONFIRMATIONS), options=FUSED, asked=st.tuples(TEXTS, st.booleans()))
+def test_a_result_of_two_calls_keeps_its_promises(
+    backend: str, replies: tuple[Decision, Confirmation], options: AnsweringOptions, asked: tuple[str, bool]
+) -> None:
+    (decision, confirmation), (text, addressed) = replies, asked
+    model, shelf = ScriptedModel(), Shelf(SOURCES)
+    model.always(DECIDE, decision)
+    model.always(CONFIRM, confirmation)
+
+    async def ask() -> AIResult:
+        with anyio.fail_after(10):
+            conversation = Conversation((Message(role="user", text=text),))
+            return await Answerer(model, shelf, options).answer(conversation, RequestContext(), addressed=addressed)
+
+    result = anyio.run(ask, backend=backend)
+    check(result, options)
+    assert len(model.calls(DECIDE)) == int(bool(text) and (addressed or text != "thanks!"))
+    if not result.should_reply:
+        return
+    assert decision.kind == "answer"
+    assert confirmation.holds if model.calls(CONFIRM) else options.verify == "unsure"
+    quoted = [each for each in result.citations if each.quote]
+    assert quoted
+    assert all(holds(SOURCES[each.source_id.partition("#")[0]], each.quote or "") for each in quoted)
+
+
+def check(result: AIResult, options: AnsweringOptions) -> None:
+    """What holds however the answer was made."""
     assert msgspec.json.decode(msgspec.json.encode(result), type=AIResult).reason == result.reason
     assert result.reason in get_args(SilenceReason)
     assert result.should_reply == (result.reason == "") == bool(result.reply_text)
     assert result.debug is not None
     assert result.debug["seconds"] >= 0
-    assert len(shelf.loaded) == len({*shelf.loaded}) <= options.max_sources
-    assert {*shelf.loaded} <= SOURCES.keys()
     if not result.should_reply:
         assert result.citations == ()
         return
-    assert plan["gate"].kind == "question"
-    assert plan["verify"].is_good_enough
-    assert len(model.calls(VERIFY)) == 1
     said = result.reply_text or ""
     assert len(said) <= options.max_answer_chars
-    assert result.citations or not options.require_citations
     sources = {citation.source_id.partition("#")[0] for citation in result.citations}
-    assert sources <= {*shelf.loaded}
+    assert sources <= SOURCES.keys()
     assert "https://e.example" not in [*urls(said)]
     if options.strict_grounding:
         assert "rm -rf" not in said

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from anyio import fail_after
 
-from intern.app.backtest_estimating import estimate_backtest
+from intern.app.backtest_estimating import Range, estimate_backtest
 from intern.app.backtest_timeline import EDITED, NOT_SAMPLED
 from intern.app.backtesting import Backtest, Outcome, Prepared, Replay, ReplayClock, Wanted, prepare
 from intern.app.door import open_intern
@@ -72,6 +72,12 @@ def answered(town: Town, question: str = QUESTION, answer: str = ANSWER) -> tupl
     place = town.channel()
     asked = place.say(ALICE, question)
     return asked, place.say(MAYA, answer, to=asked)
+
+
+def documented(folder: Path) -> None:
+    sources = folder / "data" / "knowledge-base" / "sources"
+    sources.mkdir(parents=True)
+    (sources / "relay.md").write_text("# Relay\n\nSet the relay port.\n")
 
 
 class Watched:
@@ -160,14 +166,13 @@ def planted(seed: int, marks: Marks) -> Town:
 async def test_no_prompt_holds_anything_that_was_said_edited_or_named_later(tmp_path: Path, seed: int) -> None:
     marks = Marks()
     town = planted(seed, marks)
-    (tmp_path / "data" / "knowledge-base" / "sources").mkdir(parents=True)
-    (tmp_path / "data" / "knowledge-base" / "sources" / "relay.md").write_text("# Relay\n\nSet the relay port.\n")
+    documented(tmp_path)
     done = await replayed(tmp_path, town, watch=marks.watch, concurrency=1 + 3 * seed)
     [watched] = marks.by_models
     assert watched.leaks == []
     # It was put to the test: all steps were taken, and questions answered from what others had been told before.
     assert len(watched.told) > 15
-    assert watched.prompts >= {"gate", "select", "answer", "verify", "classify", "integrate", "extract"}
+    assert watched.prompts >= {"decide", "confirm", "classify", "integrate", "extract"}
     assert any(outcome.reply and "team:" in "".join(outcome.citations) for outcome in done.outcomes)
 
 
@@ -393,6 +398,7 @@ async def test_a_replay_that_is_stopped_tells_what_it_has(tmp_path: Path) -> Non
 
 async def test_a_model_that_is_away_costs_its_questions_and_what_was_taught_is_learned_later(tmp_path: Path) -> None:
     town = Town()
+    documented(tmp_path)  # where nothing is known, the model is not asked
     answered(town)
     town.channel().say(BOB, QUESTION)
     answered(town, "How are logs rotated?", "Weekly, by logrotate.")
@@ -425,21 +431,43 @@ async def test_keys_that_people_posted_stand_in_no_report(tmp_path: Path) -> Non
     assert "[masked" in done.outcomes[0].question
 
 
-async def test_an_estimate_asks_nobody_and_holds_its_own_bounds(tmp_path: Path) -> None:
+async def test_an_estimate_without_a_model_counts_no_calls(tmp_path: Path) -> None:
     town = Town()
     answered(town)
     town.channel().say(BOB, QUESTION)
     history = await prepared(tmp_path, town)
     free = estimate_backtest(settings_in(tmp_path), history.timeline)
     assert (free.questions, free.team_answered, free.conversations, free.calls.most) == (2, 1, 1, 0)
-    prices = [{"model": "m", "input": 1.0, "output": 2.0}]
-    settings = settings_in(tmp_path, llm={"base_url": "http://127.0.0.1:9/v1", "model": "m", "prices": prices})
-    priced = estimate_backtest(settings, history.timeline)
-    # Two gates and a topic to be chosen at least; at most four steps each, and four for the answer.
-    assert (priced.calls.least, priced.calls.most) == (3, 12)
-    assert 0 < priced.tokens.least < priced.tokens.most
-    assert 0 < priced.cost.least < priced.cost.most
-    assert priced.priced
+
+
+@pytest.mark.parametrize(
+    ("steps", "calls"),
+    [
+        # Two decisions and a topic to be chosen at least; at most a check of each answer, and four calls to learn.
+        ("fused", Range(least=3, most=8)),
+        # Three gates, for thanks go through it, too; at most four steps each.
+        ("separate", Range(least=4, most=16)),
+    ],
+)
+async def test_what_a_backtest_takes_lies_within_its_estimate(tmp_path: Path, steps: str, calls: Range) -> None:
+    town = Town()
+    answered(town)
+    town.channel().say(BOB, QUESTION)
+    town.channel().say(BOB, "Thanks, that worked!")
+    with endpoint_double() as endpoint:
+        prices = [{"model": "m", "input": 1.0, "output": 2.0}]
+        llm = {"base_url": endpoint.base_url, "model": "m", "prices": prices}
+        settings = settings_in(tmp_path, llm=llm, ai={"steps": steps})
+        history = await prepared(tmp_path, town, settings)
+        estimated = estimate_backtest(settings, history.timeline)
+        assert not endpoint.requests
+        done = await replayed(tmp_path, town, settings)
+    assert (estimated.questions, estimated.priced) == (3, True)
+    assert estimated.calls == calls
+    totals = (done.totals.answering, done.totals.learning)
+    assert estimated.calls.least <= sum(each.calls for each in totals) <= estimated.calls.most
+    assert estimated.tokens.least <= sum(each.tokens for each in totals) <= estimated.tokens.most
+    assert estimated.cost.least <= sum(each.cost for each in totals) <= estimated.cost.most
 
 
 @pytest.mark.parametrize("named", ["m", "M"])

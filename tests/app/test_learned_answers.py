@@ -12,18 +12,7 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.answering.prompts import (
-    ANSWER,
-    GATE,
-    SELECT,
-    VERIFY,
-    AnswerIn,
-    Draft,
-    GateDecision,
-    SelectIn,
-    Selection,
-    Verification,
-)
+from intern.answering.deciding import CONFIRM, DECIDE, Claim, Confirmation, DecideIn, Decision, Quote
 from intern.answering.workflow import Answerer
 from intern.app.door import open_intern
 from intern.app.learned import LearnedSources
@@ -103,8 +92,7 @@ class Town:
         self.work = work
         self.model = model
         self.library = library
-        self.shown: list[SelectIn] = []
-        self.given: list[AnswerIn] = []
+        self.given: list[DecideIn] = []
 
     async def teach(self) -> None:
         pair = await self.work.keep(
@@ -123,22 +111,18 @@ class Town:
         await self.work.extraction.catch_up()
 
     async def ask(self, kind: str, answer: str) -> AIResult:
-        """An answer that stands on the first source of a kind, where one is shown."""
+        """An answer that quotes the first passage of a kind, where one is shown."""
 
-        def select(given: SelectIn) -> Selection:
-            self.shown.append(given)
-            ids = [entry.source_id for entry in given.entries if entry.source_id.startswith(f"{kind}:")]
-            return Selection(selected_source_ids=(*ids[:1], "nugget:00000000-0000-0000-0000-000000000000"))
-
-        def draft(given: AnswerIn) -> Draft:
+        def decide(given: DecideIn) -> Decision:
             self.given.append(given)
-            ids = [source.source_id for source in given.sources if source.source_id.startswith(f"{kind}:")]
-            return Draft(answer=answer if ids else None, citations=tuple(ids[:1]))
+            fit = [each for each in given.passages if each.source_id.startswith(f"{kind}:")][:1]
+            quotes = tuple(Quote(source=each.alias, line=each.text.split("\n")[0]) for each in fit)
+            return Decision(quotes=quotes, kind="answer" if fit else "not_covered", answer=answer)
 
-        self.model.always(GATE, GateDecision(kind="question"))
-        self.model.always(SELECT, select)
-        self.model.always(ANSWER, draft)
-        self.model.always(VERIFY, Verification(is_good_enough=True))
+        claims = (Claim(claim="purge", quote=1),)
+        right = Confirmation(asked="how", told="how", verdict="answered", claims=claims)
+        self.model.always(DECIDE, decide)
+        self.model.always(CONFIRM, right)
         answerer = Answerer(self.model, self.library, load_settings(environ={}).ai)
         return await answerer.answer(Conversation((Message(role="user", text=QUESTION),)), CONTEXT, addressed=True)
 
@@ -184,18 +168,17 @@ async def test_a_later_question_is_answered_from_a_nugget_with_a_link_to_its_con
         [made] = await here.work.extraction.nuggets.all()
         assert (citation.source_id, citation.title) == (f"nugget:{made.id}", "Purging the spool")
         assert citation.url == LINK.format(102)
-        [entry] = [each for each in here.shown[-1].entries if each.source_id.startswith("nugget:")]
-        assert entry.description.startswith("FACT, 20")
-        assert "How the spool is purged." in entry.description
+        [passage] = [each for each in here.given[-1].passages if each.source_id.startswith("nugget:")]
+        assert passage.text.startswith("FACT, 20")
+        assert "How the spool is purged." in passage.text
 
 
-async def test_a_fact_that_fits_is_material_without_being_chosen_and_can_be_cited(tmp_path: Path) -> None:
+async def test_a_fact_that_fits_is_shown_and_can_be_cited(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         await here.teach()
         result = await here.ask("fact", "Purge the spool while the relay is stopped.")
         assert [each.source_id.partition(":")[0] for each in result.citations] == ["fact"]
         assert [each.url for each in result.citations] == [LINK.format(102)]
-        assert not any(each.source_id.startswith("fact:") for each in here.shown[-1].entries)
 
 
 async def test_a_fact_that_is_too_uncertain_is_no_material_and_the_more_certain_comes_first(tmp_path: Path) -> None:
@@ -263,7 +246,7 @@ async def test_what_was_forgotten_is_in_no_list_and_no_material(tmp_path: Path, 
         assert (result.should_reply, result.reason) == (False, "no_sources")
         [gone] = await here.library.load_each([SourceId(f"nugget:{made.id}")])
         assert isinstance(gone, SourceError)
-        assert not [each for given in here.shown for each in given.entries if "spool" in each.description]
+        assert here.given == []
 
 
 async def test_what_was_withdrawn_is_gone_before_anybody_reads_the_conversation_again(tmp_path: Path) -> None:

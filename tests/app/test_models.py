@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from anyio.lowlevel import checkpoint
 
 from intern.answering.prompts import GATE, GateIn
 from intern.app.models import PROMPTS, offline_rules, open_models
-from intern.errors import ConfigError
+from intern.errors import ConfigError, ModelSchemaError
 from intern.indexing.prompts import SUMMARIZE_SOURCE, SummarizeIn
+from intern.knowledge.database import Database
+from intern.knowledge.forms import FormLog
 from intern.llm.offline import OfflineModel
 from intern.llm.prompt import Model
 from intern.settings import Settings, load_settings
-from tests.endpoint_double import EndpointDouble, endpoint_double, never
+from tests.endpoint_double import EndpointDouble, Reply, endpoint_double, never, refuse
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -31,6 +34,20 @@ def settings(**sections: dict[str, Any]) -> Settings:
 
 def served_by(endpoint: EndpointDouble, **options: object) -> dict[str, Any]:
     return {"base_url": endpoint.base_url, "model": "double", "max_retries": 0, **options}
+
+
+def refuses_bounds(body: dict[str, Any]) -> Reply:
+    return refuse(400, says="unknown keyword maxLength in schema") if "maxLength" in json.dumps(body) else Reply()
+
+
+async def ask_after_a_start(folder: Path, endpoint: EndpointDouble, **options: object) -> int:
+    """Start, ask one question and end; return the number of requests."""
+    before = len(endpoint.requests)
+    async with await Database.open(folder / "intern.db") as db:
+        chosen = settings(llm=served_by(endpoint, **options))
+        async with open_models(chosen, None, HandClock(), forms=FormLog(db)) as models:
+            await models.answering.ask(GATE, QUESTION)
+    return len(endpoint.requests) - before
 
 
 async def hold_up(endpoint: EndpointDouble, background: Model, answering: Model) -> None:
@@ -60,6 +77,34 @@ async def test_a_model_of_its_own_for_learning_is_not_used_up_by_it_either() -> 
             await hold_up(other, models.learning, models.answering)
             assert len(other.asked(SUMMARIZE_SOURCE.name)) == 1  # half of what it may have in flight
             assert len(endpoint.asked(GATE.name)) == 1
+
+
+async def test_a_restart_repeats_no_refused_call_until_model_or_structured_output_change(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(refuses_bounds) as endpoint:
+        assert await ask_after_a_start(tmp_path, endpoint) == 2
+        assert await ask_after_a_start(tmp_path, endpoint) == 1
+        assert await ask_after_a_start(tmp_path, endpoint, model="another") == 2
+        assert await ask_after_a_start(tmp_path, endpoint, structured_output="function_calling") == 2
+        assert await ask_after_a_start(tmp_path, endpoint) == 1
+
+
+async def test_a_form_that_was_refused_as_well_is_not_remembered(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double() as endpoint:
+        endpoint.next(*[refuse(400, says="no such response_format")] * 2)
+        with pytest.raises(ModelSchemaError):
+            await ask_after_a_start(tmp_path, endpoint)
+        await ask_after_a_start(tmp_path, endpoint)
+        assert "maxLength" in json.dumps(endpoint.requests[-1].body)
+
+
+async def test_a_database_that_fails_costs_no_answer(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(refuses_bounds) as endpoint:
+        async with await Database.open(tmp_path / "intern.db") as db:
+            await db.write(lambda tx: tx.rows("pragma query_only = 1"))
+            chosen = settings(llm=served_by(endpoint))
+            async with open_models(chosen, None, HandClock(), forms=FormLog(db)) as models:
+                assert (await models.answering.ask(GATE, QUESTION)).kind
+            assert await FormLog(db).of(endpoint.base_url, "double", "json_schema") is None
 
 
 def folder_with(tmp_path: Path, mistake: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.app.chatting import ALICE, BOB, MAYA, Town
 from tests.cli.conftest import Intern, command, environment, process
 
@@ -147,12 +149,17 @@ def test_what_is_no_id_of_discords_is_refused_and_not_repeated(intern: Intern, f
             assert "tess" not in err
 
 
+@pytest.mark.usefixtures("sources")
 def test_an_interrupt_leaves_a_report_that_says_so(folder: Path) -> None:
     path = exported(folder)
     with socket.create_server(("127.0.0.1", 0)) as endpoint:
         endpoint.settimeout(50)
         host, port = endpoint.getsockname()
-        settings = {"INTERN__LLM__BASE_URL": f"http://{host}:{port}/v1", "INTERN__LLM__MODEL": "m"}
+        settings = {
+            "INTERN__LLM__BASE_URL": f"http://{host}:{port}/v1",
+            "INTERN__LLM__MODEL": "m",
+            "INTERN__LLM__KB__PROVIDER": "offline",
+        }
         arguments = ["backtest", str(path), "--team-id", MAYA, "--json", "done.json", "--html", "done.html"]
         with subprocess.Popen(
             command(*arguments), env=environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -20,6 +20,7 @@ from aiohttp import web
 from anyio import fail_after
 from msgspec import structs
 
+from intern.answering.prompts import GATE, GateIn
 from intern.app.doctor import (
     CREATE_PUBLIC_THREADS,
     SEND_MESSAGES,
@@ -28,13 +29,17 @@ from intern.app.doctor import (
     Report,
     examine,
 )
+from intern.app.models import open_models
 from intern.app.status import status_of
 from intern.cli.doctor_ import command as doctor_command
 from intern.domain import SearchDocument, Secret, SourceId
 from intern.errors import ConfigError, DiscordUnavailableError
 from intern.knowledge.archive import Archive
-from intern.knowledge.database import Database
+from intern.knowledge.copying import schema_of
+from intern.knowledge.database import MIGRATIONS, Database
+from intern.knowledge.forms import FormLog
 from intern.knowledge.search_store import SqliteSearchStore
+from intern.knowledge.usage import UsageLog
 from intern.llm.embedding_local import LOCAL_MODEL
 from intern.llm.options import EmbeddingOptions, LlmOptions
 from intern.llm.prices import Price
@@ -42,11 +47,13 @@ from intern.settings import Settings, load_settings
 from tests import samples
 from tests.cli.conftest import Ended, Intern, command, environment
 from tests.double.discord import DiscordDouble
+from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
 
 EVERYTHING = WANTED
+KEY = "sk-very-secret-0123456789"
 
 
 @pytest.fixture
@@ -373,6 +380,138 @@ async def test_what_is_no_database_is_told_as_damaged(tmp_path: Path) -> None:
     assert not report.ok
 
 
+def asking(endpoint: EndpointDouble, folder: Path, **over: Any) -> Settings:
+    llm = {"base_url": endpoint.base_url, "model": "double", "api_key": KEY, "max_retries": 0} | over
+    told = {"data": {"dir": str(folder)}, "llm": llm, "embeddings": {"provider": "none"}}
+    return load_settings(environ={}, overrides=told)
+
+
+def said_of_the_model(report: Report) -> list[str]:
+    return [each.what for each in report.findings if "endpoint at" in each.what or "the model of" in each.what]
+
+
+async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tokens_are_counted(
+    tmp_path: Path,
+) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        settings = asking(endpoint, tmp_path)
+        async with await Database.open(settings.paths.database) as db:
+            report = await examine(settings)
+            counted = await UsageLog(db).of(datetime.now(UTC).date())
+    assert said_of_the_model(report) == [f"the endpoint at {endpoint.base_url} answers as double"]
+    assert len(endpoint.requests) == 1
+    assert [(each.prompt, each.calls) for each in counted] == [("gate", 1)]
+
+
+async def test_what_an_endpoint_refuses_is_told_and_remembered_until_it_takes_it(tmp_path: Path) -> None:
+    plain = [
+        refuse(400, says=f"unknown field {name}") for name in ("temperature", "stream_options", "stream", "schema")
+    ]
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        settings = asking(endpoint, tmp_path)
+        async with await Database.open(settings.paths.database) as db:
+            endpoint.next(*plain)
+            refusing = await examine(settings)
+            clock = HandClock()
+            async with open_models(settings, None, clock, forms=FormLog(db)) as models:
+                await models.answering.ask(GATE, GateIn(question="Which port?", history="", addressed=True))
+            started = endpoint.requests[5:]
+            taking = await examine(settings)
+            kept = await FormLog(db).of(endpoint.base_url, "double", "json_schema")
+    (said,) = said_of_the_model(refusing)
+    assert said.startswith(f"the endpoint at {endpoint.base_url} answers as double; it does not take ")
+    assert said.endswith(" bounds in schemas, a temperature, streaming, so intern leaves that out")
+    (request,) = started
+    assert not {"temperature", "stream"} & request.body.keys()
+    assert "maxLength" not in json.dumps(request.body)
+    assert said_of_the_model(taking) == [f"the endpoint at {endpoint.base_url} answers as double"]
+    assert kept == (0, True, True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "told", "mend"),
+    [
+        (refuse(401, says=f"wrong key {KEY}"), "answered 401", "check llm.api_key"),
+        (refuse(404, says="no such model"), "answered 404", "check llm.model"),
+        (refuse(503, says=f"overloaded, {KEY}"), "answered 503", "see that the endpoint runs"),
+        (junk(), "is not a chat completion", "try another llm.structured_output"),
+        (drop(), "cannot be reached", "check llm.base_url"),
+        (never(), "said nothing for 0.2 s", "raise llm.timeout_seconds"),
+    ],
+    ids=["key", "model", "overloaded", "unreadable", "broken off", "silent"],
+)
+async def test_an_endpoint_that_gives_no_answer_is_to_do_with_the_reason_and_no_key(
+    tmp_path: Path, reply: Reply, told: str, mend: str
+) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        endpoint.next(reply)
+        settings = asking(endpoint, tmp_path, timeout_seconds=0.2 if reply.delay else 10)
+        report = await examine(settings)
+    (said,) = said_of_the_model(report)
+    assert said.startswith("the model of [llm] gave no answer: ")
+    assert told in said
+    assert mend in report.next
+    assert KEY not in str(report)
+    assert not settings.paths.database.exists()
+
+
+async def test_an_endpoint_that_is_away_is_to_do(tmp_path: Path) -> None:
+    with endpoint_double() as endpoint:
+        settings = asking(endpoint, tmp_path)
+    with fail_after(20):
+        report = await examine(settings)
+    assert "cannot be reached" in todos(report)[0]
+    assert "check llm.base_url" in report.next
+
+
+async def test_an_answer_later_than_the_time_for_a_question_is_too_slow(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        endpoint.next(never())
+        settings = asking(endpoint, tmp_path)
+        hasty = structs.replace(settings, ai=structs.replace(settings.ai, request_timeout_seconds=0.2))
+        report = await examine(hasty)
+    assert "no whole reply to one short question in 0.2 s" in todos(report)[0]
+    assert "ai.request_timeout_seconds" in report.next
+
+
+async def test_a_model_of_its_own_for_learning_is_asked_too_and_the_same_one_is_not(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        same = await examine(asking(endpoint, tmp_path, kb={"timeout_seconds": 90}))
+        assert len(endpoint.requests) == len(said_of_the_model(same)) == 1
+        other = await examine(asking(endpoint, tmp_path, kb={"model": "larger"}))
+    assert said_of_the_model(other) == [
+        f"the endpoint at {endpoint.base_url} answers as double",
+        f"the endpoint at {endpoint.base_url} answers as larger, for [llm.kb]",
+    ]
+
+
+async def test_a_spent_budget_is_noted_and_nothing_is_asked(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        settings = asking(endpoint, tmp_path, daily_token_budget=20_000)
+        async with await Database.open(settings.paths.database) as db:
+            await UsageLog(db).add(datetime.now(UTC).date(), "gate", 1, 20_000, 0)
+            report = await examine(settings)
+    assert [each.level for each in report.findings if each.what in said_of_the_model(report)] == ["note"]
+    assert endpoint.requests == []
+
+
+async def test_an_endpoint_is_asked_where_nothing_can_be_written_and_an_older_schema_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    older, unwritable = tmp_path / "older", tmp_path / "unwritable"
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        settings = asking(endpoint, older)
+        await (await Database.open(settings.paths.database, migrations=MIGRATIONS[:-1])).close()
+        report = await examine(settings)
+        assert schema_of(settings.paths.database)[0] == len(MIGRATIONS) - 1
+        assert f"the endpoint at {endpoint.base_url} answers as double" in said_of_the_model(report)
+        settings = asking(endpoint, unwritable)
+        await (await Database.open(settings.paths.database)).close()
+        await anyio.Path(unwritable / "intern.db-wal").mkdir()  # where SQLite wants to write
+        report = await examine(settings)
+        assert said_of_the_model(report) == [f"the endpoint at {endpoint.base_url} answers as double"]
+
+
 def listed_document() -> SearchDocument:
     at = datetime(2026, 2, 1, tzinfo=UTC)
     return SearchDocument(id="kb:a#0", source_id=SourceId("kb:a"), kind="source", text="keys", at=at)
@@ -421,6 +560,7 @@ async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_ma
     ]
     status = status_of(local, clock=HandClock())
     assert (status.embeddings, status.documents, status.unembedded) == (LOCAL_MODEL, 3, 2)
-    misspelt = LlmOptions(base_url="http://x/v1", model="m", prices=(Price(model="M", input=1, output=2),))
-    notes = [each.what for each in (await examine(structs.replace(settings, llm=misspelt))).findings]
+    with endpoint_double() as endpoint:
+        misspelt = LlmOptions(base_url=endpoint.base_url, model="m", prices=(Price(model="M", input=1, output=2),))
+        notes = [each.what for each in (await examine(structs.replace(settings, llm=misspelt))).findings]
     assert "[[llm.prices]] does not name the model of [llm]: its calls are counted as free" in notes

@@ -43,7 +43,7 @@ def test_each_question_is_told_with_its_verdict_and_the_sum_below(intern: Intern
     assert lines[1].endswith("[kb:logs.md, not kb:ports.md]")
     assert lines[2].startswith("silent, rightly ")
     assert lines[3].startswith("silent, wrongly ")
-    assert lines[3].endswith("[no_sources; the right source was not chosen]")
+    assert lines[3].endswith("[no_answer; the right source was read]")
     assert lines[4].startswith("answered ")
     assert lines[6] == ("5 questions: 1 right source, 1 wrong source, 1 answered, 1 silent, rightly, 1 silent, wrongly")
     assert lines[7] == "tokens: 0, 0 a question"
@@ -72,7 +72,7 @@ def test_a_comparison_shows_what_a_change_did(intern: Intern, indexed: Path) -> 
     code, out, _ = intern("eval", file, "--compare", "old.json")
     assert code == 0
     assert "worse   port: right source (kb:ports.md) → silent, wrongly (no_answer)" in out
-    assert "other   lost: silent, wrongly (no_sources) → wrong source (kb:shed.md)" in out
+    assert "other   lost: silent, wrongly (no_answer) → wrong source (kb:shed.md)" in out
     assert "of the 5 questions that both asked, " in out
     assert "right source: 1 → 0" in out
 
@@ -92,14 +92,14 @@ def test_a_model_s_tokens_are_told_by_prompt(intern: Intern, indexed: Path) -> N
         assert code == 0
         result = json.loads(out)
         spent = result["outcomes"][0]["tokens_by_prompt"]
-        assert set(spent) == {"gate", "select", "answer", "verify"}
+        assert set(spent) == {"decide", "confirm"}
         assert sum(spent.values()) == result["totals"]["tokens"] > 0
         assert result["model"] == "m"
         table = intern("eval", "q.jsonl").out
         assert f"tokens: {result['totals']['tokens']}, " in table
-        assert "(gate " in table
-        assert result["totals"]["cached_tokens"] == 4 * 64
-        assert "of these, from the endpoint's cache: 256" in table
+        assert "(decide " in table
+        assert result["totals"]["cached_tokens"] == 2 * 64
+        assert "of these, from the endpoint's cache: 128" in table
 
 
 def test_where_some_could_not_be_looked_up_it_ends_with_3_and_says_why(sources: Path) -> None:

@@ -100,6 +100,6 @@ async def test_the_bot_that_holds_the_folder_does_it_and_goes_on_with_what_is_le
             done = await anyio.run_process(asked, env=environment(), check=False)
             assert done.returncode == 0, done.stderr
             assert holding("spool without losing") == set()
-            question = command("ask", "Where are its certificates?")
+            question = command("ask", "Where does the relay keep its certificates?")
             left = await anyio.run_process(question, env=environment(), check=False)
             assert b"/etc/lumen" in left.stdout

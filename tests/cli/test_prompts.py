@@ -71,7 +71,8 @@ def test_the_list_tells_who_uses_what_and_whose_it_is(intern: Intern, mine: Path
     assert (code, err) == (0, "")
     assert intern("prompts", "list").out == out
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
-    assert lines["gate"] == ["gate", "answering", "question", "history", "addressed", "(mine/gate.md.j2)"]
+    assert lines["gate"][:5] == ["gate", "answering", "question", "history", "addressed"]
+    assert '(mine/gate.md.j2; not used with ai.steps = "fused")\n' in out
     assert lines["messages/unknown"] == ["messages/unknown", "conversations", "-", "(shipped)"]
     assert "ai.answer_scope: All about Lumen.; used by answer decide verify" in out
     assert "ai.project_introduction: Lumen relays logs.; used by answer classify" in out
@@ -91,7 +92,7 @@ def test_the_list_for_scripts_names_every_template(intern: Intern, mine: Path) -
 def test_a_broken_template_is_listed_and_shown_all_the_same(intern: Intern, mine: Path) -> None:
     write(mine, "{% if %}")
     (mine / "messages" / "late.md.j2").write_bytes(b"\xff")
-    assert "(mine/gate.md.j2)" in intern("prompts").out
+    assert "(mine/gate.md.j2;" in intern("prompts").out
     assert "{% if %}" in intern("prompts", "show", "gate", "--source").out
     code, out, err = intern("prompts", "show", "gate")
     assert (code, out) == (2, "")
@@ -231,6 +232,7 @@ def test_what_is_likely_not_meant_is_noted_and_no_mistake(intern: Intern, mine: 
     outside = "'question' is strangers' text and stands outside of marks"
     hint = '{{ question | fenced("question") }}, or what it says reads like your instructions'
     assert err.splitlines() == [
+        'note: mine/gate.md.j2: it is not used with ai.steps = "fused"',
         "note: mine/gate.md.j2: it never says 'addressed', so the model does not see it",
         f"note: mine/gate.md.j2: {outside}; write {hint}",
         "note: mine/messages/unkown.md.j2: nothing uses it; did you mean messages/unknown.md.j2?",
@@ -246,6 +248,24 @@ def test_a_folder_that_is_none_is_told(intern: Intern, mine: Path) -> None:
     for action in ("list", "check", "diff"):
         code, out, err = intern("prompts", action)
         assert (code, out, err) == (2, "", "intern: prompts.dir: mine is not a folder\n")
+
+
+@pytest.mark.parametrize(
+    ("steps", "unused"),
+    [("fused", {"gate", "select", "answer", "verify"}), ("separate", {"decide", "confirm"})],
+)
+def test_prompts_of_the_other_way_to_answer_are_told_as_unused(
+    intern: Intern, mine: Path, steps: str, unused: set[str]
+) -> None:
+    for prompt in PROMPTS:
+        (mine / f"{prompt.name}.md.j2").write_text(Templates().source(prompt))
+    with (mine.parent / "intern.toml").open("a") as settings:
+        settings.write(f'steps = "{steps}"\n')
+    told = json.loads(intern("prompts", "list", "--json").out)["prompts"]
+    why = f'ai.steps = "{steps}"'
+    assert {each["name"]: each["unused"] for each in told if each["unused"]} == dict.fromkeys(unused, why)
+    notes = {f"note: mine/{name}.md.j2: it is not used with {why}" for name in unused}
+    assert {line for line in intern("prompts", "check").err.splitlines() if "not used" in line} == notes
 
 
 # What was changed.

@@ -33,7 +33,7 @@ def test_the_scene_shows_the_main_job_on_stdout(intern: Intern) -> None:
     assert err == "\nThat was all of it. Now with your own documents: intern try FOLDER\n"
     documented, unknown, lesson, again = out.split("\n\n")[1:2] + _after(out, "bob: ", "mira (team", "carol: ")
     assert documented.startswith("alice: How do I change the port")
-    assert "stays silent: nothing in its knowledge is about that (no_sources)" in unknown
+    assert "stays silent: its sources do not answer that (no_answer)" in unknown
     assert "intern │" not in unknown
     assert "mira (team, replying): " in lesson
     assert (
@@ -114,7 +114,7 @@ def test_people_talk_and_the_bot_learns(intern: Intern) -> None:
         "nothing was learned yet",
         "nobody has asked anything that the team could reply to",
         "answered",
-        "nothing in its knowledge is about that (no_sources)",
+        "its sources do not answer that (no_answer)",
     ]
     assert "`kb:reference/configuration.md`" in out
     silent, captured, topics, learned = (
@@ -163,7 +163,7 @@ def test_an_endpoint_is_asked_if_there_is_one(intern: Intern) -> None:
     with endpoint_double() as endpoint:
         Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\n')
         out = intern("try", "--play").out
-        assert len(endpoint.asked("answer")) >= 2
+        assert len(endpoint.asked("confirm")) >= 2
     assert "`team:" in out
     assert "offline mode" not in out
 

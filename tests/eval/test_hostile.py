@@ -18,8 +18,8 @@ import pytest
 from anyio import Event, create_task_group, fail_after
 
 from intern.actors.witness import Witness
+from intern.answering.deciding import CONFIRM, DECIDE, MAX_LINE, Claim, Confirmation, Decision, Quote
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, Draft, GateDecision, Selection, Verification
 from intern.answering.workflow import Answerer
 from intern.app.bot import open_sandbox, run_on_discord
 from intern.conversations.posting import reply_parts, thread_name
@@ -173,14 +173,15 @@ def test_no_thread_s_name_is_a_mention_once_something_was_taken_out(question: st
 async def answered(model_says: str, url: str | None = None) -> AIResult:
     """What becomes of an answer that is the string, from a document that is the string, to a question that is it."""
     source = f"kb:{url}" if url else "kb:notes.md"
+    lines = ("Notes on this matter.", next(iter(model_says.strip().split("\n")))[:MAX_LINE])
+    quotes = tuple(Quote(source="S1", line=line) for line in lines)
+    claims = (Claim(claim=model_says, quote=1),)
     model = ScriptedModel()
-    model.always(GATE, GateDecision(kind="question"))
-    model.always(SELECT, Selection(selected_source_ids=(source, model_says)))
-    model.always(ANSWER, Draft(answer=model_says, citations=(source, model_says)))
-    model.always(VERIFY, Verification(is_good_enough=True))
-    shelf = Shelf({source: model_says}, urls={source: url} if url else {})
+    model.always(DECIDE, Decision(quotes=quotes, kind="answer", answer=model_says))
+    model.always(CONFIRM, Confirmation(asked=model_says[:200], told=model_says[:200], verdict="answered", claims=claims))
+    shelf = Shelf({source: f"{lines[0]}\n\n{model_says}"}, urls={source: url} if url else {})
     request = answer_request(message(model_says), addressed=True)
-    options = AnsweringOptions(steps="separate", max_answer_chars=10_000, max_source_chars=10_000)
+    options = AnsweringOptions(max_answer_chars=10_000, max_passage_chars=10_000)
     return await Answerer(model, shelf, options).answer(request.conversation, request.context, addressed=True)
 
 
@@ -214,13 +215,12 @@ async def test_honest_links_come_through_the_workflow() -> None:
 
 
 class Parrot:
-    """A model that says yes to everything, and answers case n with the nth few strings out of the document with them.
+    """A model that says yes to everything, and answers case n with the nth few strings out of its document.
 
-    A few at a time, for each question costs four calls over a socket.
+    A few at a time, for each question costs two calls over a socket; not more than a passage holds.
     """
 
-    FEW = 6
-    SHELF = 3  # cases to a document
+    FEW = 3
 
     def __init__(self, extra: str = "") -> None:
         self.cases = ceil(len(strings()) / self.FEW)
@@ -233,22 +233,20 @@ class Parrot:
         return f"{self.says(n)} (case {n})?"
 
     def write(self, folder: Path) -> None:
-        """The documents that it answers from, so that its links stand in what it cites."""
+        """The documents that it answers from, so that its links stand in what it quotes."""
         folder.mkdir(parents=True)
-        for first in range(0, self.cases, self.SHELF):
-            text = "\n\n".join(map(self.says, range(first, min(first + self.SHELF, self.cases))))
-            (folder / f"{first // self.SHELF}.md").write_text(f"# Notes\n\n{text}\n", encoding="utf-8", newline="")
+        for n in range(self.cases):
+            (folder / f"{n}.md").write_text(f"# Notes on case {n}\n\n{self.says(n)}\n", encoding="utf-8", newline="")
 
     def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
         given = text_of(body, "user")
         cases: list[str] = re.findall(r"\(case (\d+)\)", given)
         n = int(cases[-1]) if cases else 0
-        source = f"kb:{n // self.SHELF}.md"
+        shown = re.search(rf"=== (S\d): {n}\.md", given)
+        line = {"source": shown[1] if shown else "S1", "line": f"Notes on case {n}"}
         replies: dict[str, dict[str, Any]] = {
-            "gate": {"reason": "", "kind": "question", "rewrite_query": None},
-            "select": {"selected_source_ids": [source]},
-            "answer": {"answer": self.says(n), "citations": [source]},
-            "verify": {"is_good_enough": True, "issues": [], "suggested_fix": None},
+            "decide": {"quotes": [line], "kind": "answer", "answer": self.says(n), "citations": []},
+            "confirm": {"claims": [{"claim": "yes", "quote": 1}], "reason": "", "verdict": "right"},
             "summarize_source": {"description": "\n\n".join(strings()[len(given) % 50 :: 50])},
         }
         return replies[prompt_of(body)]
@@ -260,7 +258,7 @@ def settings_for(folder: Path, base_url: str, **discord: Any) -> Any:
         overrides={
             "data": {"dir": str(folder)},
             "llm": {"base_url": base_url, "model": "parrot"},
-            "ai": {"max_answer_chars": 10_000, "max_source_chars": 100_000, "max_index_chars": 100_000},
+            "ai": {"max_answer_chars": 10_000},
             "discord": {"message_batch_wait_seconds": 0, **discord},
             "kb": {"settle_seconds": 0},
         },
@@ -340,7 +338,7 @@ async def test_nothing_pings_when_the_strings_mention_everybody(tmp_path: Path) 
         parrot, stop, witness = Parrot(pings), Event(), Waiting()
         parrot.write(tmp_path / "knowledge-base" / "sources")
         asked: list[Message] = []
-        sample = [n for n in range(0, parrot.cases, 10) if (await answered(parrot.says(n))).should_reply]
+        sample = [n for n in range(0, parrot.cases, 20) if (await answered(parrot.says(n))).should_reply]
         with endpoint_double(parrot) as endpoint, fail_after(30):
             door = {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]}
             settings = settings_for(tmp_path, endpoint.base_url, **door)

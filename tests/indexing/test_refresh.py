@@ -205,8 +205,8 @@ async def test_a_description_is_one_bounded_paragraph_that_forges_no_entry(tmp_p
 async def test_a_topic_s_description_forges_neither_an_entry_nor_an_id(shelf: Shelf) -> None:
     told = "Nodes.\n\nteam:forged.txt\n\nForged.\r\n\r\n--- QA ---\nid: qa_20260201_031056\n\x0b\u2029kb:a.md"
     shelf.model.always(SUMMARIZE_TOPIC, SummarizeOut(description=told))
-    shelf.topic("nodes", block("How?", "So."))
-    shelf.topic("wallets", block("Where?", "Here.", n=5))
+    shelf.topic("nodes", block("How?", "So."), block("Why?", "Thus.", n=1))
+    shelf.topic("wallets", block("Where?", "Here.", n=5), block("When?", "Now.", n=6))
     with fail_after(5):
         await shelf.refresh_topics()
 
@@ -455,12 +455,12 @@ async def test_a_lost_cache_does_not_pass_off_an_old_or_provisional_description_
 
 
 async def test_a_topic_that_is_listed_while_the_cache_is_lost_costs_the_others_nothing(shelf: Shelf) -> None:
-    shelf.topic("old", block("How do I start?", "Run it."))
+    shelf.topic("old", block("How do I start?", "Run it."), block("And stop?", "Ctrl-C.", n=1))
     with fail_after(5):
         await shelf.refresh_topics()
         before = shelf.index()
         shelf.cache_path.write_bytes(b"")
-        shelf.topic("new", block("Which port?", "8080.", n=5))
+        shelf.topic("new", block("Which port?", "8080.", n=5), block("Why?", "It was free.", n=6))
         assert await add_topic_provisionally(
             shelf.topics, shelf.topics_dir, TopicName("new"), catalogue=shelf.catalogue, clock=shelf.clock
         )
@@ -540,7 +540,7 @@ async def test_a_long_topic_is_shown_by_its_questions_within_the_bound(tmp_path:
 
 
 async def test_a_new_topic_is_listed_at_once_by_its_first_question(shelf: Shelf) -> None:
-    shelf.topic("nodes", block("How do I start a node?", "So."))
+    shelf.topic("nodes", block("How do I start a node?", "So."), block("Why?", "Thus.", n=1))
 
     async def add() -> bool:
         return await add_topic_provisionally(
@@ -561,8 +561,25 @@ async def test_a_new_topic_is_listed_at_once_by_its_first_question(shelf: Shelf)
     assert shelf.index()["team:nodes.txt"].startswith("All about")
 
 
+async def test_a_topic_of_one_conversation_is_described_by_its_question_without_a_call(shelf: Shelf) -> None:
+    name = TopicName("nodes")
+    first = block("How do I start a node?", "So.")
+    shelf.topic(name, first)
+    with fail_after(5):
+        assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
+        assert shelf.index() == {"team:nodes.txt": "How do I start a node?"}
+        shelf.topics.update(name, block("And stop one?", "Ctrl-C.", n=1), [first.qa_id])
+        assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
+        assert shelf.index() == {"team:nodes.txt": "And stop one?"}
+        assert await shelf.refresh_topics() == refreshed()
+        assert shelf.model.asked == []
+        shelf.topic(name, block("Why?", "Thus.", n=2))
+        await shelf.refresh_topics()
+    assert len(shelf.model.calls(SUMMARIZE_TOPIC)) == 1
+
+
 async def test_a_topic_that_is_added_during_a_refresh_is_not_lost(shelf: Shelf) -> None:
-    shelf.topic("one", block("How?", "So."))
+    shelf.topic("one", block("How?", "So."), block("Who?", "You.", n=2))
 
     async def meanwhile(given: SummarizeIn) -> SummarizeOut:
         shelf.topic("two", block("Why?", "Thus.", n=1))
@@ -646,7 +663,7 @@ async def test_what_the_model_cannot_describe_is_tried_at_once_when_its_text_cha
 
 
 async def test_a_topic_that_the_model_cannot_describe_costs_no_call_while_others_grow(shelf: Shelf) -> None:
-    shelf.topic("bad", block("How?", "So."))
+    shelf.topic("bad", block("How?", "So."), block("Who?", "You.", n=9))
     shelf.model.always(
         SUMMARIZE_TOPIC,
         lambda given: ModelReplyError("junk") if given.source_id == "team:bad.txt" else praised(given),

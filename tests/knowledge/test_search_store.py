@@ -12,6 +12,7 @@ import apsw
 import pytest
 from anyio import fail_after
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
 from intern.domain import Match, SearchDocument, SearchFilter, SourceId
 from intern.errors import KnowledgeError
@@ -167,6 +168,25 @@ async def test_a_source_has_the_documents_that_were_put_last_and_no_others(tmp_p
             await store.put([document("kb:a", "one", n=0)])
             assert await found(store, "two") == []
             assert [each.id for each in await store.documents("source")] == ["kb:a#0"]
+
+
+async def test_of_a_source_that_grew_only_what_is_new_is_indexed(tmp_path: Path) -> None:
+    def pieces(tx: Transaction) -> list[object]:
+        return [
+            tx.rows(f"select id, block from {table}_data order by id") for table in ("search_words", "search_trigrams")
+        ]
+
+    with fail_after(5):
+        async with opened(tmp_path) as (store, db):
+            first = document("kb:a", "one", n=0)
+            await store.put([first])
+            before = await db.read(pieces)
+            await store.put([replace(first, stamp="another")])
+            assert await db.read(pieces) == before
+            assert [each.stamp for each in await store.documents("source")] == ["another"]
+            await store.put([replace(first, title="Another")])
+            assert await db.read(pieces) != before
+            assert await found(store, "another") == ["kb:a"]
 
 
 async def test_a_source_is_found_once_by_its_best_document(tmp_path: Path) -> None:

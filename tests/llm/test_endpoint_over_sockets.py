@@ -257,12 +257,20 @@ async def test_calls_go_one_after_the_other_over_one_connection(templates: Templ
     assert server.connections == 1
 
 
-async def test_a_connection_that_has_ended_is_replaced(templates: Templates) -> None:
+async def test_a_kept_connection_that_has_ended_is_replaced_at_once(templates: Templates) -> None:
     server = Server([[reply()], [HANG_UP]], [[reply()]])
-    async with talking_to(server, templates, max_retries=1) as asked:
+    async with talking_to(server, templates, max_retries=0) as asked:
         for _ in range(2):
             assert (await asked.ask(GATE, GIVEN)).is_question
     assert server.connections == 2
+
+
+async def test_a_new_connection_that_ends_unanswered_is_a_failed_attempt(templates: Templates) -> None:
+    server = Server([[HANG_UP]], [[reply()]])
+    async with talking_to(server, templates, max_retries=0) as asked:
+        with pytest.raises(ModelUnavailableError):
+            await asked.ask(GATE, GIVEN)
+    assert server.connections == 1
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,11 @@ SPECIFIED = {
     "regeneration_completed": {"pairs"},
     "llm_classification_failed": {"qa_id", "reason"},
     "llm_integration_failed": {"qa_id", "reason"},
-    # specs/ai-response.md, "Observability"; `gate.kind` says what its `gate.is_question` and `gate.is_answerable` do
+    # specs/ai-response.md, "Observability"; `gate.kind` says what its `gate.is_question` and `gate.is_answerable` do.
+    # Only `ai.steps = "separate"` has a `gate.reason` (tests/answering/test_workflow.py).
     "ai_request": {
         *("platform", "channel_id", "thread_id", "message_id"),
-        *("gate.kind", "gate.reason", "gate.seconds"),
+        *("gate.kind", "gate.seconds"),
         *("selection.selected_sources_count", "loading.loaded_sources_count"),
         *("verification.is_good_enough", "verification.issues_count"),
     },
@@ -139,10 +140,10 @@ async def test_one_id_runs_from_the_message_to_the_reply_through_every_call_of_t
     [captured] = [line for line in lines(log) if line["event"] == "qa_pair_captured"]
     assert captured["trace_id"] == taught.id
     calls = [line for line in lines(log) if line["event"] == "model_replied"]
-    assert {"gate", "select", "answer", "verify", "classify"} <= {line["prompt"] for line in calls}
+    assert {"decide", "confirm", "classify"} <= {line["prompt"] for line in calls}
     about = {line["prompt"]: line for line in calls}
     assert about["classify"]["qa_id"] == captured["qa_id"]
-    assert all("trace_id" in line for line in calls if line["prompt"] in {"gate", "select", "answer", "verify"})
+    assert all("trace_id" in line for line in calls if line["prompt"] in {"decide", "confirm"})
 
 
 async def test_an_id_is_left_where_its_work_ends(log: io.StringIO) -> None:

@@ -82,7 +82,7 @@ async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member_with_a_l
         await discord.wait_ready()
         question = await discord.say(discord.alice, "Why does my tenant quota block the new certificate?")
         silent = await bot.until_logged("ai_request", message_id=question.id)
-        assert (silent["result"], silent["reason"]) == ("skipped", "no_sources")
+        assert (silent["result"], silent["reason"]) == ("skipped", "no_answer")
         assert discord.said_by_bot() == []
         assert discord.threads() == []
 

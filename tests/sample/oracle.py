@@ -28,7 +28,7 @@ def oracle(body: dict[str, Any]) -> dict[str, Any]:
         "selected_source_ids": case.sources or ("kb:overview.md",),
         "is_good_enough": True,
         "claims": [{"claim": "what was asked", "quote": 1}],
-        "verdict": "right",
+        "verdict": "answered",
         **_draft(case, _passages(fences)),
     }
     if "kind" not in reply:  # the prompt that only answers has plain quotes
