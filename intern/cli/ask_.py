@@ -10,6 +10,7 @@ import msgspec
 
 from intern.cli.options import in_words, say, settings_of, show, show_json
 from intern.observe.progress import tell
+from intern.text.halves import encoded
 
 
 @click.command("ask")
@@ -51,7 +52,7 @@ def command(ctx: click.Context, question: str, *, as_json: bool, trace: bool) ->
             if not is_indexed:
                 say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
         if trace and not as_json:
-            say(msgspec.json.format(msgspec.json.encode(result.debug), indent=2).decode())
+            say(msgspec.json.format(encoded(result.debug), indent=2).decode())
         if result.should_reply:
             return 0
         return 3 if result.reason in COULD_NOT_LOOK else 1

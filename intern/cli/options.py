@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-import msgspec
 
 from intern.cli.progress import make_way
 from intern.discord.options import DiscordOptions
 from intern.domain import UserId
 from intern.errors import ConfigError
 from intern.settings import NO_PRICE, Settings, load_settings
+from intern.text.halves import encoded
 
 # What a terminal could take for a command of its own, and what UTF-8 cannot carry. Line breaks and tabs may stay.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -142,7 +142,7 @@ def show(text: str) -> None:
 
 def show_json(value: object) -> None:
     """Data for scripts: one JSON object on a line, always UTF-8."""
-    _write(msgspec.json.encode(value))
+    _write(encoded(value))
 
 
 def printable(text: str) -> str:

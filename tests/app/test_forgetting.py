@@ -348,6 +348,7 @@ class Away:
 async def test_a_description_that_was_made_of_it_goes_at_once_though_the_model_is_away(shop: Shop) -> None:
     async with shop.open():
         await shop.taught("1", QUESTION, ANSWER, THANKS)
+        await shop.taught("2", OTHER, ITS_ANSWER)
         await shop.work.refresh()
         assert shop.holding("quokka")
     async with shop.open(Away()) as work:

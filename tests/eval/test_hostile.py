@@ -178,7 +178,9 @@ async def answered(model_says: str, url: str | None = None) -> AIResult:
     claims = (Claim(claim=model_says, quote=1),)
     model = ScriptedModel()
     model.always(DECIDE, Decision(quotes=quotes, kind="answer", answer=model_says))
-    model.always(CONFIRM, Confirmation(asked=model_says[:200], told=model_says[:200], verdict="answered", claims=claims))
+    model.always(
+        CONFIRM, Confirmation(asked=model_says[:200], told=model_says[:200], verdict="answered", claims=claims)
+    )
     shelf = Shelf({source: f"{lines[0]}\n\n{model_says}"}, urls={source: url} if url else {})
     request = answer_request(message(model_says), addressed=True)
     options = AnsweringOptions(max_answer_chars=10_000, max_passage_chars=10_000)
@@ -246,7 +248,7 @@ class Parrot:
         line = {"source": shown[1] if shown else "S1", "line": f"Notes on case {n}"}
         replies: dict[str, dict[str, Any]] = {
             "decide": {"quotes": [line], "kind": "answer", "answer": self.says(n), "citations": []},
-            "confirm": {"claims": [{"claim": "yes", "quote": 1}], "reason": "", "verdict": "right"},
+            "confirm": {"claims": [{"claim": "yes", "quote": 1}], "asked": "", "told": "", "verdict": "answered"},
             "summarize_source": {"description": "\n\n".join(strings()[len(given) % 50 :: 50])},
         }
         return replies[prompt_of(body)]

@@ -109,7 +109,7 @@ def names_nobody(text: str, ids: set[str]) -> None:
     assert 10 < found["intern_tasks", ()] < 200
     assert found["intern_discord_reconnects_total", ()] == 0
     assert found["intern_oldest_unfiled_capture_age_seconds", ()] == 0
-    assert found["intern_model_calls_total", (("outcome", "ok"), ("prompt", "gate"))] == 3
+    assert found["intern_model_calls_total", (("outcome", "ok"), ("prompt", "decide"))] == 3
     assert found["intern_model_calls_total", (("outcome", "ok"), ("prompt", EMBEDDINGS))] > 0
     assert found["intern_model_tokens_total", (("kind", "prompt"), ("prompt", EMBEDDINGS))] > 0
     assert found["intern_discord_requests_total", (("outcome", "ok"),)] > 0

@@ -91,9 +91,11 @@ async def test_a_token_that_rest_refuses_ends_with_what_to_do(
 
 @pytest.mark.parametrize("command", [["index"], ["ask", "How can I move the spool to another disk?"]])
 async def test_a_command_that_cannot_reach_its_model_says_so(
-    installed: Installed, folder: Folder, discord: DiscordDouble, command: list[str]
+    installed: Installed, folder: Folder, discord: DiscordDouble, endpoint: EndpointDouble, command: list[str]
 ) -> None:
     folder.write("spool.md", "# The spool\n\nMove the spool to another disk with `spool.path`.\n")
+    assert (await ended(installed, folder, variables(discord, endpoint.base_url), "index")).exit_code == 0
+    folder.write("ports.md", "# Ports\n\nThe relay listens on port 7480.\n")
     with nobody_listening() as base_url:
         run = await ended(installed, folder, variables(discord, base_url), *command)
         assert run.exit_code == 3
