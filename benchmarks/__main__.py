@@ -40,6 +40,7 @@ BENCHMARKS = {
     "embedding": 600,
     "git_manual": 1800,
     "retrieval": 3600,
+    "triage": 1800,
     "quality": 1800,
     "conversations": 1800,
 }

@@ -22,15 +22,22 @@ from benchmarks.documents import document, subject
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
 from intern.app import open_intern
+from intern.app.models import Models, open_models, templates_of
+from intern.app.repeating import RepeatingModel, request_key
 from intern.domain import Conversation, Message
+from intern.knowledge.database import Database
+from intern.knowledge.replies import ReplyStore
 from intern.llm.embedding_local import installed
+from intern.observe.clock import SystemClock
 from intern.settings import load_settings
-from tests.endpoint_double import Reply, endpoint_double, prompt_of, text_of
+from tests.endpoint_double import Reply, Request, endpoint_double, prompt_of, text_of
 
 QUESTIONS = 20
 SLOW = 0.2
 """Seconds for each reply where depth is told by when calls begin, on a busy machine, too."""
 SIZES = (20, 200, 2000)
+LEAST_CACHED = 4_096
+"""Endpoints keep what is the same from 1,024 tokens on: that many bytes at four to a token, as in English."""
 WITH_VECTORS = 200
 """Making the vectors of more documents would take most of the time."""
 
@@ -42,8 +49,16 @@ class Cost(NamedTuple):
     depth: float
     """Model calls that wait for one another."""
     characters: float
-    prefix: int
-    """Characters of the first prompt that are the same for all questions."""
+    prefixes: Sequence[Prefix]
+
+
+class Prefix(NamedTuple):
+    """What is the same at the beginning of all calls of one prompt, so that an endpoint may keep it."""
+
+    prompt: str
+    bytes: int
+    share: float
+    """Of the shortest of these calls, 0 to 1."""
 
 
 Steps = Literal["separate", "fused"]
@@ -69,8 +84,14 @@ def measure() -> Iterator[Figure]:
                 yield Figure(f"{name}, calls", cost.calls, "", calls)
                 yield Figure(f"{name}, depth (a comparable system: 4)", cost.depth, "", depth)
                 yield Figure(f"{name}, characters{' (74,090)' if size == 200 else ''}", cost.characters, "", characters)
-                yield Figure(f"{name}, first prompt: characters before the first difference", cost.prefix, "", math.inf)
+                yield Figure(f"{name}, asked again, calls", _again(Path(folder), size, steps), "", 0)
+                for prefix in cost.prefixes:
+                    begins = f"{name}, `{prefix.prompt}` before the first difference"
+                    least = LEAST_CACHED if prefix.prompt == "decide" else -math.inf
+                    yield Figure(begins, prefix.bytes, "bytes", least=least)
+                    yield Figure(f"{begins}, of the shortest", prefix.share * 100, "%")
                 yield Figure(f"{name}, CPU (28 to 37)", times.cpu * 1000, "ms", cpu if size == 200 else math.inf)
+                yield Figure(f"{name}, CPU with {QUESTIONS} in flight", times.crowded * 1000, "ms")
                 yield Figure(f"{name}, wall time to depth x latency", times.wall / (cost.depth * LATENCY), "x", 1.4)
     grown: dict[Steps, float] = {steps: sent[steps, 2000] / sent[steps, 200] for steps in BARS}
     yield Figure("characters of a question, 2,000 sources to 200, separate", grown["separate"], "x", 1.1)
@@ -81,7 +102,8 @@ def measure() -> Iterator[Figure]:
             for steps in BARS:
                 times = _times(Path(folder), WITH_VECTORS, embeddings="local", steps=steps)
                 name = f"a question at {WITH_VECTORS} sources, {steps}, with vectors of this machine's model"
-                yield Figure(f"{name}, CPU", times.cpu * 1000, "ms", math.inf)
+                yield Figure(f"{name}, CPU", times.cpu * 1000, "ms")
+                yield Figure(f"{name}, CPU with {QUESTIONS} in flight", times.crowded * 1000, "ms")
 
 
 def _cost(folder: Path, size: int, steps: Steps) -> Cost:
@@ -106,15 +128,46 @@ def _cost(folder: Path, size: int, steps: Steps) -> Cost:
 
         asyncio.run(work())
         asked = endpoint.requests
-        sent = [_said(each.body) for each in asked]
-        first = [said for each, said in zip(asked, sent, strict=True) if each.prompt in {"gate", "decide"}]
-    return Cost(len(asked) / len(depths), mean(depths), sum(map(len, sent)) / len(depths), _common(first))
+        characters = sum(len(_said(each.body)) for each in asked)
+    questions = len(depths)
+    return Cost(len(asked) / questions, mean(depths), characters / questions, prefixes(asked))
 
 
-def _common(texts: Sequence[str]) -> int:
-    """Characters before the first difference."""
-    same = (len(set(signs)) == 1 for signs in zip(*texts, strict=False))
-    return sum(1 for _ in takewhile(bool, same))
+def _again(folder: Path, size: int, steps: Steps) -> float:
+    """Calls of a question that was asked before, with the bot's memory of replies."""
+    with endpoint_double(reply) as endpoint:
+        settings = settings_for(folder, endpoint.base_url, steps=steps)
+
+        async def work() -> int:
+            async with (
+                await Database.open(settings.paths.database) as db,
+                open_models(settings, None, SystemClock()) as models,
+            ):
+                key_of = request_key(settings.llm, templates_of(settings))
+                known = RepeatingModel(models.answering, ReplyStore(db, clock=SystemClock()), key_of)
+                async with open_intern(settings, models=Models(known, models.learning)) as intern:
+                    for conversation in _questions(size):
+                        assert (await intern.answer(conversation)).should_reply
+                    first = len(endpoint.requests)
+                    assert first
+                    for conversation in _questions(size):
+                        assert (await intern.answer(conversation)).should_reply
+                    return len(endpoint.requests) - first
+
+        return asyncio.run(work()) / QUESTIONS
+
+
+def prefixes(requests: Sequence[Request]) -> list[Prefix]:
+    """How the calls of each prompt begin. A prompt with a single call has nothing to be compared with."""
+    said: dict[str, list[bytes]] = {}
+    for each in requests:
+        said.setdefault(each.prompt, []).append(_said(each.body).encode())
+    found: list[Prefix] = []
+    for prompt, calls in sorted(said.items()):
+        if len(calls) > 1:
+            same = sum(1 for _ in takewhile(lambda signs: len(set(signs)) == 1, zip(*calls, strict=False)))
+            found.append(Prefix(prompt, same, same / min(map(len, calls))))
+    return found
 
 
 def _said(body: dict[str, Any]) -> str:
@@ -127,22 +180,31 @@ class Times(NamedTuple):
 
     cpu: float
     wall: float
+    crowded: float
+    """CPU of each where all are asked at once."""
 
 
 def _times(folder: Path, size: int, *, embeddings: str = "none", steps: Steps) -> Times:
-    spent: list[Times] = []
+    spent: list[tuple[float, float]] = []
+    crowded = 0.0
     with endpoint_elsewhere("benchmarks.answering") as base_url:
 
         async def work() -> None:
+            nonlocal crowded
             async with open_intern(settings_for(folder, base_url, embeddings=embeddings, steps=steps)) as intern:
                 for conversation in (*_questions(size, QUESTIONS), *_questions(size)):
                     cpu, wall = process_time(), perf_counter()
                     assert (await intern.answer(conversation)).should_reply
-                    spent.append(Times(process_time() - cpu, perf_counter() - wall))
+                    spent.append((process_time() - cpu, perf_counter() - wall))
+                cpu = process_time()
+                async with asyncio.TaskGroup() as at_once:
+                    for conversation in _questions(size, 2 * QUESTIONS):
+                        at_once.create_task(intern.answer(conversation))
+                crowded = (process_time() - cpu) / QUESTIONS
 
         asyncio.run(work())
     asked = spent[QUESTIONS:]
-    return Times(median(each.cpu for each in asked), median(each.wall for each in asked))
+    return Times(median(cpu for cpu, _ in asked), median(wall for _, wall in asked), crowded)
 
 
 def _levels(begun: Sequence[float]) -> int:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks.answering import prefixes
 from benchmarks.figures import Figure
 from intern.app.models import offline_rules, open_models
 from intern.domain import ConversationId, MessageId, Turn, snowflake_at
@@ -132,6 +133,10 @@ def _real() -> Iterator[Figure]:
     filing = sum(each.prompt in {CLASSIFY.name, INTEGRATE.name} for each in cost.requests)
     yield Figure(f"{cost.pairs} real exchanges, classify and integrate, calls a pair", filing / cost.pairs, "", 1.6)
     yield Figure(f"{cost.pairs} real exchanges, with descriptions and distilling", cost.calls_a_pair, "", 2.5)
+    for prefix in prefixes(cost.requests):
+        begins = f"real exchanges, `{prefix.prompt}` before the first difference"
+        yield Figure(begins, prefix.bytes, "bytes")
+        yield Figure(f"{begins}, of the shortest", prefix.share * 100, "%")
 
 
 def _exchanged() -> Iterator[Taught]:

@@ -22,6 +22,8 @@ class DecideIn(Struct, frozen=True, kw_only=True):
     history: str
     """What was said before, oldest first, each message led by who spoke; may be empty."""
     question: str
+    nearest: tuple[str, ...] = ()
+    """What a search in the passages finds nearest to the question, each led by its passage's alias, best first."""
     addressed: bool
     """It is meant for the bot: a mention, a reply to it, a message in its thread, or a new forum post."""
 

@@ -7,23 +7,26 @@ selection is the search's.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import anyio.to_thread
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.answering.citable import is_team
 from intern.answering.citing import MAX_QUOTE, answer_text, nearest_sentence, strange_urls
 from intern.answering.deciding import CONFIRM, DECIDE, Confirmation, ConfirmIn, DecideIn, Decision, Evidence, Kind
 from intern.answering.grounding import grounding
 from intern.answering.loading import distinct
-from intern.answering.quoting import around, line_of
+from intern.answering.nearest import Near, apart, without_mentions
+from intern.answering.quoting import around, holds, line_of
 from intern.answering.retrieving import MOST_SHOWN, Shown, near_best, shown_passages, whole_sources
-from intern.answering.triage import is_chatter
+from intern.answering.triage import WORTH_A_CALL, is_chatter, worth
 from intern.answering.working import Work, answer_link, index_of, read_each, silence
-from intern.domain import AIResult, Citation, Hit, SilenceReason, SourceId, SourceText
+from intern.domain import AIResult, Citation, Hit, Learned, SilenceReason, SourceId, SourceText
 from intern.observe.log import get_logger
+from intern.text.passages import best_passages
 from intern.text.words import words
 
 _log = get_logger(__name__)
@@ -32,7 +35,10 @@ _RANKED = 16  # sources that the search proposes; some may be copies, or too lon
 _FEW_WORDS = 6  # of a question that may stand on what was said before
 _SURE = 0.8  # the least share of an answer's words that what it cites and the question hold
 _SPEAKER = re.compile(r"^(?:Team|User): ")
-_MOST_EVIDENCE = 500  # characters of a passage that the check is shown
+_OF_BOT = re.compile(r"^bot: ", re.MULTILINE)
+_POINTED_AT = 2  # pieces
+_POINTED_CHARS = 160
+_MOST_EVIDENCE = 350  # characters of a passage that the check is shown
 
 _SILENT: dict[Kind, SilenceReason] = {
     "chatter": "not_a_question",
@@ -53,6 +59,8 @@ class Selected(Struct, frozen=True, kw_only=True):
     """These are all sources that there are."""
     facts: tuple[SourceText, ...] = ()
     """Known facts that fit, read already."""
+    worth: float | None = None
+    """The score by `triage.worth`; None where a model is asked in any case."""
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
@@ -74,6 +82,8 @@ class Drafted(Struct, frozen=True, kw_only=True):
     """For the second look."""
     strange: tuple[str, ...] = ()
     """Addresses, commands and versions that stand in nothing that it cites."""
+    is_near: bool = True
+    """What it quotes comes so near to the question that rules would answer with it, as far as that can be told."""
 
 
 async def worked_out(work: Work) -> AIResult:
@@ -81,6 +91,8 @@ async def worked_out(work: Work) -> AIResult:
     if not work.asked.question or not gate(work):
         return silence("not_a_question")
     selected = await select(work)
+    if selected.worth is not None and selected.worth < WORTH_A_CALL:
+        return passed_over(work, selected.worth)
     loaded = await load(work, selected)
     if not loaded.shown:
         return silence("sources_unreadable" if loaded.failed else "no_sources")
@@ -105,6 +117,13 @@ def gate(work: Work) -> bool:
         return not chatter
 
 
+def passed_over(work: Work, score: float) -> AIResult:
+    """Return silence for an unaddressed message that is not near to any source. The trace has the score."""
+    asks = work.asked.looks_like_a_question
+    work.trace.steps["gate"].update(by="code", kind="not_covered" if asks else "chatter", score=round(score, 3))
+    return silence("no_sources" if asks else "not_a_question")
+
+
 async def select(work: Work) -> Selected:
     """The sources whose passages fit best; where nobody can tell, or nothing fits, those whose descriptions do."""
     with work.trace.step("selection") as fields:
@@ -120,11 +139,13 @@ async def select(work: Work) -> Selected:
         near = (*near_best(hits), *(_unread(nugget.source_id) for nugget in learned.nuggets[:1]))
         known = {hit.source_id for hit in near}
         few = entries if len(entries) <= MOST_SHOWN else ()
+        judged = by_text and bool(hits) and not learned.facts and may_be_passed_over(work)
         selected = Selected(
             hits=near,
             others=tuple(entry.source_id for entry in few if entry.source_id not in known),
             is_all=bool(few),
             facts=learned.facts,
+            worth=worth(work.asked.question, query, (*_best_nugget(learned), *hits)) if judged else None,
         )
         fields.update(
             selected_sources_count=len(selected.hits),
@@ -135,6 +156,18 @@ async def select(work: Work) -> Selected:
             facts=tuple(fact.source_id for fact in selected.facts),
         )
         return selected
+
+
+def may_be_passed_over(work: Work) -> bool:
+    """Return whether the score may decide: not if addressed, with a picture, or after words of the bot."""
+    asked = work.asked
+    return not (asked.addressed or asked.images or _OF_BOT.search(asked.history))
+
+
+def _best_nugget(learned: Learned) -> Iterator[Hit]:
+    for nugget in learned.nuggets[:1]:
+        text = nugget.description
+        yield Hit(source_id=nugget.source_id, title="", text=text, score=0.0, likeness=learned.likeness)
 
 
 def wanted(work: Work) -> str:
@@ -178,15 +211,19 @@ def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple
 async def generate(work: Work, loaded: Loaded) -> Drafted:
     """Decide and answer in one call, and hold both against the passages as far as code can."""
     with work.trace.step("generation", DECIDE) as fields:
+        found = await near_pieces(work, loaded.shown)
         given = DecideIn(
             passages=loaded.shown,
             history=work.asked.history,
             question=work.asked.question,
+            nearest=tuple(_pointed(near) for near in apart(found, _POINTED_AT) if near.rank > 0),
             addressed=work.asked.addressed,
         )
         decision = await work.model.ask(DECIDE, given, images=work.asked.images)
         work.trace.steps["gate"].update(kind=decision.kind)
         draft = await anyio.to_thread.run_sync(drafted, work, decision, loaded.shown)
+        if work.nearest is not None:
+            draft = replace(draft, is_near=_is_near(draft, found))
         fields.update(
             answer_chars=len(draft.text),
             citations=tuple(passage.source_id for passage in draft.cited),
@@ -198,6 +235,20 @@ async def generate(work: Work, loaded: Loaded) -> Drafted:
         quotes = [quote.line for quote in decision.quotes]
         work.told.add("generation", answer=decision.answer or "", quotes=quotes, strange=draft.strange)
         return draft
+
+
+async def near_pieces(work: Work, shown: Sequence[Shown]) -> list[Near]:
+    """What comes nearest to the question, best first: small models quote the first line that they see, else."""
+    return await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
+
+
+def _pointed(near: Near) -> str:
+    return f"{near.passage.alias}: {near.text[:_POINTED_CHARS]}"
+
+
+def _is_near(draft: Drafted, found: Sequence[Near]) -> bool:
+    sure = [near for near in found if near.surplus >= 0]
+    return any(near.passage == passage and holds(near.text, line) for passage, line in draft.quotes for near in sure)
 
 
 def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
@@ -275,20 +326,24 @@ async def verify(work: Work, draft: Drafted) -> bool:
 
 
 def evidence(draft: Drafted) -> list[Evidence]:
-    """The quoted passages, each once, cut to what stands around the lines that are quoted of it."""
+    """The quoted passages, each once, cut to what stands around the lines that are quoted of it.
+
+    Then those that are cited without a quote, cut to what fits the answer: nothing vouches for it unseen.
+    """
     quoted: dict[SourceId, list[str]] = {}
     for passage, line in draft.quotes:
         quoted.setdefault(passage.source_id, []).append(line)
     texts = {passage.source_id: passage.text for passage in draft.cited}
-    return [
-        Evidence(number=number, text=around(texts[source_id], lines, _MOST_EVIDENCE))
-        for number, (source_id, lines) in enumerate(quoted.items(), 1)
+    cut = [around(texts[source_id], lines, _MOST_EVIDENCE) for source_id, lines in quoted.items()]
+    cut += [
+        best_passages(text, draft.text, _MOST_EVIDENCE) for source_id, text in texts.items() if source_id not in quoted
     ]
+    return [Evidence(number=number, text=text) for number, text in enumerate(cut, 1)]
 
 
 def is_sure(work: Work, draft: Drafted) -> bool:
-    """Whether code alone is sure: nothing is suspicious, and the answer says little that its quotes do not."""
-    if draft.suspicions:
+    """Whether code alone is sure: near to the question, nothing suspicious, and little that its quotes do not say."""
+    if draft.suspicions or not draft.is_near:
         return False
     said = set(words(draft.text))
     quoted = set(words("\n".join((*(passage.text for passage in draft.cited), work.asked.question))))

@@ -20,6 +20,7 @@ from intern.answering.citable import is_team
 from intern.answering.citing import Checked, checked, quote_of, source_of
 from intern.answering.grounding import grounding
 from intern.answering.loading import distinct, shown_sources
+from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
     ANSWER,
@@ -81,8 +82,11 @@ class Drafted(Struct, frozen=True, kw_only=True):
 class Answerer:
     """Answers questions from what is known. Holds no conversation: each call is told all it needs."""
 
-    def __init__(self, model: Model, knowledge: Knowledge, options: AnsweringOptions) -> None:
+    def __init__(
+        self, model: Model, knowledge: Knowledge, options: AnsweringOptions, nearest: Nearest | None = None
+    ) -> None:
         self._model = model
+        self._nearest = nearest
         self._knowledge = knowledge
         self._options = options
 
@@ -114,6 +118,7 @@ class Answerer:
                         knowledge=self._knowledge,
                         options=self._options,
                         asked=asked(conversation, addressed=addressed),
+                        nearest=self._nearest,
                         trace=trace,
                         told=told,
                     )

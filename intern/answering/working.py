@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from anyio import to_thread
 
+from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
 from intern.answering.question import Asked
 from intern.answering.selecting import Index, listed, ready
@@ -82,6 +83,8 @@ class Work:
     knowledge: Knowledge
     options: AnsweringOptions
     asked: Asked
+    nearest: Nearest | None
+    """Points a model at pieces of the passages; None where rules answer, which do so by themselves."""
     trace: Trace
     told: Told
 

@@ -256,7 +256,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         ),
         site=settings.discord.site,
     )
-    answerer = Answerer(models.answering, library, settings.ai)
+    answerer = Answerer(models.answering, library, settings.ai, models.nearest)
     posts = Posting(
         discord.outlet,
         workshop.posts,

@@ -121,7 +121,7 @@ class Intern:
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
     ) -> AIResult:
         """A verified answer with its citations, or silence with its reason. Raises no `InternError`."""
-        answerer = Answerer(self._models.answering, self._library, self._settings.ai)
+        answerer = Answerer(self._models.answering, self._library, self._settings.ai, self._models.nearest)
         context = context or RequestContext(platform="script")
         result = await answerer.answer(conversation, context, addressed=addressed)
         if result.reason in {"no_sources", "no_answer"} and isinstance(self._usable, KnowledgeError):

@@ -107,6 +107,7 @@ class LearnedSources:
         loaded = await self._loaded(ids)
         return Learned(
             nuggets=tuple(_entry(each) for each, _ in _of(loaded, ids, Nugget)),
+            likeness=max((each.likeness for each in nuggets if each.likeness is not None), default=None),
             facts=tuple(text for _, text in _of(loaded, ids, Fact)),
         )
 

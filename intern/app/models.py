@@ -12,6 +12,7 @@ from anyio import CancelScope
 
 from intern.answering import offline as offline_answering
 from intern.answering.deciding import CONFIRM, DECIDE
+from intern.answering.nearest import Nearest
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY
 from intern.discovery import offline as offline_discovery
 from intern.discovery.prompts import SUMMARIZE_FILE
@@ -70,6 +71,8 @@ class Models(NamedTuple):
     """What they cost; None where nobody counts."""
     breakers: Mapping[str, Breaker] = MappingProxyType({})
     """Those of the endpoints, by the table of the settings."""
+    nearest: Nearest | None = None
+    """Points the answering model at what comes nearest to a question."""
 
 
 @asynccontextmanager
@@ -82,12 +85,12 @@ async def open_models(
     """
     usage = Usage(log, clock=clock)
     templates = templates_of(settings)
+    bundled = LocalEmbedder() if embeddings_kind(settings) == "local" else None
     async with AsyncExitStack() as stack:
         stack.push_async_callback(kept, usage)
 
         async def model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
             if options.kind == "offline":
-                bundled = LocalEmbedder() if embeddings_kind(settings) == "local" else None
                 return OfflineModel(offline_rules(bundled))
             templates.check(PROMPTS)
             form = await _remembered(forms, options)
@@ -110,6 +113,7 @@ async def open_models(
             learning.background() if isinstance(learning, EndpointModel) else learning,
             usage,
             {section: each.breaker for section, each in opened.items() if isinstance(each, EndpointModel)},
+            Nearest(bundled) if isinstance(answering, EndpointModel) else None,
         )
 
 

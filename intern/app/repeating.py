@@ -48,12 +48,21 @@ class RepeatingModel:
         known = await self._recalled(prompt, key, question_id)
         if known is not None:
             return known
+        forgettings = await self._forgettings()
         reply = await self._model.ask(prompt, given, images=images)
         try:
-            await self._store.keep(key, msgspec.json.encode(reply), question_id)
+            if forgettings is not None:
+                await self._store.keep(key, msgspec.json.encode(reply), question_id, forgettings)
         except KnowledgeError as error:  # no reason to withhold an answer
             _log.warning("reply_not_kept", reason=str(error))
         return reply
+
+    async def _forgettings(self) -> int | None:
+        try:
+            return await self._store.forgettings()
+        except KnowledgeError as error:
+            _log.warning("reply_not_kept", reason=str(error))
+            return None
 
     async def _recalled(self, prompt: Prompt[InT, OutT], key: str, question_id: MessageId | None) -> OutT | None:
         try:

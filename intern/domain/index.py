@@ -30,5 +30,7 @@ class Learned(Struct, frozen=True, kw_only=True):
 
     nuggets: tuple[IndexEntry, ...] = ()
     """To choose from, the best first."""
+    likeness: float | None = None
+    """Of the nugget that is most like the question; None where nobody looked."""
     facts: tuple[SourceText, ...] = ()
     """Known to fit, the best first."""

@@ -107,3 +107,5 @@ class Hit(Struct, frozen=True, kw_only=True):
     """Orders the hits of one question; not comparable between questions."""
     likeness: float | None = None
     """From -1 to 1; None where nobody looked. Comparable between questions."""
+    is_measured: bool = True
+    """Whether the likeness comes from an embedder with measured cosines, so that a threshold makes sense."""

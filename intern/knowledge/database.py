@@ -536,6 +536,8 @@ MIGRATIONS: tuple[Migration, ...] = (
         primary key (message_id, key)
     ) strict, without rowid;
     create index uses_by_age on reply_uses (at);
+    create table reply_forgettings (count integer not null) strict;
+    insert into reply_forgettings values (0);
     """,
     # What endpoints take of a request, so that a restart does not repeat what they refuse.
     """

@@ -46,12 +46,21 @@ class ReplyStore:
             return None  # as mostly; nobody waits for the disk then
         return await self._db.write(work)
 
-    async def keep(self, key: str, reply: bytes, question_id: MessageId | None) -> None:
-        """Keep a reply; the ones that were used longest ago make room."""
+    async def forgettings(self) -> int:
+        """How often anybody was forgotten here."""
+        return await self._db.read(_forgettings)
+
+    async def keep(self, key: str, reply: bytes, question_id: MessageId | None, forgettings: int) -> None:
+        """Keep a reply; the ones that were used longest ago make room.
+
+        `forgettings` were counted before the model was asked: a reply that was made meanwhile is not kept.
+        """
         now = self._clock.now()
         oldest = (now - MAX_AGE).isoformat()
 
         def work(db: Transaction) -> None:
+            if _forgettings(db) != forgettings:
+                return
             db.run("delete from model_replies where key = ? or made_at < ?", (key, oldest))
             db.run("delete from reply_uses where at < ?", (oldest,))
             values = (key, reply, now.isoformat(), now.isoformat())
@@ -73,6 +82,7 @@ class ReplyStore:
 
         def work(db: Transaction) -> None:
             db.run("delete from model_replies")
+            db.run("update reply_forgettings set count = count + 1")
             db.run("delete from reply_uses where message_id in (select value from json_each(?))", (listed,))
 
         await self._db.write(work)
@@ -81,6 +91,10 @@ class ReplyStore:
 def drop_replies(db: Transaction, message_ids: Collection[MessageId]) -> None:
     """Let go of the replies that were used for these questions, in the caller's own transaction."""
     db.run(_DROP, (_listed(message_ids),))
+
+
+def _forgettings(db: Transaction) -> int:
+    return msgspec.convert(db.row("select count from reply_forgettings", ()), tuple[int])[0]
 
 
 def _listed(message_ids: Collection[MessageId]) -> str:

@@ -194,6 +194,7 @@ class Finder:
     ) -> list[Hit]:
         """The best passage of each of the best sources, best first. Raises KnowledgeError as `find` does."""
         found = await self._found(text, SearchFilter(kinds=tuple(kinds), part="text"), limit, least)
+        measured = self._embedder is None or self._embedder.model in LEAST_LIKENESS
         return [
             Hit(
                 source_id=each.document.source_id,
@@ -201,6 +202,7 @@ class Finder:
                 text=each.document.text,
                 score=each.score,
                 likeness=each.likeness,
+                is_measured=measured,
             )
             for each in found.values()
         ]

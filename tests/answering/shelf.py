@@ -28,6 +28,8 @@ class Shelf:
         """What a search in the texts gives; None: it cannot look."""
         self.said: dict[str, str] = {}
         """What of a source the search found, as it was indexed; of others, the last paragraph."""
+        self.likeness: float | None = None
+        """Of what the search found; None: by words alone."""
         self.ranked: list[str] = []
         self.knows = Learned()
         """The nuggets and facts that fit, whatever is asked; a nugget is loaded like any other source."""
@@ -63,7 +65,7 @@ class Shelf:
             return None
         texts = ((each, self.sources.get(each, "").split("\n\n")[-1]) for each in self.order[:limit])
         return [
-            Hit(source_id=each, title="", text=self.said.get(each, text), score=1 - n / 10)
+            Hit(source_id=each, title="", text=self.said.get(each, text), score=1 - n / 10, likeness=self.likeness)
             for n, (each, text) in enumerate(texts)
         ]
 

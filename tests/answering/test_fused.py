@@ -20,13 +20,16 @@ from intern.answering.deciding import (
     Kind,
     Quote,
 )
+from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
 from intern.answering.retrieving import Alias
+from intern.answering.triage import WORTH_A_CALL
 from intern.answering.workflow import Answerer
 from intern.domain import (
     AIResult,
     Conversation,
     Image,
+    IndexEntry,
     Learned,
     Message,
     RequestContext,
@@ -90,10 +93,16 @@ def scripted(script: dict[str, Any]) -> ScriptedModel:
 
 
 async def ask(
-    made: Shelf, script: dict[str, Any], *, text: str = "How do I rotate keys?", addressed: bool = True, **options: Any
+    made: Shelf,
+    script: dict[str, Any],
+    *,
+    text: str = "How do I rotate keys?",
+    addressed: bool = True,
+    nearest: Nearest | None = None,
+    **options: Any,
 ) -> tuple[AIResult, ScriptedModel]:
     model = scripted(script)
-    answerer = Answerer(model, made, AnsweringOptions(steps="fused", **options))
+    answerer = Answerer(model, made, AnsweringOptions(steps="fused", **options), nearest)
     conversation = Conversation((Message(role="user", text=text, author_id=UserId("1")),))
     return await answerer.answer(conversation, RequestContext(), addressed=addressed), model
 
@@ -270,6 +279,27 @@ async def test_a_sure_answer_needs_no_second_look_where_the_operator_says_so() -
     assert [name for name, _ in model.asked] == ["decide", "confirm"]
 
 
+async def test_the_model_is_pointed_at_what_comes_nearest() -> None:
+    result, model = await ask(
+        shelf(more=9),
+        {DECIDE.name: decision(), CONFIRM.name: RIGHT},
+        text="@intern rotate the keys?",
+        nearest=Nearest(),
+    )
+    assert result.should_reply
+    first = given(model, "decide").nearest[0]
+    assert first == "S2: Rotate with `relay keys rotate`."
+    assert first[4:] in KEYS
+
+
+@pytest.mark.parametrize(("text", "by"), [("Which keys rotate?", "code"), ("When do trains leave Berlin?", "model")])
+async def test_what_is_not_near_to_the_question_needs_a_second_look(text: str, by: str) -> None:
+    said = decision(answer="Rotate keys with `relay keys rotate`.")
+    script = {DECIDE.name: said, CONFIRM.name: RIGHT}
+    result, _ = await ask(shelf(more=9), script, text=text, verify="unsure", nearest=Nearest())
+    assert (result.debug or {})["verification"]["by"] == by
+
+
 async def test_little_knowledge_is_shown_whole_in_the_same_order_for_every_question() -> None:
     seen: list[list[str]] = []
     for order in (("kb:ports.md", "kb:keys.md"), ("team:keys.txt",)):
@@ -332,6 +362,65 @@ async def test_where_nothing_is_found_only_what_is_addressed_costs_a_call() -> N
     assert (result.reason, model.asked) == ("no_sources", [])
 
 
+@pytest.mark.parametrize(
+    ("text", "reason", "kind"),
+    [
+        ("I am off until Monday", "not_a_question", "chatter"),
+        ("who brings coffee tomorrow?", "no_sources", "not_covered"),
+    ],
+)
+async def test_what_nothing_known_is_near_to_costs_a_call_only_where_it_is_addressed(
+    text: str, reason: SilenceReason, kind: str
+) -> None:
+    made = shelf(more=9)
+    made.likeness = 0.1
+    result, model = await ask(made, {}, text=text, addressed=False)
+    assert (result.reason, model.asked) == (reason, [])
+    gate = (result.debug or {})["gate"]
+    assert (gate["by"], gate["kind"]) == ("code", kind)
+    assert 0 < gate["score"] < WORTH_A_CALL
+    assert made.loaded == []
+    _, model = await ask(made, {DECIDE.name: decision(kind="chatter", answer=None)}, text=text)
+    assert len(model.asked) == 1
+
+
+async def test_what_is_near_to_what_is_known_costs_a_call_though_nobody_addressed_it() -> None:
+    made = shelf(more=9)
+    made.likeness = 0.6
+    script = {DECIDE.name: decision(), CONFIRM.name: RIGHT}
+    result, _ = await ask(made, script, text="can I get fresh secrets", addressed=False)
+    assert result.should_reply
+
+
+BOT = Message(role="assistant", text="Run `relay keys rotate`.")
+PICTURE = Image(media_type="image/png", data=b"png")
+FACT = SourceText(source_id=SourceId("fact:7"), text="Coffee is on the second floor.", title="coffee")
+NUGGET = IndexEntry(SourceId("nugget:7"), "FACT, 2026-02-01. Coffee: where it is.")
+
+
+@pytest.mark.parametrize(
+    ("history", "images", "knows"),
+    [
+        ((BOT,), (), Learned()),
+        ((), (PICTURE,), Learned()),
+        ((), (), Learned(facts=(FACT,))),
+        ((), (), Learned(nuggets=(NUGGET,), likeness=0.6)),
+    ],
+    ids=["the bot took part", "a picture", "a fact", "a nugget"],
+)
+async def test_what_more_than_the_passages_may_answer_costs_a_call(
+    history: tuple[Message, ...], images: tuple[Image, ...], knows: Learned
+) -> None:
+    made = shelf(more=9)
+    made.likeness, made.knows = 0.1, knows
+    made.sources[NUGGET.source_id] = NUGGET.description
+    model = scripted({DECIDE.name: decision(kind="not_covered", answer=None)})
+    asked = Message(role="user", text="where was the coffee again", author_id=UserId("1"), images=images)
+    answerer = Answerer(model, made, AnsweringOptions(steps="fused"))
+    await answerer.answer(Conversation((*history, asked)), RequestContext())
+    assert len(model.asked) == 1
+
+
 async def test_without_knowledge_nothing_is_asked() -> None:
     result, model = await ask(Shelf({}), {})
     assert (result.reason, model.asked) == ("no_sources", [])
@@ -388,6 +477,16 @@ async def test_of_a_short_index_what_is_far_from_the_question_is_shown_too() -> 
     made.order = [SourceId(f"kb:{n}.md") for n in range(8)]
     _, model = await ask(made, {DECIDE.name: decision(kind="not_covered", answer=None)})
     assert len(given(model, "decide").passages) == 8
+
+
+async def test_the_check_sees_all_that_vouches_for_an_answer() -> None:
+    cites_more = decision(answer="Run `relay keys rotate`, then open port 7480.", cites=("S3",))
+    _, model = await ask(shelf(more=9), {DECIDE.name: cites_more, CONFIRM.name: RIGHT})
+    shown = [passage.label for passage in given(model, "decide").passages]
+    assert [label.partition(":")[0] for label in shown[:3]] == ["S1", "S2", "S3"]
+    first, second = (quote.text for quote in given(model, "confirm").quotes)
+    assert "relay keys rotate" in first
+    assert "port 7480" in second
 
 
 async def test_a_page_whose_address_has_a_fragment_is_cited_by_its_address() -> None:

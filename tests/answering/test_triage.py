@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from intern.answering.triage import is_chatter
+from intern.answering.triage import WORTH_A_CALL, asks, is_chatter, worth
+from intern.domain import Hit, SourceId
 from tests.sample.cases import CASES
 
 
@@ -65,3 +66,67 @@ def test_what_may_be_a_question_is_not(said: str) -> None:
 
 def test_no_question_of_the_sixty_cases_is_chatter() -> None:
     assert [case.name for case in CASES if case.kind != "chatter" and is_chatter(case.text)] == []
+
+
+PASSAGES = (
+    "Rotate the signing keys with `relay keys rotate`. Each agent takes the new one within a minute.",
+    "The relay listens on port 7480. Another port is set in relay.toml.",
+    "A backup holds the spool and the keys, but not the log of the relay.",
+    "An agent that is gone for a week is forgotten by the relay.",
+)
+
+
+def is_worth_a_call(said: str, *, likeness: float | None = None, passages: tuple[str, ...] = PASSAGES) -> bool | None:
+    hits = [
+        Hit(source_id=SourceId(f"kb:{n}.md"), title="", text=text, score=1.0, likeness=likeness)
+        for n, text in enumerate(passages)
+    ]
+    score = worth(said, said, hits)
+    return None if score is None else score >= WORTH_A_CALL
+
+
+def test_a_question_that_the_sources_answer_in_other_words_is_worth_a_call() -> None:
+    assert is_worth_a_call("can I make it use fresh secrets now and then", likeness=0.45)
+    assert not is_worth_a_call("can I bring my dog to the office party", likeness=0.2)
+
+
+def test_a_remark_must_be_nearer_to_what_is_known_than_a_question() -> None:
+    assert is_worth_a_call("did anyone bring fresh secrets", likeness=0.4)
+    assert not is_worth_a_call("somebody brought fresh secrets", likeness=0.4)
+
+
+@pytest.mark.parametrize(
+    "said", ["does the relay like pizza with pineapple and anchovies?", "my cat walked over the keyboard again"]
+)
+def test_without_vectors_it_takes_the_rare_words_of_a_message(said: str) -> None:
+    assert is_worth_a_call("how do I rotate the keys?")
+    assert not is_worth_a_call(said)
+
+
+def test_a_word_is_not_taken_for_common_because_the_only_source_holds_it() -> None:
+    assert is_worth_a_call("Which port does the relay listen on behind the proxy?", passages=("Set the relay port.",))
+
+
+@pytest.mark.parametrize("said", ["Wie oft gibt es ein neues Release?", "¿Cómo cambio el puerto?", "如何更改端口？"])
+def test_what_is_asked_in_another_language_is_for_a_model_to_judge(said: str) -> None:
+    assert is_worth_a_call(said, likeness=0.0) is None
+
+
+def test_cosines_that_nobody_measured_are_held_against_nothing() -> None:
+    hit = Hit(source_id=SourceId("kb:1.md"), title="", text="Ports", score=1.0, likeness=0.01, is_measured=False)
+    assert worth("nice weather today", "nice weather today", [hit]) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["is it down?", "the relay crashes at start", "<@17> thanks\nbut how do I start it", "<@&17> how do I start it"],
+)
+def test_a_question_has_a_sign(said: str) -> None:
+    assert asks(said)
+
+
+@pytest.mark.parametrize(
+    "said", ["<@17> did you try to restart it?", "see https://relay.example/search?q=port", "we run three of them"]
+)
+def test_what_is_asked_of_a_member_and_an_address_have_none(said: str) -> None:
+    assert not asks(said)

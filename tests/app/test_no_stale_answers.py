@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 from anyio import fail_after
-from structlog.contextvars import bound_contextvars
 
 from intern.answering.deciding import CONFIRM, DECIDE, Claim, Confirmation, DecideIn, Decision, Quote
 from intern.answering.retrieving import Alias
@@ -96,7 +95,7 @@ class World:
 
     async def change(self, random: Random, n: int) -> None:
         """Do something that makes answers another, or says that they should be."""
-        subject, older = random.choice(SUBJECTS), MessageId(str(random.randrange(1_000, 1_001 + n)))
+        subject, older = random.choice(SUBJECTS), MessageId(str(1_000 + n - random.randint(1, 12)))
         match random.randrange(8):
             case 0:
                 (self.sources / f"{subject}.md").write_text(f"# The {subject}\n\nThe {subject} takes {n} volts.\n")
@@ -130,8 +129,8 @@ class World:
         subject, message_id = random.choice(SUBJECTS), MessageId(str(1_000 + n))
         asked = Message(role="user", text=f"How many volts does the {subject} take?")
         before = self.oracles[at].calls
-        with bound_contextvars(message_id=message_id):
-            result = await self.interns[at].answer(Conversation((asked,)), RequestContext())
+        context = RequestContext(message_id=message_id)
+        result = await self.interns[at].answer(Conversation((asked,)), context)
         if subject not in self.values:
             assert result.reply_text is None
             return False

@@ -99,6 +99,18 @@ async def test_the_same_question_is_asked_once(world: World) -> None:
     assert world.oracle.calls == 1
 
 
+async def test_a_reply_that_was_made_while_somebody_was_forgotten_is_not_kept(world: World) -> None:
+    class Forgetting(Oracle):
+        async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+            reply = await super().ask(prompt, given, images=images)
+            if self.calls == 1:
+                await world.store.forget([MessageId("3")])
+            return reply
+
+    world.oracle = Forgetting()
+    assert [await world.asked(), await world.asked(), await world.asked()] == ["1", "2", "2"]
+
+
 async def test_another_question_passage_setting_model_or_prompt_is_another_request(
     world: World, tmp_path: Path
 ) -> None:
@@ -153,7 +165,7 @@ async def test_replies_go_with_age_and_make_room(world: World) -> None:
     world.clock.turn(seconds=(MAX_AGE + timedelta(seconds=1)).total_seconds())
     assert await world.asked() == "2"
     for n in range(KEPT):
-        await world.store.keep(f"key {n}", b"{}", None)
+        await world.store.keep(f"key {n}", b"{}", None, 0)
     assert await world.db.read(lambda db: db.row("select count(*) from model_replies")) == (KEPT,)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import islice
@@ -53,6 +53,7 @@ class Row(Struct):
     """A document or a query of any set; what a set does not have is empty."""
 
     doc_id: str = ""
+    query_id: str = ""
     title: str | None = None
     aliases: tuple[str, ...] = ()
     author: str = ""
@@ -208,12 +209,19 @@ class Shelf:
         """Let the documents of a case stand beside the filler, instead of another's, and say how many there are."""
         wanted = (case.file, case.type, case.documents)
         if self._case != wanted:
-            await self._empty()
-            for some in _batched(_wholes(case)):
-                await self._put(some)
-            await self._settle()
+            await self._replace(_wholes(case))
             self._case = wanted
         return len(self._whole)
+
+    async def hold_texts(self, texts: Mapping[str, str]) -> None:
+        """Let these documents stand beside the filler."""
+        await self._replace(_documented(SourceId(source_id), text) for source_id, text in texts.items())
+
+    async def _replace(self, wholes: Iterable[Whole]) -> None:
+        await self._empty()
+        for some in _batched(wholes):
+            await self._put(some)
+        await self._settle()
 
     async def _empty(self) -> None:
         gone = [rid for rid, each in self._whole.items() if not each.filler]
@@ -253,6 +261,10 @@ class Shelf:
         )
         wholes = [self._whole[rid] for (rid,) in found]
         return [each.id for each in wholes if guild_id in {None, each.guild_id}][:DEPTH]
+
+    def texts(self) -> dict[str, str]:
+        """The whole texts."""
+        return {each.id: each.text for each in self._whole.values()}
 
     def entries(self) -> tuple[IndexEntry, ...]:
         """An index of all: each with its title and its beginning."""
@@ -380,6 +392,12 @@ def _wholes(case: Case) -> Iterator[Whole]:
         yield Whole(source_id, row.conversation_id, "\n".join(filter(None, (named, row.text))), documents)
 
 
+def _documented(source_id: SourceId, text: str) -> Whole:
+    pieces = enumerate(passages(text, PASSAGE))
+    documents = [_document(source_id, "", "document", n=n, title=piece.heading, text=piece.text) for n, piece in pieces]
+    return Whole(source_id, "", text, documents)
+
+
 def _document(
     source_id: SourceId, guild_id: str, type_: str, *, text: str, title: str = "", n: int = 0
 ) -> SearchDocument:
@@ -396,8 +414,9 @@ def _document(
     )
 
 
-def _batched(wholes: Iterator[Whole]) -> Iterator[list[Whole]]:
-    while some := list(islice(wholes, 500)):
+def _batched(wholes: Iterable[Whole]) -> Iterator[list[Whole]]:
+    rest = iter(wholes)
+    while some := list(islice(rest, 500)):
         yield some
 
 

@@ -134,7 +134,7 @@ async def ask_each(cases: Sequence[Case], settings: Settings, tell: Tell) -> lis
     clock = SystemClock()
     async with open_models(settings, None, clock) as models:
         watching = Watching(models.answering)
-        watched = Models(watching, models.learning, models.usage, models.breakers)
+        watched = Models(watching, models.learning, models.usage, models.breakers, models.nearest)
         async with open_intern(settings, clock=clock, models=watched) as intern:
             await intern.index()
             outcomes: list[Outcome] = []

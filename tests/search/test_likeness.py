@@ -94,6 +94,17 @@ async def test_by_likeness_alone_a_word_that_nobody_knows_finds_nothing_and_anot
             assert [each.document for each in await finder.find("qwertzuiop car")] == [car]
 
 
+async def test_a_passage_says_whether_its_likeness_can_be_held_against_a_threshold(tmp_path: Path) -> None:
+    class Local(Directions):
+        model = next(iter(LEAST_LIKENESS))
+
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            for embedder, measured in ((None, True), (Local(), True), (Directions(), False)):
+                hits = await Finder(store, embedder).hits("rotate keys", 5)
+                assert [hit.is_measured for hit in hits] == [measured] * len(hits) != []
+
+
 async def test_likeness_says_more_of_documents_than_of_what_people_say_in_chats(tmp_path: Path) -> None:
     with fail_after(10):
         async with opened(tmp_path) as (store, _):

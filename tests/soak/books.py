@@ -151,7 +151,9 @@ _HOLDING = """
     union select question_id, question_id from posts where state <> 'dropped'
     union select message_id, question_id
     from trace_messages join traces on traces.rid = trace join posts using (question_id)
-    where state = 'finished' and message_id not in (select question_id from posts where state = 'dropped')
+    where state = 'finished' and message_id not in (
+        select message_id from post_messages join posts using (question_id) where state = 'dropped'
+    )
 """
 
 

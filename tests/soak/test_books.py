@@ -254,6 +254,20 @@ async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_
 
 
 @pytest.mark.anyio
+async def test_a_message_whose_reply_was_dropped_may_be_answered_with_a_later_one(tmp_path: Path) -> None:
+    one, two, three, here = MessageId("1"), MessageId("2"), MessageId("3"), ChannelId("10")
+    paths, clock = Paths(tmp_path, KbSection()), HandClock()
+    async with await Database.open(paths.database) as db:
+        ledger = PostLedger(db, clock=clock)
+        await ledger.begin(two, here, "in_place", ["Thus."], covers=[one, two])
+        await ledger.dropped(two, "team_answered")
+        await ledger.begin(three, here, "in_place", ["Thus, once more."], covers=[three])
+        await TraceStore(db, clock=clock).keep([one, three], here, outcome="answer posted")
+        await ledger.finished(three)
+        assert dict(books_in(paths).covered) == {"1": 1, "2": 1, "3": 1}
+
+
+@pytest.mark.anyio
 async def test_a_thread_is_answered_from_when_an_answer_that_is_no_notice_stood_there(tmp_path: Path) -> None:
     paths, clock = Paths(tmp_path, KbSection()), HandClock()
     async with await Database.open(paths.database) as db:

@@ -1,0 +1,224 @@
+"""First calls of a model for each unaddressed batch of real chat, and labelled questions that get no call.
+
+The knowledge is a set of real documents on the subject of most chats, or the sample, which is about something else.
+Messages form batches and are routed as in a channel, each log in one of its own; a name at the start of a line becomes
+a mention. The constants of `intern.answering.triage` were fitted on one half of the logs and questions ("chosen on").
+The model is code that never answers; each answer would cost one call more, to check it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from benchmarks.figures import Figure
+from intern.answering.deciding import DECIDE, Decision
+from intern.answering.options import AnsweringOptions
+from intern.answering.workflow import Answerer
+from intern.conversations.batching import Batches
+from intern.conversations.options import ConversationOptions
+from intern.conversations.routing import RoutingFacts, asks
+from intern.domain import (
+    Author,
+    AuthorType,
+    Batch,
+    ChatMessage,
+    Conversation,
+    Hit,
+    Message,
+    MessageCreated,
+    MessageId,
+    RequestContext,
+    UserId,
+)
+from intern.knowledge.database import Database
+from intern.llm.embedding_local import LocalEmbedder, installed
+from intern.search.finding import Finder
+from intern.search.ranking import LeastLikeness
+from tests import samples
+from tests.answering.shelf import Shelf as Known
+from tests.eval import retrieval
+from tests.eval.chats import EVAL, ChatLine, rows
+from tests.eval.irc_export import Role
+from tests.eval.retrieval import Remembering, Shelf
+from tests.fakes import ScriptedModel
+from tests.sample.cases import CASES as SAMPLE_CASES, SOURCES
+
+MOST_CALLS = {"factoids": 0.6, "faq": 0.6, "sample": 0.1}
+"""For each batch."""
+MOST_PASSED_OVER = 0.02
+"""Of the questions that a document answers. Of one set by itself, a half is too few to tell 2%."""
+CACHE = Path(__file__).parent.parent / ".cache"
+_CASES = {"factoids": "factoids all kinds, title+aliases+text", "faq": "faq"}
+_CHATS = ("chat_irc.jsonl", "chat_gitter.jsonl")
+_HALVES = ("chosen on", "measured on")
+_BY_WORDS = ", by words alone"
+_WAYS = {"": True, _BY_WORDS: False}
+"""Whether there are vectors."""
+
+
+class _Said(NamedTuple):
+    """A text that is put to the bot."""
+
+    text: str
+    half: str
+    known: tuple[str, ...] = ()
+    """The sources that answer it; none where nobody knows."""
+
+
+def measure() -> Iterator[Figure]:
+    """None where the real chats or the embedder are not at hand."""
+    if not EVAL.is_dir() or not installed():
+        print(f"triage is not measured: it needs the chats in {EVAL}, and intern[embeddings]", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield from anyio.run(_measured, Path(folder))
+
+
+async def _measured(folder: Path) -> list[Figure]:
+    figures: list[Figure] = []
+    asked: dict[str, list[int]] = {}
+    CACHE.mkdir(exist_ok=True)
+    said = list(_batches())
+    async with await Database.open(CACHE / "vectors.db") as known, await Database.open(folder / "triage.db") as db:
+        shelf = Shelf(db, Remembering(LocalEmbedder(), known))
+        for name, most in MOST_CALLS.items():
+            questions = await _put(shelf, name)
+            texts = sorted({each.text for each in (*said, *questions)})
+            for n in range(0, len(texts), 64):
+                await shelf.embedder.embed(texts[n : n + 64])
+            for way, embedder in _WAYS.items():
+                bot = _Bot(shelf.texts(), Finder(shelf.store, shelf.embedder if embedder else None))
+                for half in _HALVES:
+                    told, calls = await _figures(
+                        f"{name}, {half}{way}",
+                        bot,
+                        [each.text for each in said if each.half == half],
+                        [each for each in questions if each.half == half],
+                        most if embedder else inf,
+                    )
+                    figures += told
+                    if name != "sample":
+                        asked.setdefault(f"{half}{way}", []).extend(calls)
+    for where, calls in asked.items():
+        bar = inf if where.endswith(_BY_WORDS) else MOST_PASSED_OVER
+        figures.append(Figure(f"factoids and faq, {where}: {_share(calls)}", calls.count(0) / len(calls), "", bar))
+    return figures
+
+
+async def _figures(
+    name: str, bot: _Bot, said: Sequence[str], questions: Sequence[_Said], most: float
+) -> tuple[list[Figure], list[int]]:
+    """They, and the calls of each question."""
+    calls = [await bot.calls(text) for text in said]
+    asked = [await bot.calls(each.text) for each in questions]
+    found = [count for each, count in zip(questions, asked, strict=True) if await bot.finds(each)]
+    return [
+        Figure(f"{name}: calls a batch, of {len(calls)}", sum(calls) / len(calls), "", most),
+        Figure(f"{name}: {_share(asked)}", asked.count(0) / len(asked), ""),
+        Figure(f"{name}: {_share(found)} whose answer is found", found.count(0) / len(found), ""),
+    ], asked
+
+
+def _share(asked: Sequence[int]) -> str:
+    return f"passed over, of {len(asked)} questions"
+
+
+class _Bot(Known):
+    """Answers with what is known, and counts what it asks a model."""
+
+    def __init__(self, texts: Mapping[str, str], finder: Finder) -> None:
+        super().__init__(texts)
+        self._finder = finder
+        self._model = ScriptedModel()
+        self._model.always(DECIDE, Decision(quotes=(), kind="not_covered", answer=None))
+        self._answerer = Answerer(self._model, self, AnsweringOptions())
+
+    async def calls(self, text: str, *, addressed: bool = False) -> int:
+        """How many a batch of this text costs."""
+        self._model.asked.clear()
+        said = Conversation((Message(role="user", text=text, author_id=UserId("1")),))
+        await self._answerer.answer(said, RequestContext(), addressed=addressed)
+        return len(self._model.asked)
+
+    async def finds(self, question: _Said) -> bool:
+        """Whether a call would be shown a source that answers a question."""
+        await self.calls(question.text, addressed=True)
+        shown = {passage.source_id for given in self._model.calls(DECIDE) for passage in given.passages}
+        return not shown.isdisjoint(question.known)
+
+    async def hits(self, query: str, limit: int, /) -> Sequence[Hit]:
+        return await self._finder.hits(query, limit, least=LeastLikeness())
+
+
+async def _put(shelf: Shelf, name: str) -> list[_Said]:
+    """Let the documents of a set stand on the shelf, and give its questions that they answer."""
+    if name == "sample":
+        paths = sorted(SOURCES.rglob("*.md"))
+        await shelf.hold_texts({f"kb:{path.relative_to(SOURCES)}": path.read_text(encoding="utf-8") for path in paths})
+        return [_Said(case.text, _half(case.name), case.sources) for case in SAMPLE_CASES if case.kind == "answerable"]
+    case = next(case for case in retrieval.CASES if case.name == _CASES[name])
+    await shelf.hold(case)
+    return [
+        _Said(text, _half(row.query_id), tuple(row.relevant))
+        for row, text in retrieval.questions(case)
+        if row.relevant and row.kind in {"", "technical"}
+    ]
+
+
+def _half(name: str) -> str:
+    return _HALVES[sha256(name.encode()).digest()[0] % 2]
+
+
+def _batches() -> Iterator[_Said]:
+    """What members say to nobody in particular, batch by batch, each log in a channel."""
+    roles = {(each.channel, each.author): each.role for each in rows("chat_irc_roles.jsonl", Role)}
+    logs: dict[str, list[ChatLine]] = {}
+    for file in _CHATS:
+        for line in rows(file, ChatLine):
+            if line.author and line.kind != "system" and line.text.strip():
+                logs.setdefault(line.message_id.rpartition(":")[0], []).append(line)
+    for log, lines in logs.items():
+        for text in _asked(lines, roles):
+            yield _Said(text, _half(log))
+
+
+def _asked(lines: Sequence[ChatLine], roles: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    members = {line.author: _member(n, line, roles) for n, line in enumerate(lines, 1) if line.author}
+    names = "|".join(map(re.escape, sorted(members, key=len, reverse=True)))
+    named = re.compile(rf"\A(@)?({names})(?(1)[:,]?|[:,])(?=\s)", re.IGNORECASE)
+    ids = {name.lower(): member.id for name, member in members.items()}
+    wrote = {MessageId(line.message_id): members[line.author] for line in lines if line.author}
+    batches, settled = Batches(ConversationOptions().message_batch_wait_seconds), list[Batch]()
+    for line in sorted(lines, key=lambda line: (line.at, line.number)):
+        now = line.at.timestamp()
+        settled += batches.due(now)
+        replies = [each for each in line.reply_to if MessageId(each) in wrote and each != line.message_id]
+        message = ChatMessage(
+            id=MessageId(line.message_id),
+            guild_id=samples.GUILD,
+            channel_id=samples.channel().id,
+            author=members[line.author or ""],
+            text=named.sub(lambda name: f"<@{ids[name[2].lower()]}>", line.text.strip()),
+            at=line.at,
+            reply_to=MessageId(replies[0]) if replies else None,
+        )
+        batches.add(MessageCreated(message=message), now)
+    for batch in (*settled, *batches.flush()):
+        facts = RoutingFacts(reply_authors={each: wrote.get(each) for each in wrote})
+        if batch.author.type == "community_user" and (asked := asks(batch, samples.channel(), facts)):
+            yield "\n".join(message.text for message in asked)
+
+
+def _member(n: int, line: ChatLine, roles: Mapping[tuple[str, str], str]) -> Author:
+    role = "bot" if line.is_bot else roles.get((line.channel, line.author or ""), "user")
+    kind: AuthorType = "bot" if role == "bot" else "team_member" if role == "team" else "community_user"
+    return Author(id=UserId(str(n)), name=line.author or "", type=kind)

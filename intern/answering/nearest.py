@@ -1,0 +1,217 @@
+"""What of the passages comes nearest to a question: pieces that can be quoted, ranked by meaning and by words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from operator import mul
+
+from msgspec import Struct
+
+from intern.answering.citable import is_team
+from intern.answering.deciding import MAX_LINE
+from intern.answering.excerpts import Excerpt, excerpts
+from intern.answering.quoting import holds
+from intern.answering.retrieving import Shown
+from intern.errors import ModelError
+from intern.observe.log import get_logger
+from intern.search.finding import Embedder
+from intern.text.passages import GAP
+from intern.text.words import Rarity, word_set, words
+
+_log = get_logger(__name__)
+
+# The share of the telling words that are held counts for so much beside the cosine of the bundled embedder.
+_WORDS = 0.5
+# What is sure enough to be an answer: the cosine, with little for the words; or the words alone.
+_SURE_WORDS = 0.2
+_ENOUGH = 0.57
+_ENOUGH_WORDS = 0.62
+# What the team said is worth a little more than what fits as well.
+_TEAM = 1.15
+_UNSEEN = 10
+# What any question about software may say.
+_BLAND = frozenset(
+    words(
+        "add allow ask best change check correct create different enable error example explain find fine fix good idea "
+        "issue log look make mean new possible problem question right run set show start stop support system "
+        "turn work wrong"
+    )
+)
+_BLAND_WEIGHT = 0.4
+_MOST_SAID = 2500  # characters of a team answer that is quoted
+_TURN = re.compile(r"^(Team|User): (.*?)(?=^(?:User|Team): )", re.MULTILINE | re.DOTALL)
+CONFIDENCE = re.compile(r"\n\(confidence [^\n]*\)\Z")
+"""The end of a fact's text, for a model to weigh."""
+# Whom a message calls tells nothing of what it asks.
+_MENTION = re.compile(r"(?<!\w)@\w[\w.-]*")
+_REMEMBERED = 2000  # vectors, of 1.5 kB each
+_FENCE = "```"
+
+
+class Near(Struct, frozen=True, kw_only=True):
+    """What can be quoted of a passage, and how near it comes."""
+
+    passage: Shown
+    text: str
+    line: str
+    """Stands in the passage."""
+    meaning: str
+    """It, and what stands above it."""
+    covered: float = 0.0
+    """The share, 0 to 1, of what is telling in the question that it holds."""
+    like: float | None = None
+    """The cosine of its meaning and the question; None without an embedder."""
+
+    @property
+    def rank(self) -> float:
+        """By which the nearest is told."""
+        return self.covered if self.like is None else self.like + _WORDS * self.covered
+
+    @property
+    def surplus(self) -> float:
+        """By how much it is surer than what may be an answer without a model's judgement; below 0, it is not."""
+        if self.like is None:
+            return self.covered - _ENOUGH_WORDS
+        return self.like + _SURE_WORDS * self.covered - _ENOUGH
+
+
+class Nearest:
+    """Ranks pieces of passages; remembers their vectors, as the same passages are shown again and again."""
+
+    def __init__(self, embedder: Embedder | None = None) -> None:
+        self._embedder = embedder
+        self._vectors: dict[str, memoryview[float]] = {}
+
+    async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
+        """All pieces, nearest first; of equals the shortest. They overlap."""
+        pieces = [piece for passage in shown for piece in _pieces(passage)]
+        alike = await self._likeness(question, [each.meaning for each in pieces]) if pieces else None
+        # What stands above it is part of its meaning; counted as words, too, it outweighs what is said.
+        texts = [words(each.text if alike else each.meaning) for each in pieces]
+        # What is shown was chosen by its words, so most of it may hold them; beside likeness, these tell too little.
+        covered = [fit.covered for fit in fit_each(question, texts, drops_common=alike is not None)]
+        likes: Sequence[float | None] = [None] * len(pieces) if alike is None else alike
+        found = [
+            Near(passage=each.passage, text=each.text, line=each.line, meaning=each.meaning, covered=share, like=like)
+            for each, share, like in zip(pieces, covered, likes, strict=True)
+        ]
+        return sorted(found, key=lambda near: (-near.rank, len(near.text)))
+
+    async def _likeness(self, question: str, texts: Sequence[str]) -> list[float] | None:
+        """The cosine of each text and the question; None without an embedder."""
+        if self._embedder is None:
+            return None
+        wanted = dict.fromkeys((question, *texts))
+        known = {text: self._vectors[text] for text in wanted if text in self._vectors}
+        new = [text for text in wanted if text not in known]
+        try:
+            vectors = await self._embedder.embed(new) if new else ()
+        except ModelError as error:
+            _log.warning("nearest_by_words_only", reason=str(error))
+            return None
+        known |= {text: memoryview(vector).cast("f") for text, vector in zip(new, vectors, strict=True)}
+        asked = known.pop(question)
+        likeness = [sum(map(mul, asked, known.get(text, asked))) for text in texts]
+        for text, vector in known.items():
+            self._vectors.pop(text, None)
+            self._vectors[text] = vector
+        while len(self._vectors) > _REMEMBERED:
+            del self._vectors[next(iter(self._vectors))]
+        return likeness
+
+
+def without_mentions(question: str) -> str:
+    """The question without the names of those whom it calls."""
+    return _MENTION.sub(" ", question).strip()
+
+
+def apart(found: Iterable[Near], most: int) -> list[Near]:
+    """The first pieces, at most so many, none of which shares a line with another."""
+    kept: list[Near] = []
+    for near in found:
+        if len(kept) == most:
+            break
+        if not any(near.passage == other.passage and _overlap(near, other) for other in kept):
+            kept.append(near)
+    return kept
+
+
+def _overlap(one: Near, other: Near) -> bool:
+    return one.line in other.text or other.line in one.text
+
+
+def _pieces(passage: Shown) -> Iterator[Near]:
+    for each in _sayings(passage):
+        lines = (line[:MAX_LINE] for line in each.text.split("\n"))
+        line = next((line for line in lines if holds(passage.text, line)), None)
+        if line is not None:
+            above = each.heading or passage.title
+            meaning = f"{above}: {each.core}" if above else each.core
+            yield Near(passage=passage, text=each.text, line=line, meaning=meaning)
+
+
+def _sayings(passage: Shown) -> Sequence[Excerpt]:
+    """What can be quoted. What the team says stands below what the user said."""
+    if is_team(passage.source_id):
+        turns = _TURN.findall(f"{passage.text}\nUser: ")
+        asked, said = ([text.strip() for who, text in turns if who == wanted] for wanted in ("User", "Team"))
+        whole = "\n\n".join(said)
+        return (Excerpt(beginning(whole, _MOST_SAID), " ".join(asked), whole),)
+    text = CONFIDENCE.sub("", passage.text) if kind_of(passage.source_id) == "fact" else passage.vouched
+    return excerpts(text)
+
+
+class Fit(Struct, frozen=True):
+    """How well a text fits a question by words."""
+
+    covered: float
+    """How much (0 to 1) of what is telling in the question the text holds: decides whether it is good enough."""
+    rank: float
+    """Among those that are, the most is best: a short text, and one that says a word again, fit better."""
+
+
+def fit_each(
+    query: str, texts: Sequence[Sequence[str]], team: Sequence[bool] = (), *, drops_common: bool = True
+) -> list[Fit]:
+    """How each text fits. `team` says which are the team's words."""
+    wanted = word_set(query)
+    held = [Counter(text) for text in texts]
+    # The question is a text too, so a word that is nowhere weighs little more than one that is somewhere; and the
+    # empty ones keep a handful of texts from looking like all that could be said.
+    rarity = Rarity([*held, wanted, *[()] * _UNSEEN])
+    weights = {word: rarity.weight(word) * (_BLAND_WEIGHT if word in _BLAND else 1) for word in sorted(wanted)}
+    # The product's name stands everywhere and tells nothing, unless it is all that was asked for.
+    common = {word for word in wanted if len(held) > 3 and sum(word in text for text in held) > len(held) / 2}
+    if drops_common and wanted - common:
+        weights = {word: weight for word, weight in weights.items() if word not in common}
+    total = sum(weights.values()) or 1.0
+    usual = sum(map(len, texts)) / (len(texts) or 1) or 1.0
+    found: list[Fit] = []
+    for text, counts, of_team in zip(texts, held, team or [False] * len(texts), strict=True):
+        length = 0.25 + 0.75 * len(text) / usual
+        shared = {word: weight for word, weight in weights.items() if word in counts}
+        # Okapi BM25 with its usual constants.
+        rank = sum(weight * counts[word] * 2.2 / (counts[word] + 1.2 * length) for word, weight in shared.items())
+        found.append(Fit(sum(shared.values()) / total, rank * (_TEAM if of_team else 1)))
+    return found
+
+
+def kind_of(source_id: str) -> str:
+    """`team`, `fact`, or nothing for documentation."""
+    kind = source_id.partition(":")[0]
+    return kind if kind in {"team", "fact"} else ""
+
+
+def beginning(text: str, room: int) -> str:
+    """The text, or what fits of its beginning, with a sign that more follows."""
+    if len(text) <= room:
+        return text
+    room -= len(GAP.rstrip()) + len(f"\n{_FENCE}")
+    if room < 1:
+        return ""
+    begun = text[:room]
+    borders = (begun.rfind(mark) for mark in ("\n\n", "\n", " "))
+    begun = begun[: next((at for at in borders if at >= room // 2), room)].rstrip()
+    return f"{begun}\n{_FENCE}{GAP.rstrip()}" if begun.count(_FENCE) % 2 else f"{begun}{GAP.rstrip()}"
