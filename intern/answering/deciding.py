@@ -68,7 +68,9 @@ class ConfirmIn(Struct, frozen=True, kw_only=True):
     history: str
     answer: str
     suspicions: tuple[str, ...] = ()
-    """Code and numbers of the answer that were found neither in what it cites nor in the conversation."""
+    """Numbers of the answer that were not found in what it cites, and code that is not in the conversation either."""
+    unnamed: tuple[str, ...] = ()
+    """What the question names and no passage that was shown does."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from intern.answering.citing import MAX_QUOTE, answer_text, nearest_sentence, st
 from intern.answering.deciding import CONFIRM, DECIDE, Confirmation, ConfirmIn, DecideIn, Decision, Evidence, Kind
 from intern.answering.grounding import grounding
 from intern.answering.loading import distinct
-from intern.answering.nearest import Near, apart, without_mentions
+from intern.answering.nearest import Near, apart, unnamed, without_mentions
 from intern.answering.quoting import around, holds, line_of
 from intern.answering.retrieving import MOST_SHOWN, Shown, near_best, shown_passages, whole_sources
 from intern.answering.triage import WORTH_A_CALL, is_chatter, worth
@@ -38,6 +38,7 @@ _SPEAKER = re.compile(r"^(?:Team|User): ")
 _OF_BOT = re.compile(r"^bot: ", re.MULTILINE)
 _POINTED_AT = 2  # pieces
 _POINTED_CHARS = 160
+_MOST_NAMES = 3
 _MOST_EVIDENCE = 350  # characters of a passage that the check is shown
 
 _SILENT: dict[Kind, SilenceReason] = {
@@ -80,6 +81,8 @@ class Drafted(Struct, frozen=True, kw_only=True):
     quotes: tuple[tuple[Shown, str], ...] = ()
     suspicions: tuple[str, ...] = ()
     """For the second look."""
+    unnamed: tuple[str, ...] = ()
+    """What the question names and no passage does, for the second look."""
     strange: tuple[str, ...] = ()
     """Addresses, commands and versions that stand in nothing that it cites."""
     is_near: bool = True
@@ -231,6 +234,7 @@ async def generate(work: Work, loaded: Loaded) -> Drafted:
             strange_quotes_count=len(decision.quotes) - len(draft.quotes),
             strange_count=len(draft.strange),
             suspicions_count=len(draft.suspicions),
+            unnamed_count=len(draft.unnamed),
         )
         quotes = [quote.line for quote in decision.quotes]
         work.told.add("generation", answer=decision.answer or "", quotes=quotes, strange=draft.strange)
@@ -279,6 +283,7 @@ def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
         cited=cited,
         quotes=quotes,
         suspicions=(*strange, *held.suspicions),
+        unnamed=tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES]),
         strange=(*urls, *strange),
     )
 
@@ -311,6 +316,7 @@ async def verify(work: Work, draft: Drafted) -> bool:
             history=work.asked.history,
             answer=draft.text,
             suspicions=draft.suspicions,
+            unnamed=draft.unnamed,
         )
         verdict: Confirmation = await work.model.ask(CONFIRM, given)
         holds, unquoted = verdict.holds(len(given.quotes)), verdict.unquoted(len(given.quotes))
@@ -343,7 +349,7 @@ def evidence(draft: Drafted) -> list[Evidence]:
 
 def is_sure(work: Work, draft: Drafted) -> bool:
     """Whether code alone is sure: near to the question, nothing suspicious, and little that its quotes do not say."""
-    if draft.suspicions or not draft.is_near:
+    if draft.suspicions or draft.unnamed or not draft.is_near:
         return False
     said = set(words(draft.text))
     quoted = set(words("\n".join((*(passage.text for passage in draft.cited), work.asked.question))))

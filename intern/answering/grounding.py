@@ -126,7 +126,10 @@ class Grounding(Struct, frozen=True, kw_only=True):
     """Command lines of the answer that stand in no cited source."""
     strange_versions: tuple[str, ...] = ()
     suspicions: tuple[str, ...] = ()
-    """Other code and numbers that stand neither in a cited source nor in the conversation. Bounded."""
+    """Numbers that stand in no cited source, and other code that is not in the conversation either. Bounded.
+
+    A number that the question alone says is the likeliest to be affirmed without a reason.
+    """
 
     @property
     def holds(self) -> bool:
@@ -147,7 +150,7 @@ def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) ->
     codes = [code for code in _codes(answer, told) if code not in commands]
     suspicious = [code for code in dict.fromkeys(codes) if not (known.holds(code) or asked.holds(code))]
     numbers = [number for number in dict.fromkeys(_numbers(bare)) if number not in versions]
-    suspicious += [number for number in numbers if not (known.holds_number(number) or asked.holds_number(number))]
+    suspicious += [number for number in numbers if not known.holds_number(number)]
     return Grounding(
         strange_commands=tuple(strange),
         strange_versions=tuple(version for version in versions if not known.holds_version(version)),

@@ -46,6 +46,8 @@ CONFIDENCE = re.compile(r"\n\(confidence [^\n]*\)\Z")
 """The end of a fact's text, for a model to weigh."""
 # Whom a message calls tells nothing of what it asks.
 _MENTION = re.compile(r"(?<!\w)@\w[\w.-]*")
+# A word with a capital that does not begin a sentence.
+_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
 _REMEMBERED = 2000  # vectors, of 1.5 kB each
 _FENCE = "```"
 
@@ -125,6 +127,14 @@ class Nearest:
 def without_mentions(question: str) -> str:
     """The question without the names of those whom it calls."""
     return _MENTION.sub(" ", question).strip()
+
+
+def unnamed(question: str, shown: Iterable[Shown]) -> list[str]:
+    """The names in a question that no passage has: what holds for other things answers nothing about them."""
+    known = "\n".join(f"{passage.title}\n{passage.text}" for passage in shown)
+    held, lower = word_set(known), known.lower()
+    names = dict.fromkeys(name for name in _NAME.findall(without_mentions(question)) if name != name.lower())
+    return [name for name in names if name.lower() not in lower and not word_set(name) <= held]
 
 
 def apart(found: Iterable[Near], most: int) -> list[Near]:

@@ -25,7 +25,7 @@ from intern.answering.deciding import (
     Decision,
     Quote,
 )
-from intern.answering.nearest import CONFIDENCE, Fit, Nearest, beginning, fit_each, kind_of, without_mentions
+from intern.answering.nearest import CONFIDENCE, Fit, Nearest, beginning, fit_each, kind_of, unnamed, without_mentions
 from intern.answering.prompts import (
     ANSWER,
     GATE,
@@ -46,7 +46,7 @@ from intern.observe.log import get_logger
 from intern.search.finding import Embedder
 from intern.text.markup import without_markup
 from intern.text.passages import GAP, passages
-from intern.text.words import word_set, words
+from intern.text.words import words
 
 NOTE = "(offline mode: quoted from the sources)"
 """Stands below each answer."""
@@ -66,8 +66,6 @@ _QUOTE_CHARS = 500
 # Added to the threshold for a message that is not addressed to the bot, and for one with a name that no passage has.
 _UNASKED = 0.05
 _STRANGE = 0.15
-# A word with a capital that does not begin a sentence.
-_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[^\W\d_]\w+")
 _FENCE = "```"
 
 _ASKING = re.compile(
@@ -177,7 +175,8 @@ class Deciding:
         if not found:
             return Decision(quotes=(), kind="not_covered", answer=None)
         best = found[0]
-        if best.surplus < (0 if given.addressed else _UNASKED) + (_STRANGE if _has_strange_name(given) else 0):
+        strange = _STRANGE if unnamed(given.question, given.passages) else 0
+        if best.surplus < (0 if given.addressed else _UNASKED) + strange:
             return Decision(quotes=(), kind="not_covered", answer=None)
         return Decision(
             quotes=(Quote(source=best.passage.alias, line=best.line),),
@@ -185,14 +184,6 @@ class Deciding:
             answer=f"{best.text}\n\n{NOTE}",
             citations=(best.passage.alias,),
         )
-
-
-def _has_strange_name(given: DecideIn) -> bool:
-    """Whether the question names what no passage names: what holds for other things answers nothing about it."""
-    known = "\n".join(f"{passage.title}\n{passage.text}" for passage in given.passages)
-    held, lower = word_set(known), known.lower()
-    names = {name for name in _NAME.findall(given.question) if name != name.lower()}
-    return any(name.lower() not in lower and not word_set(name) <= held for name in names)
 
 
 def confirm(given: ConfirmIn) -> Confirmation:

@@ -248,6 +248,24 @@ async def test_the_second_look_sees_question_answer_and_the_quoted_passages_alon
     assert (shown.question, shown.answer) == ("How do I rotate keys?", "Run `relay keys rotate`.")
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("How do I rotate keys on Windows, as in Relay?", ("Windows",)),
+        ("@Zoe how do I rotate Keys?", ()),
+        ("¿Cómo roto las claves?", ()),
+        ("Why? Keys of A1 B2, C3, D4 and E5", ("A1", "B2", "C3")),
+    ],
+)
+async def test_the_second_look_is_told_what_the_question_names_and_no_passage_does(
+    text: str, names: tuple[str, ...]
+) -> None:
+    script = {DECIDE.name: decision(answer="Rotate keys with `relay keys rotate`."), CONFIRM.name: RIGHT}
+    result, model = await ask(shelf(more=9), script, text=text, verify="unsure" if names else "always")
+    assert given(model, "confirm").unnamed == names
+    assert (result.debug or {})["verification"]["by"] == "model"
+
+
 async def test_the_second_look_sees_each_quoted_line_of_a_long_passage() -> None:
     lines = [f"Step {n} of the rotation takes about {n} minutes." for n in range(1, 25)]
     made = shelf(more=9)

@@ -88,12 +88,16 @@ def test_a_quantity_is_no_version_but_is_pointed_out(quantity: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "suspicion"),
-    [("Wait 45 seconds.", "45"), ("Set `grace` first.", "grace"), ("```toml\nlisten = 1\n```", "listen = 1")],
+    ("answer", "suspicion"), [("Set `grace` first.", "grace"), ("```toml\nlisten = 1\n```", "listen = 1")]
 )
-def test_other_code_and_numbers_are_suspicious_unless_somebody_said_them(answer: str, suspicion: str) -> None:
+def test_other_code_is_suspicious_unless_somebody_said_it(answer: str, suspicion: str) -> None:
     assert suspicion in held(answer).suspicions
     assert held(answer, said=f"I have {suspicion} here").suspicions == ()
+
+
+def test_a_number_that_only_the_question_says_is_suspicious() -> None:
+    assert held("Wait 45 seconds.").suspicions == ("45",)
+    assert held("Yes, you may have 45 devices.", said="May I have 45 devices?").suspicions == ("45",)
 
 
 def test_the_numbers_of_an_address_are_no_claims_of_their_own() -> None:

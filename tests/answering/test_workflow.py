@@ -431,10 +431,10 @@ async def test_without_strict_grounding_the_verifier_is_told_what_was_not_found(
     assert model.calls(VERIFY)[0].suspicions == ("relay keys rotate --force", "45")
 
 
-async def test_numbers_and_code_that_stand_nowhere_are_pointed_out_to_the_verifier() -> None:
+async def test_numbers_and_code_that_no_source_holds_are_pointed_out_to_the_verifier() -> None:
     model = scripted(answer=draft("Set `grace_period` to 45, or to 30 as you said."))
     await answered(model, text="How do I rotate keys within 30 days?")
-    assert model.calls(VERIFY)[0].suspicions == ("grace_period", "45")
+    assert model.calls(VERIFY)[0].suspicions == ("grace_period", "45", "30")
 
 
 async def test_the_verifier_sees_what_is_cited_and_what_the_team_said() -> None:
