@@ -68,7 +68,12 @@ SAMPLES: Mapping[str, str | int] = MappingProxyType(
 """Values by the name of their field."""
 
 _ITEMS: Mapping[str, str] = MappingProxyType(
-    {"citations": "kb:reference/configuration.md", "suspicions": "systemctl restart relay"}
+    {
+        "citations": "kb:reference/configuration.md",
+        "nearest": "S1: `listen` is the address that the relay listens on.",
+        "suspicions": "systemctl restart relay",
+        "unnamed": "Windows",
+    }
 )
 """The item of a list of texts, by the name of the list."""
 

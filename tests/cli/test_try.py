@@ -114,7 +114,7 @@ def test_people_talk_and_the_bot_learns(intern: Intern) -> None:
         "nothing was learned yet",
         "nobody has asked anything that the team could reply to",
         "answered",
-        "its sources do not answer that (no_answer)",
+        "nothing in its knowledge is about that (no_sources)",
     ]
     assert "`kb:reference/configuration.md`" in out
     silent, captured, topics, learned = (

@@ -189,13 +189,14 @@ def differences(model: Reader, usual: Reader) -> Iterator[str]:
             yield f"{name} was not asked"
         elif model.read[name].system != expected.system:
             yield f"{name}: its instructions"
-        elif _without_suspicions(model.read[name].skeleton) != _without_suspicions(expected.skeleton):
+        elif _without_findings(model.read[name].skeleton) != _without_findings(expected.skeleton):
             yield f"{name}: its structure"
 
 
-def _without_suspicions(skeleton: str) -> str:
-    """A prompt without the part that lists what the code found suspicious: there may be none of it."""
-    return re.sub(r"\n\n?Look at these parts[^<]*(<part of the answer>\n?)+", "", skeleton).strip()
+def _without_findings(skeleton: str) -> str:
+    """A prompt without the parts that list what code found suspicious or unnamed: there may be none of it."""
+    findings = r"\n\n?(?:Look at these parts[^<]*(<part of the answer>\n?)+|The question names what[^<]*<names>)"
+    return re.sub(findings, "", skeleton).strip()
 
 
 # As a question.
