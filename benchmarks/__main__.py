@@ -2,7 +2,7 @@
 
 Each benchmark runs in a process of its own, under a time limit: one that breaks costs its own figures and no
 others, and no memory is counted twice. All of them together are kept in `benchmarks/results`, unless
-`--no-save` is given.
+`--no-save` is given; some of them only with `--save`.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; none: all, kept")
     parser.add_argument("--no-save", action="store_true", help="keep nothing")
+    parser.add_argument("--save", action="store_true", help="keep the figures of some benchmarks, too")
     parser.add_argument("--bare", action="store_true", help="one benchmark in this very process, as JSON lines")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - BENCHMARKS.keys():
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
     if given.bare:
         return _bare(given.names)
-    return _all(given.names or list(BENCHMARKS), keep=not given.names and not given.no_save)
+    return _all(given.names or list(BENCHMARKS), keep=given.save or not (given.names or given.no_save))
 
 
 def _all(names: Sequence[str], *, keep: bool) -> int:
