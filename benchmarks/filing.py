@@ -27,6 +27,7 @@ import msgspec
 from benchmarks.figures import Figure
 from intern.app.importing import Imported, Wanted, import_history
 from intern.domain import UserId, snowflake_at
+from intern.observe.progress import heard_by
 from intern.settings import load_settings
 from tests.samples import START
 from tests.soak.traffic import PLACES, RECORDED, Line, lines
@@ -37,7 +38,6 @@ LEAST = 0.8
 """Of the rate of the first tenth, for the last one."""
 
 _LONG_WORD = re.compile("[a-z]{5,}")
-_FILED = re.compile("filed ([0-9]+)")
 
 
 class Told(NamedTuple):
@@ -116,10 +116,10 @@ def _other(word: re.Match[str], *, turn: int, known: list[str]) -> str:
 async def _imported(wanted: Wanted, folder: Path) -> tuple[list[Told], Imported]:
     told: list[Told] = []
 
-    def tell(text: str) -> None:
-        if found := _FILED.fullmatch(text):
-            told.append(Told(int(found[1]), perf_counter(), process_time()))
-        elif text.startswith("archived"):
+    def listen(what: str, done: int, total: int, note: str = "") -> None:  # noqa: ARG001
+        if what.startswith("Filing"):
+            told.append(Told(done, perf_counter(), process_time()))
+        elif what.startswith("Archiving"):
             told[:] = [Told(0, perf_counter(), process_time())]
 
     settings = load_settings(
@@ -132,7 +132,8 @@ async def _imported(wanted: Wanted, folder: Path) -> tuple[list[Told], Imported]
             "embeddings": {"provider": "none"},
         },
     )
-    return told, await import_history(settings, wanted, tell=tell)
+    with heard_by(listen):
+        return told, await import_history(settings, wanted)
 
 
 def _rate(told: list[Told], begin: float, end: float, time_of: Callable[[Told], float]) -> float:
