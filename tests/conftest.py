@@ -12,7 +12,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from intern.observe.log import PROCESSORS
+from intern.core.log import PROCESSORS
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
@@ -56,7 +56,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 def words_alone() -> Generator[None]:
     """Nobody loads the embedding model by the way: where no setting names one, it counts as not installed."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("intern.app.models.installed", lambda: False)
+        patched.setattr("intern.service.models.installed", lambda: False)
         yield
 
 

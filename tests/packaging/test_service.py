@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from intern.errors import ConfigError
+from intern.core.errors import ConfigError
 
 UNIT = Path(__file__).parents[2] / "packaging" / "intern.service"
 ANALYZE = shutil.which("systemd-analyze") or ""
