@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors.guard import PATIENCE_SECONDS, Pauses, growing_pauses
 from intern.chat.checkpoints import Attendance, Listing
-from intern.core.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
+from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import ChannelRead, ChannelSeen, FellBehind, Heard, MessageRead
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger
@@ -31,7 +31,7 @@ _log = get_logger(__name__)
 
 
 class Pages(Protocol):
-    """Discord's own memory, over REST. All methods raise the DiscordError family."""
+    """Discord's own memory, over REST. All methods raise the ChatError family."""
 
     async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
         """The oldest messages newer than `after`. Holds whatever the gateway told of before the call."""
@@ -125,10 +125,10 @@ class _Reader:
         try:
             course.count += await self._read_page(channel_id)
             course.pauses, course.refused = self._pauses(), 0.0
-        except DiscordError as error:
-            if not isinstance(error, DiscordNotFoundError) and course.refused <= PATIENCE_SECONDS:
+        except ChatError as error:
+            if not isinstance(error, ChatNotFoundError) and course.refused <= PATIENCE_SECONDS:
                 pause = next(course.pauses)
-                course.refused += pause if isinstance(error, DiscordRefusedError) else 0.0
+                course.refused += pause if isinstance(error, ChatRefusedError) else 0.0
                 _log.warning("page_delayed", channel_id=channel_id, reason=str(error), again_in_seconds=pause)
                 self._tg.start_soon(self._take_after, pause, again)
                 return
@@ -141,8 +141,8 @@ class _Reader:
         _log.info("channel_read", channel_id=channel_id, messages=course.count)
         await self._events.send(ChannelRead(channel_id=channel_id))
 
-    def _give_up(self, channel_id: ChannelId, error: DiscordError) -> None:
-        gone = isinstance(error, DiscordNotFoundError)
+    def _give_up(self, channel_id: ChannelId, error: ChatError) -> None:
+        gone = isinstance(error, ChatNotFoundError)
         (_log.warning if gone else _log.error)("channel_given_up", channel_id=channel_id, reason=str(error))
         if self._attendance.is_behind(channel_id):
             self._attendance.give_up(channel_id)
@@ -169,9 +169,9 @@ class _Reader:
         threads: Sequence[ChannelSeen] = ()
         try:
             threads = await self._pages.archived_since(listing.channel_id, listing.after)
-        except DiscordRefusedError as refusal:
+        except ChatRefusedError as refusal:
             _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
-        except DiscordError as error:
+        except ChatError as error:
             pause = next(pauses)
             _log.warning(
                 "archived_threads_delayed", channel_id=listing.channel_id, reason=str(error), again_in_seconds=pause

@@ -19,7 +19,7 @@ from intern.actors.events import Witness
 from intern.actors.guard import Pauses, growing_pauses
 from intern.actors.wakeups import nudge
 from intern.chat.conversations import capture_of
-from intern.core.errors import DiscordError, DiscordRefusedError, ModelError, ModelUnavailableError
+from intern.core.errors import ChatError, ChatRefusedError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
@@ -80,7 +80,7 @@ class Pictures(Protocol):
         ...
 
     async def look(self, request: CaptureRequest, /, *, fresh: bool, last_try: bool) -> None:
-        """Look at them, and remember what they show. Raises the DiscordError and ModelError families."""
+        """Look at them, and remember what they show. Raises the ChatError and ModelError families."""
         ...
 
 
@@ -88,7 +88,7 @@ class Messages(Protocol):
     """Discord's own memory; see `intern.chat.context`."""
 
     async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
-        """A message; None where it is deleted. Raises the DiscordError family: refused where we may not read."""
+        """A message; None where it is deleted. Raises the ChatError family: refused where we may not read."""
         ...
 
 
@@ -186,7 +186,7 @@ class _Round:
         wait = next(self._waits.setdefault(rid, self._pauses_of_one()))
         try:
             await self._see_to(rid, waits)
-        except (ModelError, DiscordError) as error:
+        except (ModelError, ChatError) as error:
             away = isinstance(error, ModelUnavailableError)
             if away:
                 self._away = self._away or self._pauses()
@@ -233,7 +233,7 @@ class _Round:
                 continue
             try:
                 now = await self._messages.message(message.channel_id, message.id)
-            except DiscordRefusedError:
+            except ChatRefusedError:
                 continue  # what we were told while we might read it stays; its links may have to do
             if now is None:
                 gone.append(message.id)

@@ -21,7 +21,7 @@ class Retracts(Protocol):
     """Edits answers to a note."""
 
     async def retract(self) -> None:
-        """Edit those that do not stand any more. Raises the KnowledgeError and DiscordError families."""
+        """Edit those that do not stand any more. Raises the KnowledgeError and ChatError families."""
         ...
 
 

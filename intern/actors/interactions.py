@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors.guard import Pauses, growing_pauses, surviving
 from intern.answering.slash_commands import Said, said
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, InternError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, InternError
 from intern.core.flow import AskCommand, ButtonPressed, CaptureRequest, Interaction, InteractionTicket
 from intern.core.log import get_logger, traced
 from intern.core.messages import Button
@@ -47,7 +47,7 @@ class Desk(Protocol):
 
 
 class Responses(Protocol):
-    """The way to answer interactions. All methods raise the DiscordError family."""
+    """The way to answer interactions. All methods raise the ChatError family."""
 
     async def defer(self, ticket: InteractionTicket, /, *, ephemeral: bool, update: bool = False) -> None:
         """Tell Discord that an answer will come. With `update` (buttons) only `follow_up` gives one."""
@@ -70,7 +70,7 @@ class Registry(Protocol):
     """Where Discord knows our commands from."""
 
     async def register(self) -> None:
-        """See to it that Discord knows them. Raises the DiscordError family."""
+        """See to it that Discord knows them. Raises the ChatError family."""
         ...
 
 
@@ -108,14 +108,14 @@ async def _register(registry: Registry, pauses: Pauses) -> None:
     for pause in pauses():
         try:
             return await registry.register()
-        except DiscordRefusedError as refusal:
+        except ChatRefusedError as refusal:
             _log.error(
                 "commands_refused",
                 reason=str(refusal),
                 hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
             )
             return None
-        except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:
+        except (ChatUnavailableError, ChatUnknownOutcomeError) as error:
             _log.warning("commands_not_registered", reason=str(error), again_in_seconds=pause)
             await sleep(pause)
     return None
@@ -155,10 +155,10 @@ class _Service:
         ticket = interaction.interaction
         try:
             await self._responses.defer(ticket, ephemeral=True, update=isinstance(interaction, ButtonPressed))
-        except DiscordRefusedError as refusal:
+        except ChatRefusedError as refusal:
             _log.warning("interaction_missed", interaction_id=ticket.id, reason=str(refusal))
             return False
-        except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:
+        except (ChatUnavailableError, ChatUnknownOutcomeError) as error:
             # It may have been heard; then there is somebody who waits.
             _log.warning("interaction_unsure", interaction_id=ticket.id, reason=str(error))
         return True
@@ -206,7 +206,7 @@ class _Service:
         for pause in islice(self._pauses(), TRIES - 1):
             try:
                 return await act()
-            except (DiscordUnavailableError, DiscordUnknownOutcomeError) as error:
+            except (ChatUnavailableError, ChatUnknownOutcomeError) as error:
                 _log.warning("interaction_delayed", reason=str(error), again_in_seconds=pause)
                 await sleep(pause)
         return await act()

@@ -44,7 +44,7 @@ class Gateway(Protocol):
         """Call `deliver` for each event, in order, until cancelled.
 
         A new session tells nothing of a server before its SessionStarted.
-        Raises ConfigError where Discord refuses us for good, DiscordError where the connection cannot be had.
+        Raises ConfigError where Discord refuses us for good, ChatError where the connection cannot be had.
         """
         ...
 

@@ -196,7 +196,7 @@ class Parts:
     gateway: Gateway
     admits: Callable[[Channel], bool]
     admits_id: Callable[[ChannelId], Awaitable[bool]]
-    """Whether the bot may work there; raises the DiscordError family."""
+    """Whether the bot may work there; raises the ChatError family."""
     attendance: Attendance
     settling: Settling
     """Over the attendance, for whoever may settle a message that somebody else has, too."""

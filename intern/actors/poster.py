@@ -22,7 +22,7 @@ from intern.actors.guard import Pauses, growing_pauses, surviving
 from intern.actors.settling import Settles
 from intern.chat.outbox import NO_LONGER, Ended, LedgerPost, PostOutcome
 from intern.chat.outgoing import Outgoing
-from intern.core.errors import DiscordError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
+from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
@@ -49,7 +49,7 @@ class Posts(Protocol):
 
         Ends by itself, however long Discord is away, once nobody waits for the reply any more.
 
-        Raises the DiscordError and KnowledgeError families.
+        Raises the ChatError and KnowledgeError families.
         """
         ...
 
@@ -164,7 +164,7 @@ class _Desk:
     async def _see_to(self, reply: Reply) -> None:
         try:
             outcome = await self._bring(reply)
-        except DiscordError:
+        except ChatError:
             self._settle(reply)  # the ledger holds it, and the next start takes it up
             await self._failed(reply)
             raise
@@ -250,7 +250,7 @@ async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses, tries: 
     for pause in islice(pauses(), tries - 1):
         try:
             return await act()
-        except (DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError) as error:
+        except (ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError) as error:
             waiting.failed(error)
             refused += isinstance(error, KnowledgeError)
             if refused == DISK_TRIES:

@@ -22,7 +22,7 @@ from intern.actors.guard import surviving
 from intern.actors.settling import Settles
 from intern.answering.images import Answers
 from intern.chat.outgoing import Outgoing
-from intern.core.errors import DiscordError, DiscordRefusedError
+from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.flow import AnswerRequest, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.log import get_logger, traced
@@ -57,7 +57,7 @@ class Typing(Protocol):
     """Shows that somebody is at work."""
 
     async def typing(self, channel_id: ChannelId, /) -> None:
-        """Be seen typing for ten seconds. Raises the DiscordError family."""
+        """Be seen typing for ten seconds. Raises the ChatError family."""
         ...
 
 
@@ -247,9 +247,9 @@ class _Desk:
             while True:
                 try:
                     await self._with.typing.typing(request.channel.id)
-                except DiscordRefusedError:
+                except ChatRefusedError:
                     return
-                except DiscordError as error:
+                except ChatError as error:
                     _log.debug("typing_failed", channel_id=request.channel.id, reason=str(error))
                 await sleep(TYPING_SECONDS)
 

@@ -10,7 +10,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors.events import Witness
 from intern.actors.wakeups import nudge
-from intern.core.errors import ConfigError, DiscordRefusedError, InternError
+from intern.core.errors import ChatRefusedError, ConfigError, InternError
 from intern.core.flow import Approval, Archived
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger
@@ -79,7 +79,7 @@ class _Desk:
         ids = {"message_id": held.approval.message_id, "channel_id": held.approval.channel_id}
         try:
             return await self._approve(held)
-        except (ConfigError, DiscordRefusedError) as error:  # decided otherwise meanwhile, or the channel is gone
+        except (ConfigError, ChatRefusedError) as error:  # decided otherwise meanwhile, or the channel is gone
             _log.info("approval_dropped", reason=str(error), **ids)
             self._approvals.let_go(held)
         except InternError as error:
@@ -93,7 +93,7 @@ class _Desk:
         if pair is None:
             return False
         if not await self._admits(word.channel_id):
-            raise DiscordRefusedError(f"channel {word.channel_id} is closed to us")
+            raise ChatRefusedError(f"channel {word.channel_id} is closed to us")
         decisions = await self._reviews.review(Review(action="approve", qa_ids=(pair.qa_id,), by=word.by))
         self._approvals.let_go(held)
         for decision in decisions:

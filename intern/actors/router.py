@@ -21,7 +21,7 @@ from intern.actors.events import Witness
 from intern.actors.guard import PATIENCE_SECONDS, Pauses, growing_pauses, surviving
 from intern.actors.settling import Settles
 from intern.chat.outgoing import Outgoing
-from intern.core.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
     AnswerRequest,
     Batch,
@@ -49,7 +49,7 @@ class Dispatch(Protocol):
     """Decides whom a batch concerns, reading on Discord what it needs to know."""
 
     async def dispatch(self, batch: Batch, /) -> Requests:
-        """What follows from the batch; nothing where it concerns nobody. Raises the DiscordError family."""
+        """What follows from the batch; nothing where it concerns nobody. Raises the ChatError family."""
         ...
 
 
@@ -182,12 +182,12 @@ class _Reader:
         for pause in self._pauses():
             try:
                 return await self._look(item, meanwhile)
-            except DiscordNotFoundError as refusal:
+            except ChatNotFoundError as refusal:
                 _log.warning("batch_unreadable", message_id=message_id, reason=str(refusal))
                 return ()
-            except DiscordRefusedError as refusal:
+            except ChatRefusedError as refusal:
                 return await self._read_aside(item, meanwhile, refusal, step_aside)
-            except DiscordUnavailableError as error:
+            except ChatUnavailableError as error:
                 if self.closing.is_set():
                     raise
                 _log.warning("batch_delayed", message_id=message_id, reason=str(error), again_in_seconds=pause)
@@ -199,7 +199,7 @@ class _Reader:
         self,
         item: Batch | MessageEdited,
         meanwhile: Meanwhile,
-        refusal: DiscordError,
+        refusal: ChatError,
         step_aside: Callable[[], Awaitable[None]],
     ) -> Requests:
         if self._aside >= ASIDE:
@@ -211,7 +211,7 @@ class _Reader:
         finally:
             self._aside -= 1
 
-    async def _look_again(self, item: Batch | MessageEdited, meanwhile: Meanwhile, error: DiscordError) -> Requests:
+    async def _look_again(self, item: Batch | MessageEdited, meanwhile: Meanwhile, error: ChatError) -> Requests:
         messages = item.messages if isinstance(item, Batch) else (item.message,)
         waited = 0.0
         for pause in self._pauses():
@@ -227,14 +227,14 @@ class _Reader:
             meanwhile.resume()
             try:
                 return await self._look(item, meanwhile)
-            except DiscordNotFoundError as gone:
+            except ChatNotFoundError as gone:
                 _log.warning("batch_unreadable", message_id=_message_of(item).id, reason=str(gone))
                 return ()
-            except (DiscordRefusedError, DiscordUnavailableError) as again:
+            except (ChatRefusedError, ChatUnavailableError) as again:
                 error = again
         return self._lost(item, error)
 
-    def _lost(self, item: Batch | MessageEdited, error: DiscordError) -> Requests:
+    def _lost(self, item: Batch | MessageEdited, error: ChatError) -> Requests:
         message = _message_of(item)
         _log.error("batch_given_up", channel_id=message.channel_id, message_id=message.id, reason=str(error))
         return ()

@@ -11,7 +11,7 @@ from typing import Protocol
 from anyio import create_task_group, move_on_after
 from msgspec.structs import replace
 
-from intern.core.errors import DiscordError
+from intern.core.errors import ChatError
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Attachment, Conversation, Image, RequestContext
 
@@ -26,7 +26,7 @@ class Images(Protocol):
     """Fetches pictures; see `intern.platforms.discord.attachments`."""
 
     async def image(self, attachment: Attachment, /) -> Image:
-        """The picture. Raises the DiscordError family."""
+        """The picture. Raises the ChatError family."""
         ...
 
 
@@ -51,7 +51,7 @@ class Seeing:
         if self._sees:
             try:
                 conversation = await self._seen(conversation)
-            except DiscordError as error:
+            except ChatError as error:
                 _log.warning("question_image_failed", message_id=context.message_id, reason=str(error))
                 return AIResult(should_reply=False, reason="images_unavailable", debug={"error": str(error)})
         return await self._answers.answer(conversation, context, addressed=addressed)
@@ -74,12 +74,12 @@ class Seeing:
 
     async def _fetched(self, attachments: Sequence[Attachment]) -> list[Image]:
         """All of them, side by side. Raises the error of the first that failed."""
-        got: dict[int, Image | DiscordError] = {}
+        got: dict[int, Image | ChatError] = {}
 
         async def fetch(n: int, attachment: Attachment) -> None:
             try:
                 got[n] = await self._images.image(attachment)
-            except DiscordError as error:  # a value here, or the group would wrap it
+            except ChatError as error:  # a value here, or the group would wrap it
                 got[n] = error
 
         with move_on_after(_SECONDS):
@@ -88,8 +88,8 @@ class Seeing:
                     tg.start_soon(fetch, n, attachment)
         images: list[Image] = []
         for n in range(len(attachments)):
-            found = got.get(n) or DiscordError(f"an image was not there within {_SECONDS:g} s")
-            if isinstance(found, DiscordError):
+            found = got.get(n) or ChatError(f"an image was not there within {_SECONDS:g} s")
+            if isinstance(found, ChatError):
                 raise found
             images.append(found)
         return images

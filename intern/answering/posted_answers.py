@@ -41,7 +41,7 @@ class Outlet(Protocol):
     """The way to messages that were posted."""
 
     async def retract(self, question_id: MessageId, note: str, /) -> bool:
-        """Edit an answer to a note; false where it cannot be. Raises the DiscordError and KnowledgeError families."""
+        """Edit an answer to a note; false where it cannot be. Raises the ChatError and KnowledgeError families."""
         ...
 
 
@@ -246,7 +246,7 @@ class PostedAnswers:
 
 
 class Retractions:
-    """Edits answers that their sources do not back any more. Raises the DiscordError and KnowledgeError families."""
+    """Edits answers that their sources do not back any more. Raises the ChatError and KnowledgeError families."""
 
     def __init__(self, store: CitedStore, outlet: Outlet, traces: Traces, *, clock: Clock, note: str) -> None:
         self._store = store

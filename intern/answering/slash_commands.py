@@ -19,7 +19,7 @@ from intern.chat.context import Gathered, History, gather
 from intern.chat.conversations import answer_request, conversation_around
 from intern.chat.options import ConversationOptions
 from intern.chat.outbox import parts_of, thread_name
-from intern.core.errors import DiscordError, DiscordRefusedError, KnowledgeError
+from intern.core.errors import ChatError, ChatRefusedError, KnowledgeError
 from intern.core.flow import (
     AnswerRequest,
     AskCommand,
@@ -186,7 +186,7 @@ class Speaker(Protocol):
     async def send(
         self, channel_id: ChannelId, text: str, nonce: str, /, *, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Post a message that pings nobody. For some minutes, a nonce posts only once. Raises DiscordError."""
+        """Post a message that pings nobody. For some minutes, a nonce posts only once. Raises ChatError."""
         ...
 
 
@@ -254,7 +254,7 @@ class Commands:
         self._shareable: OrderedDict[str, _Shareable] = OrderedDict()
 
     async def handle(self, interaction: Interaction) -> Said:
-        """Do it, and say what the member is told. Raises the DiscordError and KnowledgeError families."""
+        """Do it, and say what the member is told. Raises the ChatError and KnowledgeError families."""
         ticket = interaction.interaction
         if ticket.guild_id not in self._guild_ids:
             return said(IN_PRIVATE if ticket.guild_id is None else FOREIGN_SERVER)
@@ -325,7 +325,7 @@ class Commands:
         if with_context:
             try:
                 gathered = await gather(batch, channel, self._history, self._options.bounds)
-            except DiscordError as error:
+            except ChatError as error:
                 # A question without its surroundings is still a question, and somebody waits.
                 _log.info("context_unreadable", channel_id=channel.id, reason=str(error))
         return answer_request(batch, channel, gathered, self._options, addressed=True)
@@ -395,7 +395,7 @@ class Commands:
         answer.shared = True  # before the first wait: who presses twice shares once
         try:
             await self._speak(channel.id, ticket_id, answer.parts)
-        except DiscordRefusedError as refusal:
+        except ChatRefusedError as refusal:
             _log.info("share_refused", channel_id=channel.id, reason=str(refusal))
             answer.shared = False
             return CANNOT_SPEAK
@@ -413,7 +413,7 @@ class Commands:
         """Where it was used; None where not everybody may read, or where we may not look."""
         try:
             channel = await self._history.channel(ticket.channel_id)
-        except DiscordRefusedError:
+        except ChatRefusedError:
             return None
         return channel if self._audience.admits(channel) else None
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from intern.chat.addressing import Talk, named_by, split_by_target
 from intern.chat.options import ContextBounds
-from intern.core.errors import DiscordNotFoundError, DiscordRefusedError
+from intern.core.errors import ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId, by_age
 from intern.core.log import get_logger
@@ -30,7 +30,7 @@ _NEWEST = (1 << 63) - 1  # a snowflake after all others
 
 
 class History(Protocol):
-    """Discord's own memory, over REST. All methods raise the DiscordError family."""
+    """Discord's own memory, over REST. All methods raise the ChatError family."""
 
     async def channel(self, channel_id: ChannelId, /) -> Channel:
         """A channel or thread."""
@@ -103,8 +103,8 @@ async def gather(
     """The surroundings of a batch, within bounds.
 
     A reference that cannot be resolved (deleted, in a foreign channel) is no error and leads nowhere. Raises
-    DiscordUnavailableError where Discord could not be asked: that is not the same as finding nothing. What it refuses
-    to show is left out of a question; of what the team teaches it would be missed for ever, so DiscordRefusedError is
+    ChatUnavailableError where Discord could not be asked: that is not the same as finding nothing. What it refuses
+    to show is left out of a question; of what the team teaches it would be missed for ever, so ChatRefusedError is
     raised there.
     """
     reader = _Reader(history, bounds, batch, channel)
@@ -393,8 +393,8 @@ class _Reader:
         lookups = Lookups((self._max_calls - self.calls) // 2)
         try:
             page = await self._history.before(place, MessageId(str(cursor)), limit=_PAGE, lookups=lookups)
-        except DiscordRefusedError as error:
-            if self.teaches and not isinstance(error, DiscordNotFoundError):
+        except ChatRefusedError as error:
+            if self.teaches and not isinstance(error, ChatNotFoundError):
                 raise
             _log.warning("context_unreadable", channel_id=place, reason=str(error))
             page = ()
@@ -409,7 +409,7 @@ class _Reader:
         # Without the right to read history, Discord gives empty pages.
         expected = self.teaches and place == self._batch.channel_id and cursor > int(self._batch.last.id)
         if expected and not page:
-            raise DiscordRefusedError(f"channel {place} shows no history, not even what was just written there")
+            raise ChatRefusedError(f"channel {place} shows no history, not even what was just written there")
 
     def _shelf(self, place: ChannelId) -> _Shelf:
         return self._shelves.setdefault(place, _Shelf())

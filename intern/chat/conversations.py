@@ -17,7 +17,7 @@ from intern.chat.addressing import named_by, split_by_target
 from intern.chat.context import Gathered, History, gather, in_order
 from intern.chat.options import ContextBounds, ConversationOptions
 from intern.chat.routing import teaches
-from intern.core.errors import DiscordRefusedError
+from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
 from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext
@@ -273,7 +273,7 @@ async def conversation_around(
 
     In a thread, or under a message that one hangs on, that is the whole thread. In a channel it is what the message
     replies to, what replies to any of that, and the lines around each. A team member's message that replies to nothing
-    goes with what a member said last before it. Raises the DiscordError family.
+    goes with what a member said last before it. Raises the ChatError family.
     """
     place = await history.channel(on.channel_id)
     if place.is_thread:
@@ -294,7 +294,7 @@ async def _under(on: ChatMessage, teacher: Author, history: History, bounds: Con
         return None
     try:
         thread = await history.channel(on.thread_id)
-    except DiscordRefusedError:  # deleted
+    except ChatRefusedError:  # deleted
         return None
     return await _in_thread(on, thread, teacher, history, bounds)
 

@@ -19,7 +19,7 @@ from intern.chat.conversations import answer_request, capture_requests
 from intern.chat.options import STILL_WAITED_FOR, ConversationOptions
 from intern.chat.routing import addressed, asks, facts_of, route, worth_gathering
 from intern.core.clock import Clock
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.log import get_logger
@@ -60,7 +60,7 @@ class Speaker(Protocol):
     """The way to a private channel."""
 
     async def send(self, channel_id: ChannelId, text: str, nonce: str, /) -> MessageId:
-        """Post a message that pings nobody. For some minutes, a nonce posts only once. Raises DiscordError."""
+        """Post a message that pings nobody. For some minutes, a nonce posts only once. Raises ChatError."""
         ...
 
 
@@ -124,16 +124,16 @@ class PrivateNotes:
         self._greeted = greeted
 
     async def answer(self, batch: Batch) -> None:
-        """Say it, unless it was said. Raises DiscordUnavailableError, and KnowledgeError where nobody knows."""
+        """Say it, unless it was said. Raises ChatUnavailableError, and KnowledgeError where nobody knows."""
         # Before the first wait on Discord: two messages get one note.
         if not await self._greeted.add(batch.author.id):
             return
         try:
             await self._speaker.send(batch.channel_id, PRIVATE_NOTE, f"note {batch.last.id}")
-        except DiscordUnavailableError:
+        except ChatUnavailableError:
             await self._greeted.drop(batch.author.id)
             raise
-        except (DiscordRefusedError, DiscordUnknownOutcomeError) as error:
+        except (ChatRefusedError, ChatUnknownOutcomeError) as error:
             _log.info("private_note_not_sent", message_id=batch.last.id, reason=str(error))
 
 
@@ -169,7 +169,7 @@ class Dispatcher:
     async def dispatch(self, batch: Batch) -> Requests:
         """The captures that follow from a batch, and the question, declined or not; nothing where it concerns nobody.
 
-        Raises DiscordUnavailableError where Discord could not be asked.
+        Raises ChatUnavailableError where Discord could not be asked.
         """
         if batch.author.type == "bot":
             return ()

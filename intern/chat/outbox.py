@@ -19,11 +19,11 @@ from intern.chat.outgoing import Outgoing
 from intern.chat.splitting import split_message
 from intern.core.clock import Clock
 from intern.core.errors import (
-    DiscordError,
-    DiscordNotFoundError,
-    DiscordRefusedError,
-    DiscordUnavailableError,
-    DiscordUnknownOutcomeError,
+    ChatError,
+    ChatNotFoundError,
+    ChatRefusedError,
+    ChatUnavailableError,
+    ChatUnknownOutcomeError,
     KnowledgeError,
 )
 from intern.core.flow import Reply, ReplyTarget
@@ -43,7 +43,7 @@ NO_LONGER = MessageId(str((1 << 63) - 1))
 
 
 class Outlet(Protocol):
-    """The way out: all calls raise the DiscordError family."""
+    """The way out: all calls raise the ChatError family."""
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
         """The thread that hangs on a message; made if there is none."""
@@ -286,7 +286,7 @@ class Posting:
         """Post a reply, or finish posting it. One question gets at most one reply, however often this is called.
 
         A reply whose asker has written something newer than `waited_for` is held: that may be part of the question.
-        Raises DiscordUnavailableError or DiscordUnknownOutcomeError where calling again later is worthwhile,
+        Raises ChatUnavailableError or ChatUnknownOutcomeError where calling again later is worthwhile,
         KnowledgeError where the ledger cannot be used.
         """
         question = reply.question
@@ -332,12 +332,12 @@ class Posting:
         One that fails holds up no other. Raises as `post` does, when all were tried.
         """
         begun = await self._ledger.unfinished()
-        failure: DiscordError | KnowledgeError | None = None
+        failure: ChatError | KnowledgeError | None = None
         for entry in begun:
             delivery = self._delivery(entry, fresh=False)
             try:
                 outcome = await delivery.run(None, NO_LONGER)
-            except (DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError) as error:
+            except (ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError) as error:
                 failure = error
             else:
                 await ended(entry, outcome)
@@ -349,7 +349,7 @@ class Posting:
         """Edit each message of a posted answer to a note; false where nothing could be edited.
 
         A message that says so already is left alone, so calling it again edits nothing twice. Raises
-        DiscordUnavailableError where calling again later is worthwhile, and KnowledgeError.
+        ChatUnavailableError where calling again later is worthwhile, and KnowledgeError.
         """
         post = await self._ledger.get(question_id)
         if post is None or post.state != "finished" or post.notice or post.thread_id is None:
@@ -365,7 +365,7 @@ class Posting:
                 if message.text.strip() != note.strip():
                     await self._outlet.rewrite(post.thread_id, message_id, note)
                 said = True
-        except DiscordRefusedError as error:
+        except ChatRefusedError as error:
             _log.warning("retraction_refused", message_id=question_id, error=str(error))
         return said
 
@@ -621,7 +621,7 @@ class _Delivery:
             # Of half an answer, the rest follows whatever happened since: half an answer helps nobody.
             against = None if await self.stands() else await self._weigh(reply, waited_for)
             return against or await self._deliver(reply)
-        except DiscordRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
+        except ChatRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
             return await self.drop(self.begun.reason or "refused")
 
@@ -741,7 +741,7 @@ class _Delivery:
     async def _after(self, channel: ChannelId, message_id: MessageId) -> Sequence[ChatMessage]:
         try:
             return await self.history.after(channel, message_id, limit=_PAGE)
-        except DiscordRefusedError:
+        except ChatRefusedError:
             return ()  # the channel is gone, or closed to us
 
     async def _place(self, question: str | None) -> ChannelId | None:
@@ -750,9 +750,9 @@ class _Delivery:
             return self.begun.thread_id
         try:
             return await self._thread(question)
-        except DiscordNotFoundError:
+        except ChatNotFoundError:
             raise
-        except DiscordRefusedError as error:
+        except ChatRefusedError as error:
             _log.warning("thread_refused", message_id=self.begun.question_id, error=str(error))
             said = await self._say_instead(self.words.no_thread, "no_thread", in_place=True)
             return self.begun.channel_id if said else None
@@ -767,7 +767,7 @@ class _Delivery:
         name = thread_name(question)
         try:
             thread = await self.outlet.start_thread(channel, message_id, name)
-        except DiscordUnknownOutcomeError:
+        except ChatUnknownOutcomeError:
             # A message has one thread at most: asking again is harmless.
             thread = await self.outlet.start_thread(channel, message_id, name)
         await self.ledger.thread_made(message_id, thread)
@@ -793,7 +793,7 @@ class _Delivery:
     async def _sent(self, part: LedgerPart, thread: ChannelId) -> MessageId:
         try:
             return await self._send(part, thread)
-        except DiscordUnknownOutcomeError:
+        except ChatUnknownOutcomeError:
             return await self._find(part, thread) or await self._send(part, thread)
 
     async def _send(self, part: LedgerPart, thread: ChannelId) -> MessageId:

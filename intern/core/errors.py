@@ -19,12 +19,12 @@
     │   ├── PageRefusedError         we do not fetch it, or its site does not give it to us
     │   ├── PageGoneError            its site says that there is no such page
     │   └── PageUnavailableError     its site is down, slow or busy: asking later is worthwhile
-    └── DiscordError             Discord could not be reached or said no
-        ├── DiscordRefusedError      asking again will not help, unless somebody changes a permission
-        │   └── DiscordNotFoundError     it says that there is no such thing (any more)
-        ├── DiscordUnavailableError  asking later is worthwhile
-        │   └── DiscordUnauthorizedError     it lets us in only after somebody saw to the token
-        └── DiscordUnknownOutcomeError   the request may or may not have taken effect
+    └── ChatError                the chat platform could not be reached or said no
+        ├── ChatRefusedError         asking again will not help, unless somebody changes a permission
+        │   └── ChatNotFoundError        it says that there is no such thing (any more)
+        ├── ChatUnavailableError     asking later is worthwhile
+        │   └── ChatUnauthorizedError    it lets us in only after somebody saw to the token
+        └── ChatUnknownOutcomeError  the request may or may not have taken effect
 
 A class writes its own message from typed values. No message ever holds a secret. Whatever is not an `InternError`
 is a bug: it ends the process with exit code 70 and a traceback.
@@ -124,25 +124,25 @@ class PageUnavailableError(WebError):
         """Seconds that the site asked us to wait; None if it did not say."""
 
 
-class DiscordError(InternError):
-    """Discord could not be reached, or said no."""
+class ChatError(InternError):
+    """The chat platform could not be reached, or said no."""
 
 
-class DiscordRefusedError(DiscordError):
-    """Discord will not do this: no permission, gone, not found. Asking again at once will not help."""
+class ChatRefusedError(ChatError):
+    """The platform will not do this: no permission, gone, not found. Asking again at once will not help."""
 
 
-class DiscordNotFoundError(DiscordRefusedError):
+class ChatNotFoundError(ChatRefusedError):
     """There is no such channel, message or member (any more); permissions change nothing about that."""
 
 
-class DiscordUnavailableError(DiscordError):
-    """Discord could not be reached or is out of order; asking later is worthwhile."""
+class ChatUnavailableError(ChatError):
+    """The platform could not be reached or is out of order; asking later is worthwhile."""
 
 
-class DiscordUnauthorizedError(DiscordUnavailableError):
-    """Discord does not accept our token, whatever we ask; nothing was done. Once it does, asking later will help."""
+class ChatUnauthorizedError(ChatUnavailableError):
+    """The platform does not accept our token; nothing was done. Once it does, asking later will help."""
 
 
-class DiscordUnknownOutcomeError(DiscordError):
+class ChatUnknownOutcomeError(ChatError):
     """The request may or may not have taken effect; look before asking again."""

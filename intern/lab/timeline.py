@@ -24,7 +24,7 @@ from intern.chat.context import gather
 from intern.chat.conversations import answer_request, capture_of, capture_requests, text_of
 from intern.chat.options import ConversationOptions
 from intern.chat.routing import addressed, facts_of, route, worth_gathering
-from intern.core.errors import DiscordRefusedError
+from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.messages import Channel, ChatMessage, Lookups
@@ -78,10 +78,10 @@ class HistoryUntil:
         """When what was passed over, though it was written by then, can be known."""
 
     async def channel(self, channel_id: ChannelId) -> Channel:
-        """A channel or thread. Raises DiscordRefusedError for one that was not exported."""
+        """A channel or thread. Raises ChatRefusedError for one that was not exported."""
         await checkpoint()
         if channel_id not in self._archives.channels:
-            raise DiscordRefusedError(f"channel {channel_id} is in none of the exports")
+            raise ChatRefusedError(f"channel {channel_id} is in none of the exports")
         return self._archives.channels[channel_id]
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from intern.chat.context import History, in_order
 from intern.chat.conversations import text_of
 from intern.core.clock import Clock
-from intern.core.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
+from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, ConversationId, MessageId, answered_conversation
 from intern.core.log import get_logger
@@ -50,7 +50,7 @@ class AnsweredThread(Struct, frozen=True, kw_only=True):
 
 
 class ThreadReader:
-    """Reads threads that everybody may read. All methods raise the DiscordError family."""
+    """Reads threads that everybody may read. All methods raise the ChatError family."""
 
     def __init__(self, history: History, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
         """`admits` says whether we may work in a channel; it may ask Discord, and raise its errors."""
@@ -60,17 +60,17 @@ class ThreadReader:
     async def read(self, thread_id: ChannelId, asked: Sequence[tuple[ChannelId, MessageId]]) -> AnsweredThread | None:
         """A thread with the messages that were `asked` (place and id); None for what is no thread.
 
-        Raises DiscordRefusedError also where the thread is closed to us, or shows no history.
+        Raises ChatRefusedError also where the thread is closed to us, or shows no history.
         """
         channel = await self._history.channel(thread_id)
         if not channel.is_thread:
             return None
         if not await self._admits(thread_id):
-            raise DiscordRefusedError(f"thread {thread_id} is closed to us by now")
+            raise ChatRefusedError(f"thread {thread_id} is closed to us by now")
         said = await self._said(thread_id)
         if not said:
             # Without the right to read history, Discord gives empty pages; and an answer of ours stood here.
-            raise DiscordRefusedError(f"thread {thread_id} shows no history")
+            raise ChatRefusedError(f"thread {thread_id} shows no history")
         question = [
             message
             for place, message_id in dict.fromkeys(asked[:_MOST_ASKED])
@@ -177,13 +177,13 @@ class Answered:
             return await self._withdraw(thread_id)
         try:
             found = await self._reader.read(thread_id, await self._posts.asked_in(thread_id))
-        except DiscordRefusedError as error:
+        except ChatRefusedError as error:
             _log.warning("answered_thread_unreadable", channel_id=thread_id, reason=str(error))
-            gone = isinstance(error, DiscordNotFoundError)
+            gone = isinstance(error, ChatNotFoundError)
             came = await self._withdraw(thread_id) if gone else "unknown"
             await self.threads.looked(thread_id, None)
             return came
-        except DiscordError as error:
+        except ChatError as error:
             _log.warning("answered_thread_delayed", channel_id=thread_id, reason=str(error))
             await self.threads.looked(thread_id, self._clock.now() + _AGAIN)
             return "unknown"

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from intern.core.errors import DiscordUnavailableError, ModelError, ModelReplyError, ModelUnavailableError
+from intern.core.errors import ChatUnavailableError, ModelError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.log import get_logger
@@ -32,7 +32,7 @@ class Images(Protocol):
     """Fetches pictures; see `intern.platforms.discord.attachments`."""
 
     async def image(self, attachment: Attachment, /) -> Image:
-        """The picture. Raises LinkExpiredError, UnusableImageError or DiscordUnavailableError."""
+        """The picture. Raises LinkExpiredError, UnusableImageError or ChatUnavailableError."""
         ...
 
 
@@ -120,7 +120,7 @@ class Picturing:
 
         What worked is remembered whatever becomes of the rest. `fresh`: the links are as good as any, so an expired
         one means that the image is gone. `last_try`: what the model will not describe goes without. Raises
-        LinkExpiredError where fresh links are wanted, else DiscordUnavailableError or the ModelError family;
+        LinkExpiredError where fresh links are wanted, else ChatUnavailableError or the ModelError family;
         ModelUnavailableError at once, for the next image would meet the same.
         """
         work = _Look(request, self._bounds, fresh=fresh, last_try=last_try)
@@ -164,7 +164,7 @@ class Picturing:
                 await self._do_without(place, "Discord does not have it any more")
             else:
                 work.fail(error)
-        except DiscordUnavailableError as error:
+        except ChatUnavailableError as error:
             work.fail(error)
         return None
 
@@ -214,9 +214,9 @@ class _Look:
         self.conversation = conversation_text(request, bounds.conversation_chars)
         self.fresh = fresh
         self.last_try = last_try
-        self.failure: DiscordUnavailableError | ModelError | None = None
+        self.failure: ChatUnavailableError | ModelError | None = None
 
-    def fail(self, error: DiscordUnavailableError | ModelError) -> None:
+    def fail(self, error: ChatUnavailableError | ModelError) -> None:
         # A fresh link can be had at once, so nothing else comes before it.
         if self.failure is None or isinstance(error, LinkExpiredError):
             self.failure = error

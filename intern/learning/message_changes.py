@@ -185,7 +185,7 @@ class LateChanges:
     async def captured_anew(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
         """The edited message by itself, for each conversation that holds it: the archive joins it with the others.
 
-        Nothing where the channel is closed to us by now. Raises the DiscordError and KnowledgeError families.
+        Nothing where the channel is closed to us by now. Raises the ChatError and KnowledgeError families.
         """
         message = change.message
         if not await self._admits(message.channel_id):

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeVar
 from anyio import sleep
 from anyio.to_thread import run_sync
 
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import LateChange, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, snowflake_at
 from intern.core.log import get_logger
@@ -54,7 +54,7 @@ class Archive(Protocol):
 
 
 class Shown(Protocol):
-    """What Discord shows. All methods raise the DiscordError family."""
+    """What Discord shows. All methods raise the ChatError family."""
 
     async def channel(self, channel_id: ChannelId, /) -> Channel:
         """A channel or thread."""
@@ -136,7 +136,7 @@ class Missed:
             if not await asking.of_channel(channel_id, partial(self._admits, channel_id)):
                 return False
             shown, down_to = await self._read(channel_id, max(left), asking)
-        except DiscordRefusedError as refusal:
+        except ChatRefusedError as refusal:
             _log.info("missed_changes_unseen", channel_id=channel_id, reason=str(refusal))
             return False
         for number in sorted((each for each in left if each >= down_to), reverse=True):
@@ -152,13 +152,13 @@ class Missed:
         return bool(left)
 
     async def _read(self, channel_id: ChannelId, newest: int, asking: _Asking) -> tuple[Mapping[int, ChatMessage], int]:
-        """The page that ends with a message, and down to where it shows all. Raises DiscordRefusedError."""
+        """The page that ends with a message, and down to where it shows all. Raises ChatRefusedError."""
         if newest <= int(channel_id):
             return {}, 0  # nothing in a channel is older than it; what a thread hangs on is searched for
         page = await asking.ask(partial(self._page, channel_id, _id(newest + 1)))
         # Without the right to read history, Discord gives empty pages.
         if not page and not await asking.ask(partial(self._page, channel_id, None)):
-            raise DiscordRefusedError(f"channel {channel_id} shows no history")
+            raise ChatRefusedError(f"channel {channel_id} shows no history")
         # Discord's own messages are left out of a page, so one that is nearly full need not be the last.
         down_to = int(page[0].id) if len(page) >= _PAGE // 2 else 0
         return {int(message.id): message for message in page}, down_to
@@ -177,7 +177,7 @@ class Missed:
                     return "unknown"
                 if message := await asking.ask(partial(self._shown.look_up, place, _id(number))):
                     return message
-        except DiscordRefusedError as refusal:
+        except ChatRefusedError as refusal:
             _log.info("missed_changes_unseen", message_id=_id(number), reason=str(refusal))
             return "unknown"
         return None
@@ -185,7 +185,7 @@ class Missed:
     async def _places(self, number: int, pair: CapturedPair, asking: _Asking) -> Sequence[ChannelId]:
         """Where a message can stand: where it was captured, or in what such a thread hangs in; the likeliest first.
 
-        Raises DiscordRefusedError where that cannot be told.
+        Raises ChatRefusedError where that cannot be told.
         """
         places: list[ChannelId] = []
         for captured_in in await run_sync(self._captured_in, _id(number), pair):
@@ -201,13 +201,13 @@ class Missed:
         places: dict[ChannelId, None] = {}
         for _ in range(_VERSIONS):
             if not pair.channel_id:
-                raise DiscordRefusedError(f"no capture tells the channel of message {message_id}")
+                raise ChatRefusedError(f"no capture tells the channel of message {message_id}")
             places[pair.channel_id] = None
             if pair.replaces is None:
                 break
             earlier = self._archive.get(pair.replaces)
             if earlier is None:
-                raise DiscordRefusedError(f"{pair.replaces}, which message {message_id} was captured with, is gone")
+                raise ChatRefusedError(f"{pair.replaces}, which message {message_id} was captured with, is gone")
             if message_id not in earlier.message_ids:
                 break
             pair = earlier
@@ -247,7 +247,7 @@ class _Asking:
         while True:
             try:
                 return await act()
-            except DiscordUnavailableError as error:
+            except ChatUnavailableError as error:
                 _log.warning("missed_changes_delayed", reason=str(error), again_in_seconds=pause)
                 await sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)

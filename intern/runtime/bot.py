@@ -39,7 +39,7 @@ from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outlet, Posting
 from intern.chat.outgoing import Outgoing
 from intern.core.clock import Clock, SystemClock
-from intern.core.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, Interaction
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, snowflake_at, snowflake_time
 from intern.core.memory import giving_back, set_aside
@@ -105,7 +105,7 @@ class Discord:
     guild_ids: tuple[GuildId, ...]
     is_open: Callable[[], bool] = lambda: True
     """Whether what happens there is told right now."""
-    tell_requests: Callable[[Callable[[type[DiscordError] | None], object], Callable[[], object]], object] = (
+    tell_requests: Callable[[Callable[[type[ChatError] | None], object], Callable[[], object]], object] = (
         lambda _requested, _reconnected: None
     )
     """Who wants to hear of requests that ended, with what they raise, and of connections that came back."""
@@ -375,7 +375,7 @@ class _Audience:
         with move_on_after(_TOLD_WITHIN) as waiting:
             await self._discord.audience.told(channel.guild_id)
         if waiting.cancelled_caught:
-            raise DiscordUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
+            raise ChatUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
         return self.admits(channel)
 
 
@@ -511,9 +511,9 @@ class OpenMessages:
         self._admits = admits
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None where it is gone. Raises the DiscordError family, also where it may not be read."""
+        """A message; None where it is gone. Raises the ChatError family, also where it may not be read."""
         if not await self._admits(channel_id):
-            raise DiscordRefusedError(f"channel {channel_id} is closed to us by now")
+            raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
         return await self._history.look_up(channel_id, message_id)
 
 
@@ -617,7 +617,7 @@ async def open_sandbox(
 
 
 def run(settings: Settings) -> None:
-    """`intern run`: until SIGINT or SIGTERM. Raises ConfigError, KnowledgeError or DiscordError, maybe in a group."""
+    """`intern run`: until SIGINT or SIGTERM. Raises ConfigError, KnowledgeError or ChatError, maybe in a group."""
     anyio.run(_until_told, settings)
 
 

@@ -12,7 +12,7 @@ from anyio.to_thread import run_sync
 from hikari.internal import routes
 from msgspec import Struct
 
-from intern.core.errors import ConfigError, DiscordNotFoundError, DiscordRefusedError, DiscordUnauthorizedError
+from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnauthorizedError, ConfigError
 from intern.core.ids import GuildId, RoleId, UserId
 from intern.core.messages import Channel
 from intern.core.progress import tell
@@ -73,7 +73,7 @@ class Report(Struct, frozen=True, kw_only=True):
 async def examine(settings: Settings) -> Report:
     """Look at everything, and ask each model one question; at Discord only with a token, of which the report tells.
 
-    Raises ConfigError for a token that is wrong, DiscordUnavailableError where Discord cannot be asked.
+    Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
     if not settings.discord.token:
         looked = LocalChecks(settings)
@@ -191,9 +191,9 @@ class _Doctor:
         route = routes.Route("GET", "/applications/@me").compile()
         try:
             return await self._get("look up the application", route, _Application)
-        except DiscordUnauthorizedError:
+        except ChatUnauthorizedError:
             raise ConfigError(LOGIN_REFUSED) from None
-        except DiscordNotFoundError:
+        except ChatNotFoundError:
             raise ConfigError(
                 "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
             ) from None
@@ -205,7 +205,7 @@ class _Doctor:
             guild = await self._get(what, routes.GET_GUILD.compile(**where), _Guild)
             member = routes.GET_GUILD_MEMBER.compile(**where, **ids(user=bot_id))
             held = (await self._get(what, member, RawMember)).role_ids or ()
-        except DiscordRefusedError:
+        except ChatRefusedError:
             return None
         roles = await self._get(what, routes.GET_GUILD_ROLES.compile(**where), list[Any])
         channels = await self._get(what, routes.GET_GUILD_CHANNELS.compile(**where), list[Any])
@@ -220,7 +220,7 @@ class _Doctor:
     async def _exists(self, what: str, route: routes.CompiledRoute) -> bool:
         try:
             await self._rest.ask(what, route)
-        except DiscordRefusedError:
+        except ChatRefusedError:
             return False
         return True
 

@@ -22,11 +22,11 @@ from intern.actors.guard import Pauses
 from intern.actors.listener import listener
 from intern.chat.checkpoints import Attendance
 from intern.core.errors import (
-    DiscordError,
-    DiscordNotFoundError,
-    DiscordRefusedError,
-    DiscordUnauthorizedError,
-    DiscordUnavailableError,
+    ChatError,
+    ChatNotFoundError,
+    ChatRefusedError,
+    ChatUnauthorizedError,
+    ChatUnavailableError,
 )
 from intern.core.flow import (
     Approval,
@@ -47,7 +47,7 @@ from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
 
-DOWN = DiscordUnavailableError("Discord is out of order")
+DOWN = ChatUnavailableError("Discord is out of order")
 
 
 def at_once() -> Iterator[float]:
@@ -139,7 +139,7 @@ class Gated:
 class Refusing:
     """Does not give one channel's pages; lists archived threads at the third asking."""
 
-    def __init__(self, pages: Pages, refused: ChannelId, *errors: DiscordError) -> None:
+    def __init__(self, pages: Pages, refused: ChannelId, *errors: ChatError) -> None:
         self._pages = pages
         self._refused = refused
         self._errors = list(errors)
@@ -155,7 +155,7 @@ class Refusing:
         if self._asked[channel_id] < 3:
             raise DOWN
         if channel_id == self._refused:
-            raise DiscordRefusedError("you may not")
+            raise ChatRefusedError("you may not")
         return await self._pages.archived_since(channel_id, after)
 
 
@@ -196,7 +196,7 @@ async def test_a_channel_that_is_gone_is_given_up_and_the_others_are_read() -> N
     elsewhere = desk.sandbox.add_channel("elsewhere")
     desk.sandbox.say("alice", "gone")
     desk.sandbox.say("alice", "read", channel_id=elsewhere)
-    gone = DiscordNotFoundError("unknown channel")
+    gone = ChatNotFoundError("unknown channel")
     async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general, gone)) as heard:
         assert texts(await taken(heard)) == ["read"]
         assert desk.attendance.behind() == ()
@@ -204,8 +204,8 @@ async def test_a_channel_that_is_gone_is_given_up_and_the_others_are_read() -> N
         assert texts(await taken(heard)) == ["live"]
 
 
-@pytest.mark.parametrize("error", [DiscordRefusedError("missing access"), DiscordUnauthorizedError("whose token?")])
-async def test_a_page_that_is_refused_for_a_while_is_not_counted_as_read(error: DiscordError) -> None:
+@pytest.mark.parametrize("error", [ChatRefusedError("missing access"), ChatUnauthorizedError("whose token?")])
+async def test_a_page_that_is_refused_for_a_while_is_not_counted_as_read(error: ChatError) -> None:
     desk = Desk()
     elsewhere = desk.sandbox.add_channel("elsewhere")
     desk.sandbox.say("maya", "taught meanwhile")
@@ -220,7 +220,7 @@ async def test_a_channel_that_is_refused_holds_up_no_other_and_its_mark_stays() 
     elsewhere = desk.sandbox.add_channel("elsewhere")
     desk.sandbox.say("alice", "refused")
     desk.sandbox.say("alice", "read", channel_id=elsewhere)
-    refused = Refusing(desk.sandbox, desk.sandbox.general, *[DiscordRefusedError("missing access")] * 9)
+    refused = Refusing(desk.sandbox, desk.sandbox.general, *[ChatRefusedError("missing access")] * 9)
     async with desk.open(pages=refused, pauses=partial(repeat, 1e9)) as heard:
         assert texts(await taken(heard)) == ["read"]
         assert desk.attendance.behind() == (desk.sandbox.general,)
@@ -233,7 +233,7 @@ async def test_a_channel_that_stays_refused_longer_than_patience_lasts_is_given_
     monkeypatch.setattr("intern.actors.backfill.PATIENCE_SECONDS", 0.5)
     desk = Desk()
     desk.sandbox.say("alice", "refused")
-    refused = Refusing(desk.sandbox, desk.sandbox.general, *[DiscordRefusedError("missing access")] * 9)
+    refused = Refusing(desk.sandbox, desk.sandbox.general, *[ChatRefusedError("missing access")] * 9)
     async with desk.open(pages=refused, pauses=partial(repeat, 0.1)) as heard:
         assert await heard.receive() == ChannelRead(channel_id=desk.sandbox.general)
         assert desk.attendance.behind() == ()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from intern.actors.captioner import LAST_TRY, picturer
 from intern.actors.events import Witness
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, InternError, ModelUnavailableError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, InternError, ModelUnavailableError
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import configure
@@ -85,7 +85,7 @@ class Shore:
     async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
         self.asked.append(message_id)
         if channel_id in self.closed:
-            raise DiscordRefusedError("closed")
+            raise ChatRefusedError("closed")
         return self.messages.get(message_id)
 
 
@@ -280,7 +280,7 @@ async def test_on_failure_nothing_is_archived_and_the_others_pass(tmp_path: Path
 
 async def test_a_capture_is_tried_again_after_growing_pauses(tmp_path: Path) -> None:
     async with scene(tmp_path, REQUEST) as at:
-        at.shore.away = DiscordUnavailableError("503")
+        at.shore.away = ChatUnavailableError("503")
         async with at.at_work():
             for seconds, tries in ((0, 1), (59, 1), (1, 2), (239, 2), (1, 3), (959, 3), (1, 4), (3599, 4), (1, 5)):
                 await leap(seconds)

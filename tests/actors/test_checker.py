@@ -10,7 +10,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from intern.actors.checker import checker
-from intern.core.errors import DiscordUnavailableError, InternError, KnowledgeError
+from intern.core.errors import ChatUnavailableError, InternError, KnowledgeError
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_it_looks_at_once_and_again_whatever_fails(retracts: bool) -> None
             tg.start_soon(partial(checker, posted, posted if retracts else None, interval_seconds=60))
             await wait_all_tasks_blocked()
             assert posted.done == once
-            posted.fails = {"retract": DiscordUnavailableError("down")}
+            posted.fails = {"retract": ChatUnavailableError("down")}
             await leap(60)
             await wait_all_tasks_blocked()
             assert posted.done == once * 2

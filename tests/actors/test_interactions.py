@@ -20,10 +20,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from intern.actors.interactions import ANSWERS_AT_ONCE, BUSY, FAILED, RESTARTING, TRIES, interactions
 from intern.answering.slash_commands import Said, said
 from intern.core.errors import (
-    DiscordError,
-    DiscordRefusedError,
-    DiscordUnavailableError,
-    DiscordUnknownOutcomeError,
+    ChatError,
+    ChatRefusedError,
+    ChatUnavailableError,
+    ChatUnknownOutcomeError,
     KnowledgeError,
 )
 from intern.core.flow import (
@@ -69,7 +69,7 @@ class Responses:
         self._desk = desk
         self.calls: list[tuple[str, str, str]] = []
         self.buttons: list[Sequence[Button]] = []
-        self.failures: defaultdict[str, deque[DiscordError]] = defaultdict(deque)
+        self.failures: defaultdict[str, deque[ChatError]] = defaultdict(deque)
         self.handled_at_defer: list[int] = []
 
     async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
@@ -97,7 +97,7 @@ class Responses:
 
 
 class Registry:
-    def __init__(self, *failures: DiscordError) -> None:
+    def __init__(self, *failures: ChatError) -> None:
         self.failures = deque(failures)
         self.tries = 0
         self.gate: Event | None = None
@@ -263,7 +263,7 @@ async def test_where_nobody_captures_any_more_nothing_is_promised() -> None:
 
 async def test_a_failure_is_told_and_the_next_one_is_served(caplog: pytest.LogCaptureFixture) -> None:
     room = Room()
-    room.desk.answers[AskCommand] = DiscordUnavailableError("down")
+    room.desk.answers[AskCommand] = ChatUnavailableError("down")
     room.desk.answers[ButtonPressed] = KnowledgeError("the disk is gone")
     async with room.open():
         room.inbox.send_nowait(ask(n=1))
@@ -279,7 +279,7 @@ async def test_whatever_is_logged_for_an_interaction_carries_its_id() -> None:
     out, room = io.StringIO(), Room()
     configure(log_format="json", stream=out)
     room.desk.answers[ButtonPressed] = KnowledgeError("the disk is gone")
-    room.responses.failures["reply"].append(DiscordUnavailableError("down"))
+    room.responses.failures["reply"].append(ChatUnavailableError("down"))
     async with room.open():
         room.inbox.send_nowait(ask(n=1))
         room.inbox.send_nowait(press(2))
@@ -303,7 +303,7 @@ async def test_a_bug_is_not_swallowed() -> None:
 
 async def test_who_was_missed_is_not_worked_for_but_their_vote_counts() -> None:
     room = Room()
-    room.responses.failures["defer"].extend([DiscordRefusedError("unknown interaction")] * 2)
+    room.responses.failures["defer"].extend([ChatRefusedError("unknown interaction")] * 2)
     async with room.open():
         room.inbox.send_nowait(ask(n=1))
         room.inbox.send_nowait(press(2))
@@ -311,8 +311,8 @@ async def test_who_was_missed_is_not_worked_for_but_their_vote_counts() -> None:
     assert [name for name, _, _ in room.responses.calls] == ["defer", "defer"]
 
 
-@pytest.mark.parametrize("error", [DiscordUnavailableError("down"), DiscordUnknownOutcomeError("lost")])
-async def test_an_acknowledgement_that_may_have_been_heard_is_worked_for(error: DiscordError) -> None:
+@pytest.mark.parametrize("error", [ChatUnavailableError("down"), ChatUnknownOutcomeError("lost")])
+async def test_an_acknowledgement_that_may_have_been_heard_is_worked_for(error: ChatError) -> None:
     room = Room()
     room.responses.failures["defer"].append(error)
     async with room.open():
@@ -322,18 +322,18 @@ async def test_an_acknowledgement_that_may_have_been_heard_is_worked_for(error: 
 
 async def test_an_answer_that_discord_does_not_take_is_tried_again_and_then_given_up() -> None:
     room = Room()
-    room.responses.failures["reply"].extend([DiscordUnavailableError("down")] * (TRIES - 1))
+    room.responses.failures["reply"].extend([ChatUnavailableError("down")] * (TRIES - 1))
     async with room.open():
         room.inbox.send_nowait(ask(n=1))
         await wait_all_tasks_blocked()
         assert [name for name, _ in room.said_to("1")] == ["defer", *["reply"] * TRIES]
 
-        room.responses.failures["reply"].extend([DiscordUnavailableError("down")] * TRIES)
+        room.responses.failures["reply"].extend([ChatUnavailableError("down")] * TRIES)
         room.inbox.send_nowait(ask(n=2))
         await wait_all_tasks_blocked()
         assert len(room.said_to("2")) == 1 + TRIES
 
-        room.responses.failures["reply"].append(DiscordRefusedError("gone"))
+        room.responses.failures["reply"].append(ChatRefusedError("gone"))
         room.inbox.send_nowait(ask(n=3))
         await wait_all_tasks_blocked()
         room.inbox.send_nowait(ask(n=4))
@@ -370,7 +370,7 @@ async def test_who_still_waits_at_the_end_is_told() -> None:
 
 
 async def test_commands_are_registered_while_interactions_are_served() -> None:
-    registry = Registry(DiscordUnavailableError("down"), DiscordUnavailableError("down"))
+    registry = Registry(ChatUnavailableError("down"), ChatUnavailableError("down"))
     room = Room(registry)
     async with room.open():
         await wait_all_tasks_blocked()
@@ -385,7 +385,7 @@ async def test_commands_are_registered_while_interactions_are_served() -> None:
 
 
 async def test_a_refused_registration_says_what_to_do_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room(Registry(DiscordRefusedError("could not register: Missing Access")))
+    room = Room(Registry(ChatRefusedError("could not register: Missing Access")))
     async with room.open():
         await wait_all_tasks_blocked()
         room.inbox.send_nowait(ask())

@@ -19,7 +19,7 @@ from intern.actors.guard import growing_pauses
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
 from intern.chat.outbox import NO_LONGER, Ended, LedgerPost, PostOutcome
 from intern.chat.outgoing import Outgoing
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.metrics import Metrics
@@ -28,7 +28,7 @@ from tests.samples import answer_request, message
 
 NO_PAUSES = partial(repeat, 0.0)
 PATIENCE = 65.0
-DOWN = DiscordUnavailableError("502")
+DOWN = ChatUnavailableError("502")
 
 
 class Posts:
@@ -188,7 +188,7 @@ class TestPoster:
         assert posted_by_then == ["(resumed)"]
 
     async def test_an_outage_is_waited_out_and_an_unknown_outcome_looked_into(self) -> None:
-        posts = Posts(a=[DOWN, DiscordUnknownOutcomeError("no reply")])
+        posts = Posts(a=[DOWN, ChatUnknownOutcomeError("no reply")])
         await run(posts, "a", "b")
         assert sorted(posts.posted) == ["(resumed)", "a", "b"]
 
@@ -200,7 +200,7 @@ class TestPoster:
         assert sorted(desk.settled) == sorted(ids(0, 1))
 
     async def test_a_refusal_costs_its_own_reply_only_and_is_not_retried(self) -> None:
-        posts = Posts(a=[DiscordRefusedError("missing permission")])
+        posts = Posts(a=[ChatRefusedError("missing permission")])
         await run(posts, "a", "b")
         assert posts.posted == ["(resumed)", "b"]
         assert posts.tried.count("a") == 1
@@ -257,7 +257,7 @@ class TestPoster:
             gone=[PostOutcome(status="dropped", reason="question_deleted")],
             newer=[PostOutcome(status="recalled", reason="superseded")],
             deleted=[PostOutcome(status="recalled", reason="withdrawn")],
-            refused=[DiscordRefusedError("missing permission")],
+            refused=[ChatRefusedError("missing permission")],
             full=[KnowledgeError("full")] * TRIES,
         )
         desk = await run(posts, "a", "gone", "newer", "deleted", "refused", "full")
@@ -370,7 +370,7 @@ def test_a_held_reply_that_is_taken_back_is_given_up_at_once() -> None:
 
 @pytest.mark.anyio
 async def test_the_trace_holds_the_end_of_a_reply_before_the_witness_hears_of_it() -> None:
-    desk = Desk(Posts(b=[DiscordRefusedError("403")]))
+    desk = Desk(Posts(b=[ChatRefusedError("403")]))
     traced: list[bool] = []
 
     class Hearing(Witness):

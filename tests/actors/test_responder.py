@@ -18,7 +18,7 @@ from intern.actors.responder import AT_ONCE, ROOM, Collaborators, responder
 from intern.answering.replying import Replying, Wording
 from intern.chat.options import ConversationOptions
 from intern.chat.outgoing import Outgoing
-from intern.core.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import AnswerRequest, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import AIResult, Channel, Conversation, Message, RequestContext
@@ -72,7 +72,7 @@ class Desk:
         self.settled: list[str] = []
         self.kept: dict[str, tuple[str, str]] = {}
         self.typed: list[ChannelId] = []
-        self.typing_fails: DiscordError | None = None
+        self.typing_fails: ChatError | None = None
         self.traces_fail = False
         self.done: set[MessageId] = set()
         streams = create_memory_object_stream[AnswerRequest | Withdrawal](questions)
@@ -416,8 +416,8 @@ def test_at_what_is_no_question_it_is_not_seen_typing_before_it_took_a_while() -
     assert desk.typed == [CHANNEL] * 2
 
 
-@pytest.mark.parametrize(("error", "times"), [(DiscordUnavailableError("502"), 3), (DiscordRefusedError("403"), 1)])
-def test_typing_that_fails_costs_nobody_an_answer(error: DiscordError, times: int) -> None:
+@pytest.mark.parametrize(("error", "times"), [(ChatUnavailableError("502"), 3), (ChatRefusedError("403"), 1)])
+def test_typing_that_fails_costs_nobody_an_answer(error: ChatError, times: int) -> None:
     desk = Desk()
     desk.typing_fails = error
     on_a_turned_clock(desk, request("slow: how?"), seconds=20)

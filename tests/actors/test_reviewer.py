@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from intern.actors.reviewer import LOOK_AGAIN_SECONDS, reviewer
 from intern.actors.wakeups import nudge
-from intern.core.errors import ConfigError, DiscordRefusedError, DiscordUnavailableError, InternError, KnowledgeError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, ConfigError, InternError, KnowledgeError
 from intern.core.flow import Approval, Archived
 from intern.core.ids import ChannelId, MessageId, QAId, UserId
 from intern.core.records import Approved, CapturedPair, PairDecision
@@ -170,7 +170,7 @@ async def test_a_word_is_held_no_longer_than_a_capture_may_take() -> None:
         assert reviews.said == []
 
 
-@pytest.mark.parametrize("answer", [False, DiscordRefusedError("unknown channel")])
+@pytest.mark.parametrize("answer", [False, ChatRefusedError("unknown channel")])
 async def test_where_intern_may_not_listen_nobody_approves_anything(answer: bool | InternError) -> None:  # noqa: FBT001
     reviews = Reviews(NEWER)
     async with at_work(reviews, Door(answer)) as room:
@@ -182,7 +182,7 @@ async def test_where_intern_may_not_listen_nobody_approves_anything(answer: bool
 async def test_discord_and_the_disk_may_fail_a_while() -> None:
     reviews = Reviews(NEWER)
     reviews.failing = [KnowledgeError("the disk is full")]
-    async with at_work(reviews, Door(DiscordUnavailableError("down"))) as room:
+    async with at_work(reviews, Door(ChatUnavailableError("down"))) as room:
         await room.hear()
         await room.pass_time()
         assert (reviews.said, room.nudged) == ([], False)

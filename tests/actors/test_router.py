@@ -15,7 +15,7 @@ from intern.actors.guard import PATIENCE_SECONDS, Pauses
 from intern.actors.router import ASIDE, AT_ONCE, router
 from intern.answering.replying import notice
 from intern.chat.outgoing import Outgoing
-from intern.core.errors import DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import (
     AnswerRequest,
     Batch,
@@ -300,7 +300,7 @@ async def test_what_is_asked_and_captured_is_settled_by_both() -> None:
 @pytest.mark.anyio
 async def test_while_discord_is_away_a_batch_is_asked_for_again_unsettled_and_its_channel_stays_in_order() -> None:
     desk = Desk()
-    desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")] * 3
+    desk.dispatch.trouble["ask 1"] = [ChatUnavailableError("away")] * 3
     desk.put("ask 1", "ask 2")
     with fail_after(5):
         async with create_task_group() as tg:
@@ -315,7 +315,7 @@ async def test_while_discord_is_away_a_batch_is_asked_for_again_unsettled_and_it
 @pytest.mark.anyio
 async def test_at_the_end_nobody_waits_for_a_discord_that_is_away_and_its_batch_stays_unsettled() -> None:
     desk = Desk()
-    desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")] * 9
+    desk.dispatch.trouble["ask 1"] = [ChatUnavailableError("away")] * 9
     desk.put("ask 1", "ask 2")
     with fail_after(5):
         async with create_task_group() as tg:
@@ -330,10 +330,10 @@ async def test_at_the_end_nobody_waits_for_a_discord_that_is_away_and_its_batch_
 @pytest.mark.anyio
 async def test_what_stood_in_a_channel_that_is_gone_is_settled() -> None:
     desk = Desk()
-    desk.dispatch.trouble["ask 1"] = [DiscordNotFoundError("unknown channel")]
+    desk.dispatch.trouble["ask 1"] = [ChatNotFoundError("unknown channel")]
     desk.dispatch.trouble["capture 1"] = [
-        DiscordRefusedError("missing access"),
-        DiscordNotFoundError("unknown channel"),
+        ChatRefusedError("missing access"),
+        ChatNotFoundError("unknown channel"),
     ]
     gone = desk.put("ask 1", "capture 1", "ask 2")[:2]
     with fail_after(5):
@@ -349,7 +349,7 @@ async def test_what_stood_in_a_channel_that_is_gone_is_settled() -> None:
 async def test_nobody_waits_for_what_discord_refuses_to_show() -> None:
     desk = Desk()
     refused = [f"capture {n}" for n in range(AT_ONCE + 1)]
-    desk.dispatch.trouble = {text: [DiscordRefusedError("missing access")] * 2 for text in refused}
+    desk.dispatch.trouble = {text: [ChatRefusedError("missing access")] * 2 for text in refused}
     desk.put(*refused, "ask 1")
     desk.put("ask 2", channel="300")
     with fail_after(5):
@@ -367,7 +367,7 @@ async def test_nobody_waits_for_what_discord_refuses_to_show() -> None:
 @pytest.mark.anyio
 async def test_what_discord_refuses_to_show_for_a_while_is_asked_for_again() -> None:
     desk = Desk()
-    refusal, away = DiscordRefusedError("missing access"), DiscordUnavailableError("away")
+    refusal, away = ChatRefusedError("missing access"), ChatUnavailableError("away")
     desk.dispatch.trouble["capture 1"] = [refusal, away, refusal]
     desk.put("capture 1")
     with fail_after(5):
@@ -383,7 +383,7 @@ async def test_what_discord_refuses_to_show_for_a_while_is_asked_for_again() -> 
 async def test_refused_batches_that_wait_are_bounded_in_number() -> None:
     desk = Desk()
     texts = [f"capture {n}" for n in range(ASIDE + 1)]
-    desk.dispatch.trouble = {text: [DiscordRefusedError("missing access")] * 2 for text in texts}
+    desk.dispatch.trouble = {text: [ChatRefusedError("missing access")] * 2 for text in texts}
     lines = desk.put(*texts)
     with fail_after(20), desk.to_route, desk.asked, desk.taught, desk.withdrawn, desk.said:
         async with create_task_group() as tg:
@@ -515,7 +515,7 @@ async def test_a_batch_that_is_deleted_while_it_is_read_teaches_nothing_and_is_s
 @pytest.mark.anyio
 async def test_a_batch_that_is_deleted_while_discord_is_away_is_not_asked_about_again() -> None:
     desk = Desk()
-    desk.dispatch.trouble["ask 1"] = [DiscordUnavailableError("away")]
+    desk.dispatch.trouble["ask 1"] = [ChatUnavailableError("away")]
     [line] = desk.put("ask 1")
     with fail_after(5):
         async with create_task_group() as tg:
@@ -650,7 +650,7 @@ def tenacity(desk: Desk, *then: tuple[float, Callable[[], object]]) -> tuple[lis
 
 def test_what_stays_refused_for_longer_than_a_day_is_given_up() -> None:
     desk = Desk()
-    desk.dispatch.trouble["capture 1"] = [DiscordRefusedError("missing access")] * 1000
+    desk.dispatch.trouble["capture 1"] = [ChatRefusedError("missing access")] * 1000
     lines = desk.put("capture 1")
     still_kept = (PATIENCE_SECONDS - 1, lambda: desk.settled.append("-"))
     assert tenacity(desk, still_kept, (PATIENCE_SECONDS + 2000, lambda: None)) == ([], [], [])
@@ -659,7 +659,7 @@ def test_what_stays_refused_for_longer_than_a_day_is_given_up() -> None:
 
 def test_what_was_refused_is_captured_as_it_is_by_then() -> None:
     desk = Desk()
-    desk.dispatch.trouble["capture two"] = [DiscordRefusedError("missing access")]
+    desk.dispatch.trouble["capture two"] = [ChatRefusedError("missing access")]
     lines = [message("one", n=1), message("capture two", n=2), message("somebody else's", n=3)]
     desk.to_route.send_nowait(batch(*lines[:2]))
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from intern.answering.images import MOST_IMAGES, Seeing
-from intern.core.errors import DiscordError, DiscordUnavailableError
+from intern.core.errors import ChatError, ChatUnavailableError
 from intern.core.ids import UserId
 from intern.core.messages import AIResult, Attachment, Conversation, Image, Message, RequestContext
 
@@ -28,7 +28,7 @@ class Gallery:
         if self.hangs:
             await anyio.sleep_forever()
         if attachment.filename not in self.names:
-            raise DiscordUnavailableError(f"no {attachment.filename}")
+            raise ChatUnavailableError(f"no {attachment.filename}")
         return Image(media_type="image/png", data=attachment.filename.encode())
 
 
@@ -94,4 +94,4 @@ async def test_a_download_can_be_given_up() -> None:
     with anyio.move_on_after(0.05) as scope:
         await Seeing(Recorder(), gallery, sees=True).answer(Conversation((message("a"),)), RequestContext())
     assert scope.cancelled_caught
-    assert issubclass(DiscordUnavailableError, DiscordError)
+    assert issubclass(ChatUnavailableError, ChatError)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from intern.answering.posted_answers import SETTLED, PostedAnswers, Retractions
 from intern.chat.outbox import Posting
 from intern.chat.outgoing import Outgoing
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import Filing, Reply, Topic
 from intern.core.ids import SourceId, TopicName
 from intern.core.messages import ChatMessage, Citation
@@ -274,8 +274,8 @@ async def test_an_answer_is_edited_once_with_all_its_parts_and_buttons(world: Wo
 async def test_an_edit_that_failed_is_made_once(world: World, done: bool) -> None:  # noqa: FBT001
     await changed(world)
     parts = len(world.said())
-    world.discord.fail("rewrite", DiscordUnavailableError("down"), done=done)
-    with pytest.raises(DiscordUnavailableError):
+    world.discord.fail("rewrite", ChatUnavailableError("down"), done=done)
+    with pytest.raises(ChatUnavailableError):
         await world.retractions.retract()
     world.ports.write_text(f"# Ports\n\n{QUOTE}\n")  # half an answer helps nobody
     await world.check()
@@ -286,7 +286,7 @@ async def test_an_edit_that_failed_is_made_once(world: World, done: bool) -> Non
 
 async def test_what_cannot_be_edited_is_left_alone(world: World) -> None:
     await changed(world)
-    world.discord.fail("rewrite", DiscordRefusedError("no permission"))
+    world.discord.fail("rewrite", ChatRefusedError("no permission"))
     await world.retractions.retract()
     calls = world.discord.calls["rewrite"]
     world.clock.turn(hours=1)

@@ -13,7 +13,7 @@ from intern.answering import slash_commands as commands
 from intern.answering.replying import Wording
 from intern.answering.slash_commands import Commands, Said, explained, said
 from intern.chat.options import ConversationOptions
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import (
     AskCommand,
     ButtonPressed,
@@ -233,7 +233,7 @@ async def test_surroundings_that_cannot_be_read_do_not_withhold_the_answer() -> 
     world = World()
     first = world.discord.say("alice", "I have a Mac")
     question = world.discord.say("alice", "How?", reply_to=first.id)
-    world.discord.fail("before", DiscordUnavailableError("down"))
+    world.discord.fail("before", ChatUnavailableError("down"))
     assert (await world.ask_on(question)).parts == ("Like this.",)
 
 
@@ -332,8 +332,8 @@ async def test_other_servers_private_messages_and_private_channels_are_refused_p
 
 async def test_a_channel_that_cannot_be_looked_up_now_is_not_refused_for_good() -> None:
     world = World()
-    world.discord.fail("channel", DiscordUnavailableError("down"))
-    with pytest.raises(DiscordUnavailableError):
+    world.discord.fail("channel", ChatUnavailableError("down"))
+    with pytest.raises(ChatUnavailableError):
         await world.ask()
 
 
@@ -400,8 +400,8 @@ async def test_two_presses_at_once_share_once() -> None:
 async def test_a_share_that_failed_can_be_pressed_again_and_posts_once(done: bool) -> None:  # noqa: FBT001
     world = World()
     share = share_of(await world.ask())
-    world.discord.fail("send", DiscordUnavailableError("down"), done=done)
-    with pytest.raises(DiscordUnavailableError):
+    world.discord.fail("send", ChatUnavailableError("down"), done=done)
+    with pytest.raises(ChatUnavailableError):
         await world.press(share)
     assert await world.press(share) == said(commands.SHARED)
     assert len(world.discord.posts()) == 1
@@ -410,7 +410,7 @@ async def test_a_share_that_failed_can_be_pressed_again_and_posts_once(done: boo
 async def test_where_the_bot_may_not_write_or_everybody_may_not_read_nothing_is_shared() -> None:
     world = World()
     share = share_of(await world.ask())
-    world.discord.fail("send", DiscordRefusedError("no permission"))
+    world.discord.fail("send", ChatRefusedError("no permission"))
     assert await world.press(share) == said(commands.CANNOT_SPEAK)
     world.discord.set_private(world.discord.general)
     assert await world.press(share) == said(commands.NOT_PUBLIC)

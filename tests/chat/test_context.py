@@ -12,10 +12,10 @@ from intern.chat.addressing import split_by_target
 from intern.chat.context import Gathered, History, gather
 from intern.chat.options import ContextBounds
 from intern.core.errors import (
-    DiscordNotFoundError,
-    DiscordRefusedError,
-    DiscordUnauthorizedError,
-    DiscordUnavailableError,
+    ChatNotFoundError,
+    ChatRefusedError,
+    ChatUnauthorizedError,
+    ChatUnavailableError,
 )
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId
@@ -179,12 +179,12 @@ async def test_a_reference_into_a_foreign_channel_is_not_followed() -> None:
 async def test_a_channel_that_is_gone_is_no_error_and_an_unreachable_discord_is() -> None:
     world = World()
     answer = world.say("maya", "Like so.", to=world.say("alice", "How?"))
-    world.discord.fail("before", DiscordNotFoundError("unknown channel"))
+    world.discord.fail("before", ChatNotFoundError("unknown channel"))
     assert (await world.gather(answer)).messages == ()
-    for error in (DiscordUnavailableError("down"), DiscordUnauthorizedError("whose token is that?")):
+    for error in (ChatUnavailableError("down"), ChatUnauthorizedError("whose token is that?")):
         world.discord.calls.clear()
         world.discord.fail("before", error)
-        with pytest.raises(DiscordUnavailableError):
+        with pytest.raises(ChatUnavailableError):
             await world.gather(answer)
 
 
@@ -194,11 +194,11 @@ async def test_what_discord_refuses_to_show_is_left_out_of_a_question_but_never_
     for author in ("bob", "maya"):
         reply = world.say(author, "Like so.", to=question)
         for _ in range(2):
-            world.discord.fail("before", DiscordRefusedError("missing access"))
+            world.discord.fail("before", ChatRefusedError("missing access"))
         if author == "bob":
             assert (await world.gather(reply)).messages == ()
         else:
-            with pytest.raises(DiscordRefusedError):
+            with pytest.raises(ChatRefusedError):
                 await world.gather(reply)
 
 
@@ -217,7 +217,7 @@ async def test_a_channel_that_shows_nothing_at_all_is_no_empty_one() -> None:
     world = World()
     world.discord = Hidden(world.clock, team=["maya"])
     answer = world.say("maya", "Like so.", to=world.say("alice", "How?"))
-    with pytest.raises(DiscordRefusedError, match="no history"):
+    with pytest.raises(ChatRefusedError, match="no history"):
         await world.gather(answer)
 
 

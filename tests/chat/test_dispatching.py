@@ -8,7 +8,7 @@ import pytest
 
 from intern.chat.dispatching import PRIVATE_NOTE, Allowance, Audience, Dispatcher, Greeted, PrivateNotes, Speaker
 from intern.chat.options import ConversationOptions
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
@@ -211,8 +211,8 @@ async def test_an_askers_words_join_the_capture_though_discord_was_away_at_the_f
     asked = stage.sandbox.say("alice", "How do I restart it?")
     stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
     thanks = stage.sandbox.say("alice", "that worked")
-    stage.sandbox.fail("before", DiscordUnavailableError("away for a moment"))
-    with pytest.raises(DiscordUnavailableError):
+    stage.sandbox.fail("before", ChatUnavailableError("away for a moment"))
+    with pytest.raises(ChatUnavailableError):
         await stage.goes(stage.sandbox.say("bob", "Morning"))
     assert await stage.goes(thanks) == ["capture", "answer"]
 
@@ -234,10 +234,10 @@ async def test_a_channel_that_not_everyone_can_read_is_left_alone_until_it_is_li
     question = stage.sandbox.say("alice", "How?")
     lesson = stage.sandbox.say("mira", "Like this.", reply_to=question.id)
     stage.sandbox.set_private(stage.sandbox.general)
-    stage.sandbox.fail("before", DiscordUnavailableError("nobody needs to read there"))
+    stage.sandbox.fail("before", ChatUnavailableError("nobody needs to read there"))
     assert await stage.goes(question) == []
     assert await stage.goes(lesson) == []
-    with pytest.raises(DiscordUnavailableError):
+    with pytest.raises(ChatUnavailableError):
         await stage.sandbox.before(stage.sandbox.general, None, 1)
     stage.sandbox.listed = {stage.sandbox.general}
     assert await stage.goes(question) == ["answer"]
@@ -301,7 +301,7 @@ async def test_an_old_question_is_read_no_further_than_the_message_it_replies_to
     question = stage.sandbox.say("alice", "@intern how?", reply_to=stage.sandbox.say("bob", "Well").id)
     stage.clock.turn(hours=2)
     for method in ("before", "after"):
-        stage.sandbox.fail(method, DiscordUnavailableError("nobody needs to read there"))
+        stage.sandbox.fail(method, ChatUnavailableError("nobody needs to read there"))
     assert await stage.goes(question) == ["too old!"]
 
 
@@ -348,8 +348,8 @@ async def test_what_discord_could_not_show_does_not_count() -> None:
     stage = Stage(per_hour=1)
     earlier = stage.sandbox.say("alice", "How?")
     question = stage.sandbox.say("alice", "Anybody?", reply_to=earlier.id)
-    stage.sandbox.fail("before", DiscordUnavailableError("as the test asked"))
-    with pytest.raises(DiscordUnavailableError):
+    stage.sandbox.fail("before", ChatUnavailableError("as the test asked"))
+    with pytest.raises(ChatUnavailableError):
         await stage.goes(question)
     assert await stage.goes(question) == ["answer"]
 
@@ -407,8 +407,8 @@ async def test_a_private_message_gets_one_friendly_note_also_over_a_restart() ->
 async def test_a_note_that_discord_could_not_take_is_tried_again() -> None:
     stage = Stage()
     message = stage.sandbox.say("alice", "How?", channel_id=stage.sandbox.add_direct())
-    stage.sandbox.fail("send", DiscordUnavailableError("as the test asked"))
-    with pytest.raises(DiscordUnavailableError):
+    stage.sandbox.fail("send", ChatUnavailableError("as the test asked"))
+    with pytest.raises(ChatUnavailableError):
         await stage.goes(message)
     assert await stage.goes(message) == []
     assert [post.text for post in stage.sandbox.posts()] == [PRIVATE_NOTE]
@@ -417,7 +417,7 @@ async def test_a_note_that_discord_could_not_take_is_tried_again() -> None:
 async def test_a_note_that_discord_refuses_is_not() -> None:
     stage = Stage()
     message = stage.sandbox.say("alice", "How?", channel_id=stage.sandbox.add_direct())
-    stage.sandbox.fail("send", DiscordRefusedError("as the test asked"))
+    stage.sandbox.fail("send", ChatRefusedError("as the test asked"))
     assert await stage.goes(message) == []
     assert await stage.goes(message) == []
     assert stage.sandbox.posts() == ()

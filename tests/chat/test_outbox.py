@@ -30,10 +30,10 @@ from intern.chat.outbox import (
 )
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import (
-    DiscordNotFoundError,
-    DiscordRefusedError,
-    DiscordUnavailableError,
-    DiscordUnknownOutcomeError,
+    ChatNotFoundError,
+    ChatRefusedError,
+    ChatUnavailableError,
+    ChatUnknownOutcomeError,
     KnowledgeError,
 )
 from intern.core.flow import AnswerRequest, Reply
@@ -45,9 +45,9 @@ from intern.stores.sqlite.outbox import PostLedger
 from tests.fakes import HandClock
 from tests.samples import batch, channel
 
-LOST = DiscordUnknownOutcomeError("the reply was lost")
-DOWN = DiscordUnavailableError("down")
-NO_THREAD = DiscordRefusedError("Cannot execute action on this channel type (code 50024)")
+LOST = ChatUnknownOutcomeError("the reply was lost")
+DOWN = ChatUnavailableError("down")
+NO_THREAD = ChatRefusedError("Cannot execute action on this channel type (code 50024)")
 FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 
 
@@ -103,7 +103,7 @@ class World:
         first, second = self.ask("First?"), self.ask("Second?")
         for question in (first, second):
             self.discord.fail("start_thread", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await self.post(reply(question), waited_for=NO_LONGER)
         return first, second
 
@@ -242,7 +242,7 @@ class TestPosting:
             question = w.ask()
             w.discord.fail("start_thread", DOWN)
             long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(long)
             [entry] = await w.ledger.unfinished()
             assert [part.text for part in entry.parts] == reply_parts(long)
@@ -265,7 +265,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             question = w.ask()
             w.discord.fail("send" if call == "send" else "start_thread", DOWN, done=done)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(reply(question))
             w.clock.turn(minutes=minutes)
             assert (await w.post(reply(question))).status == "posted"
@@ -286,7 +286,7 @@ class TestPosting:
             thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
             first, second = (w.discord.say(who, "And on Windows?", channel_id=thread) for who in ("alice", "bob"))
             w.discord.fail("after", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(reply(first, thread=True))
             assert (await w.post(reply(second, thread=True))).status == "posted"
             assert await w.resume() == 1
@@ -297,7 +297,7 @@ class TestPosting:
             question = w.ask()
             w.discord.fail("send", LOST)
             w.discord.fail("send", LOST, done=True)
-            with pytest.raises(DiscordUnknownOutcomeError):
+            with pytest.raises(ChatUnknownOutcomeError):
                 await w.post(reply(question))
             w.clock.turn(minutes=60)
             assert (await w.post(reply(question))).status == "posted"
@@ -306,7 +306,7 @@ class TestPosting:
     async def test_what_discord_refuses_is_dropped_with_its_reason(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()
-            w.discord.fail("send", DiscordRefusedError("no permission"))
+            w.discord.fail("send", ChatRefusedError("no permission"))
             assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="refused")
             entry = await w.ledger.get(question.id)
             assert entry is not None
@@ -318,7 +318,7 @@ class TestPosting:
             w.discord.fail("start_thread", NO_THREAD)
             w.discord.fail("send", DOWN)
             called = structs.replace(reply(question), called=True, buttons=answer_buttons(question.id))
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(called)
             outcome = await w.post(called)
             assert outcome == PostOutcome(
@@ -334,7 +334,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             w.discord.fail("start_thread", NO_THREAD)
             w.discord.fail("send", DOWN, done=True)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(structs.replace(reply(w.ask()), called=True))
             assert await w.resume() == 1
             assert w.said() == ["No thread."]
@@ -348,13 +348,13 @@ class TestPosting:
     async def test_where_no_word_may_be_said_either_it_is_dropped(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             w.discord.fail("start_thread", NO_THREAD)
-            w.discord.fail("send", DiscordRefusedError("no permission"))
+            w.discord.fail("send", ChatRefusedError("no permission"))
             called = structs.replace(reply(w.ask()), called=True)
             assert await w.post(called) == PostOutcome(status="dropped", reason="no_thread")
 
     async def test_no_thread_on_what_is_gone_is_nothing_to_tell_anybody(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
-            w.discord.fail("start_thread", DiscordNotFoundError("unknown message"))
+            w.discord.fail("start_thread", ChatNotFoundError("unknown message"))
             called = structs.replace(reply(w.ask()), called=True)
             assert await w.post(called) == PostOutcome(status="dropped", reason="refused")
             assert w.said() == []
@@ -366,7 +366,7 @@ class TestPosting:
             silent, called = reply(w.ask("First?")), structs.replace(reply(w.ask("Second?")), called=True)
             for each in (silent, called):
                 w.discord.fail("start_thread", DOWN)
-                with pytest.raises(DiscordUnavailableError):
+                with pytest.raises(ChatUnavailableError):
                     await w.post(each, waited_for=NO_LONGER)
             w.clock.turn(minutes=61)
             # Where nothing is to be said, nobody needs to be asked.
@@ -375,7 +375,7 @@ class TestPosting:
             assert not +w.discord.calls
             for _ in range(3):  # and the word has a day
                 w.discord.fail("start_thread", DOWN)
-                with pytest.raises(DiscordUnavailableError):
+                with pytest.raises(ChatUnavailableError):
                     await w.post(called)
                 w.clock.turn(hours=2)
             outcome = await w.post(called)
@@ -386,7 +386,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             called = structs.replace(reply(w.ask()), called=True)
             w.discord.fail("start_thread", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(called)
             w.clock.turn(hours=25)
             assert await w.post(called) == PostOutcome(status="dropped", reason="too_old")
@@ -395,7 +395,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             called = structs.replace(reply(w.ask()), called=True)
             w.discord.fail("send", DOWN, done=True)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(called)
             w.clock.turn(hours=2)
             assert (await w.post(called)).notice is False
@@ -416,7 +416,7 @@ class TestPosting:
                 )
                 if restart:
                     w.discord.fail("send", DOWN)
-                    with pytest.raises(DiscordUnavailableError):
+                    with pytest.raises(ChatUnavailableError):
                         await posting.post(long, waited_for=NO_LONGER)
                 with fail_after(5):
                     if restart:
@@ -436,7 +436,7 @@ class TestPosting:
             w.discord.fail("start_thread", DOWN)
             w.discord.fail("send", DOWN, done=True)
             for question in (first, second):
-                with pytest.raises(DiscordUnavailableError):
+                with pytest.raises(ChatUnavailableError):
                     await w.post(reply(question), waited_for=NO_LONGER)
             w.clock.turn(minutes=60)
             assert await w.resume() == 2
@@ -554,7 +554,7 @@ class TestPosting:
             w.discord.say("maya", "In the portal.", reply_to=first.id)
             last = w.ask("On Windows, that is.")
             w.discord.fail("after", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(structs.replace(reply(last), settles=(first.id, last.id)))
             assert await w.resume() == 1
             entry = await w.ledger.get(last.id)
@@ -599,7 +599,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             question = w.ask()
             w.discord.fail("send", DOWN, done=True)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(reply(question))
             w.outgoing.hand_over(request(question))  # by the next run, which was asked again
             w.outgoing.take_back("withdrawn", lambda _: True)
@@ -615,7 +615,7 @@ class TestPosting:
             both = structs.replace(reply(withdrawn, "Both."), settles=(left.id, withdrawn.id))
             w.outgoing.hand_over(request(withdrawn))
             w.discord.fail("after", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(both)
             w.outgoing.take_back("withdrawn", lambda _: True)
             w.discord.delete(w.discord.general, withdrawn.id)
@@ -651,7 +651,7 @@ class TestPosting:
             assert (await w.post(reply(first))).status == "held"
             both = structs.replace(reply(second, "For both."), settles=(first.id, second.id))
             w.discord.fail("start_thread", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(both)
             assert await w.resume() == 1
             assert len(w.said()) == 1
@@ -668,7 +668,7 @@ class TestPosting:
             w.outgoing.hand_over(request(second))
             both = structs.replace(reply(second, "For both."), settles=(first.id, second.id))
             w.discord.fail("start_thread", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(both)
             # It is looked at once more, now that it need not be held any longer.
             assert await w.post(reply(first)) == PostOutcome(status="recalled", reason="superseded")
@@ -681,7 +681,7 @@ class TestPosting:
             question = w.ask()
             w.outgoing.hand_over(request(question))
             w.discord.fail("send", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(reply(question))
             assert w.outgoing.take_back("superseded", lambda _: True) == ()
             assert (await w.post(reply(question))).status == "posted"
@@ -696,7 +696,7 @@ class TestPosting:
                 mention_role=RoleId("42"),
             )
             w.discord.fail("send", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(long)
             assert await w.resume() == 1
             first, last = w.discord.posts()
@@ -729,7 +729,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             first, second = await w.two_begun()
             w.discord.fail("start_thread", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.resume()
             assert [thread.name for thread in w.discord.threads()] == ["Second?"]
             assert w.ended == {second.id: "posted"}
@@ -752,7 +752,7 @@ class TestPosting:
             w.max_age = timedelta(hours=1)
             first, second = w.ask("First?"), w.ask("Second?")
             w.discord.fail("start_thread", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(reply(first), waited_for=NO_LONGER)
             long = reply(second, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
             begun = await w.ledger.begin(second.id, second.channel_id, long.target, reply_parts(long))
@@ -763,7 +763,7 @@ class TestPosting:
             w.clock.turn(hours=2)
             third = w.ask("Third?")
             w.discord.fail("start_thread", DOWN)
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await w.post(reply(third))
             assert await w.resume() == 3
             assert w.ended == {first.id: "too_old", second.id: "posted", third.id: "posted"}

@@ -7,7 +7,7 @@ from anyio import fail_after
 
 from intern.chat.conversations import conversation_around
 from intern.chat.options import ContextBounds
-from intern.core.errors import DiscordUnavailableError
+from intern.core.errors import ChatUnavailableError
 from intern.core.flow import CaptureRequest
 from intern.core.ids import ChannelId
 from intern.core.messages import ChatMessage
@@ -128,6 +128,6 @@ async def test_a_long_chain_costs_few_calls() -> None:
 async def test_not_being_able_to_look_is_not_finding_nothing() -> None:
     world = World()
     answer = world.say("maya", "like this", to=world.say("alice", "how?"))
-    world.discord.fail("after", DiscordUnavailableError("down"))
-    with pytest.raises(DiscordUnavailableError):
+    world.discord.fail("after", ChatUnavailableError("down"))
+    with pytest.raises(ChatUnavailableError):
         await world.around(answer)

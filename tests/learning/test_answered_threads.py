@@ -12,7 +12,7 @@ from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.clock import Clock
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, ModelReplyError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, ModelReplyError
 from intern.core.flow import Batch, Declined, Reply
 from intern.core.ids import ChannelId, ConversationId, answered_conversation, thread_conversation
 from intern.core.messages import ChatMessage
@@ -303,7 +303,7 @@ async def test_a_deletion_withdraws_also_while_discord_shows_nothing(tmp_path: P
     scene = Scene(tmp_path)
     thread = await scene.told()
     async with scene.at_work() as witness:
-        scene.sandbox.fail("before", DiscordUnavailableError("Discord is away"))
+        scene.sandbox.fail("before", ChatUnavailableError("Discord is away"))
         scene.sandbox.delete(thread, scene.said_in(thread).id)
         await witness.looked_at(answered_conversation(thread), "unknown")
         assert await scene.learned() == ([], [])
@@ -392,7 +392,7 @@ async def test_a_thread_that_cannot_be_read_is_passed_over_and_the_next_one_is_r
         case "closed":
             scene.sandbox.set_private(elsewhere)
         case "refused":
-            scene.sandbox.fail("before", DiscordRefusedError("Discord refused: missing access"))
+            scene.sandbox.fail("before", ChatRefusedError("Discord refused: missing access"))
         case "gone":
             del scene.sandbox._channels[ChannelId(lost.id)]
         case _:

@@ -7,7 +7,7 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
-from intern.core.errors import DiscordUnavailableError, InternError, ModelReplyError, ModelUnavailableError
+from intern.core.errors import ChatUnavailableError, InternError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.messages import Attachment, ChatMessage, Image
@@ -207,7 +207,7 @@ async def test_an_image_that_will_never_work_gets_a_word_on_why_and_the_others_a
 async def test_an_expired_link_wants_a_fresh_one_and_what_the_others_show_is_kept() -> None:
     scene = Scene(told, told)
     scene.host.fails["b.png"] = LinkExpiredError("404")
-    scene.host.fails["a.png"] = DiscordUnavailableError("503")
+    scene.host.fails["a.png"] = ChatUnavailableError("503")
     with pytest.raises(LinkExpiredError):
         await scene.look()
     assert await scene.picturing.missing(REQUEST) == {ASKED.id}
@@ -218,8 +218,8 @@ async def test_an_expired_link_wants_a_fresh_one_and_what_the_others_show_is_kep
 
 async def test_a_host_that_is_away_is_not_an_image_that_is_gone() -> None:
     scene = Scene(told)
-    scene.host.fails["a.png"] = DiscordUnavailableError("503")
-    with pytest.raises(DiscordUnavailableError, match="503"):
+    scene.host.fails["a.png"] = ChatUnavailableError("503")
+    with pytest.raises(ChatUnavailableError, match="503"):
         await scene.look(fresh=True, last_try=True)
     assert await scene.picturing.known(REQUEST) is None
 

@@ -4,7 +4,7 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
-from intern.core.errors import DiscordUnavailableError
+from intern.core.errors import ChatUnavailableError
 from intern.core.flow import CaptureRequest, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId
 from intern.core.messages import ChatMessage
@@ -60,7 +60,7 @@ class Door:
     async def admits(self, channel_id: ChannelId) -> bool:
         self.asked += 1
         if self._away:
-            raise DiscordUnavailableError("away")
+            raise ChatUnavailableError("away")
         return channel_id != self._closed
 
 
@@ -172,7 +172,7 @@ async def test_nothing_is_captured_anew_from_a_channel_that_is_closed_by_now() -
 
 async def test_not_knowing_whether_a_channel_is_open_is_not_the_same_as_a_closed_one() -> None:
     changes = late(Captured(held(ASKED, TAUGHT)), Door(away=True))
-    with fail_after(5), pytest.raises(DiscordUnavailableError):
+    with fail_after(5), pytest.raises(ChatUnavailableError):
         await changes.captured_anew(edited(TAUGHT, "So."))
 
 

@@ -10,7 +10,7 @@ from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.chat.conversations import capture_of
-from intern.core.errors import DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import CaptureRequest, LateChange, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.messages import ChatMessage, Lookups
@@ -139,13 +139,9 @@ async def test_a_channel_that_shows_nothing_tells_of_no_deletion(down: Down) -> 
     assert down.told == []
 
 
-@pytest.mark.parametrize(
-    "refusal", [DiscordRefusedError("403 Missing Access"), DiscordNotFoundError("404 Unknown Channel")]
-)
+@pytest.mark.parametrize("refusal", [ChatRefusedError("403 Missing Access"), ChatNotFoundError("404 Unknown Channel")])
 @pytest.mark.parametrize("call", ["before", "look_up", "channel"])
-async def test_what_discord_refuses_to_show_is_not_deleted(
-    down: Down, refusal: DiscordRefusedError, call: Call
-) -> None:
+async def test_what_discord_refuses_to_show_is_not_deleted(down: Down, refusal: ChatRefusedError, call: Call) -> None:
     question, _ = down.answered()
     other = down.discord.add_channel("other")
     edited, _ = down.answered(other)
@@ -172,9 +168,9 @@ async def test_a_channel_that_is_closed_to_us_is_not_read(down: Down) -> None:
 async def test_while_discord_is_away_it_waits(down: Down) -> None:
     question, _ = down.answered()
     down.discord.delete(down.discord.general, question.id)
-    down.discord.fail("before", DiscordUnavailableError("502"))
-    down.discord.fail("before", DiscordUnavailableError("502"))
-    down.discord.fail("look_up", DiscordUnavailableError("502"))
+    down.discord.fail("before", ChatUnavailableError("502"))
+    down.discord.fail("before", ChatUnavailableError("502"))
+    down.discord.fail("look_up", ChatUnavailableError("502"))
     await down.look()
     assert down.deleted == [question.id]
 

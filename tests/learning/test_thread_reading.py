@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from intern.core.errors import DiscordRefusedError
+from intern.core.errors import ChatRefusedError
 from intern.core.ids import ChannelId, UserId
 from intern.core.messages import Author
 from intern.learning.answered_threads import ThreadReader
@@ -56,10 +56,10 @@ async def test_a_channel_is_no_thread_and_a_closed_or_empty_one_is_refused(sandb
     question = sandbox.say("bob", "How do I purge the spool?")
     assert await reader(sandbox).read(sandbox.general, []) is None
     thread = sandbox.open_thread(sandbox.general, question.id, "spool")
-    with pytest.raises(DiscordRefusedError, match="shows no history"):
+    with pytest.raises(ChatRefusedError, match="shows no history"):
         await reader(sandbox).read(thread, [])
     sandbox.say("bob", "Anyone?", channel_id=thread)
     sandbox.set_private(sandbox.general)
-    with pytest.raises(DiscordRefusedError, match="closed to us"):
+    with pytest.raises(ChatRefusedError, match="closed to us"):
         await reader(sandbox).read(thread, [])
     assert sandbox.calls["before"] == 1

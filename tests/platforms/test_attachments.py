@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.core.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.messages import Attachment
 from intern.platforms.discord.attachments import AttachedImages, ImageLimits, LinkExpiredError, UnusableImageError
 from tests import pictures
@@ -30,8 +30,8 @@ def fetching(cdn: CdnDouble, limits: ImageLimits = SMALL) -> AttachedImages:
     return AttachedImages(limits, hosts=[cdn.host])
 
 
-async def failure(cdn: CdnDouble, attachment: Attachment, limits: ImageLimits = SMALL) -> DiscordError:
-    with fail_after(60), pytest.raises(DiscordError) as raised:
+async def failure(cdn: CdnDouble, attachment: Attachment, limits: ImageLimits = SMALL) -> ChatError:
+    with fail_after(60), pytest.raises(ChatError) as raised:
         async with fetching(cdn, limits) as images:
             await images.image(attachment)
     assert "secret" not in str(raised.value)
@@ -75,7 +75,7 @@ async def test_a_link_that_leads_to_nothing_wants_a_fresh_one(cdn: CdnDouble, st
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 521])
 async def test_a_host_in_trouble_is_worth_asking_later(cdn: CdnDouble, status: int) -> None:
     error = await failure(cdn, cdn.attachment("a.png", Served(body=b"busy", status=status)))
-    assert isinstance(error, DiscordUnavailableError)
+    assert isinstance(error, ChatUnavailableError)
     assert not isinstance(error, LinkExpiredError)
 
 
@@ -120,7 +120,7 @@ async def test_a_file_that_discord_says_is_too_large_is_not_asked_for(cdn: CdnDo
 )
 async def test_a_lying_content_type_helps_nobody(cdn: CdnDouble, body: bytes) -> None:
     error = await failure(cdn, cdn.attachment("a.png", Served(body=body, headers={"Content-Type": "image/png"})))
-    assert isinstance(error, DiscordRefusedError)
+    assert isinstance(error, ChatRefusedError)
     assert "no PNG" in str(error)
 
 
@@ -151,7 +151,7 @@ async def test_a_compressed_bomb_is_not_unpacked(cdn: CdnDouble) -> None:
 async def test_a_host_that_stalls_is_left_after_the_time(cdn: CdnDouble) -> None:
     limits = ImageLimits(seconds=0.2)
     error = await failure(cdn, cdn.attachment("a.png", Served(stalls=True)), limits)
-    assert isinstance(error, DiscordUnavailableError)
+    assert isinstance(error, ChatUnavailableError)
     assert "0.2 s" in str(error)
 
 
@@ -163,7 +163,7 @@ async def test_a_body_that_trickles_for_ever_is_left_after_the_time(cdn: CdnDoub
 
 async def test_a_connection_that_breaks_is_worth_another_try(cdn: CdnDouble) -> None:
     error = await failure(cdn, cdn.attachment("a.png", Served(body=pictures.png() * 100, breaks=True)))
-    assert isinstance(error, DiscordUnavailableError)
+    assert isinstance(error, ChatUnavailableError)
     assert not isinstance(error, LinkExpiredError)
 
 

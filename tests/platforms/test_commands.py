@@ -17,7 +17,7 @@ from intern.actors.interactions import Registry, Responses, interactions
 from intern.answering.replying import load_wording
 from intern.answering.slash_commands import NOT_PUBLIC, Commands
 from intern.chat.options import ConversationOptions
-from intern.core.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
     AskCommand,
     ButtonPressed,
@@ -324,14 +324,14 @@ async def test_too_late_is_a_refusal() -> None:
         used = await double.ask(discord, discord.alice, "how?")
         to = ticket(discord, used)
         now.at += timedelta(seconds=4)
-        with pytest.raises(DiscordRefusedError, match="10062"):
+        with pytest.raises(ChatRefusedError, match="10062"):
             await commands.defer(to, ephemeral=True)
 
         used = await double.ask(discord, discord.alice, "how?")
         to = ticket(discord, used)
         await commands.defer(to, ephemeral=True)
         now.at += timedelta(minutes=16)
-        with pytest.raises(DiscordRefusedError, match="15 minutes are over") as refused:
+        with pytest.raises(ChatRefusedError, match="15 minutes are over") as refused:
             await commands.reply(to, "so", ephemeral=True)
         assert "discord.token" not in str(refused.value)
 
@@ -353,7 +353,7 @@ async def test_no_failure_tells_the_token() -> None:
                 discord.fail_next(method, route, **fault)
                 if fault == {"status": 200}:
                     discord._faults.failures[-1].body = None  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
-                with pytest.raises(DiscordError) as failed:
+                with pytest.raises(ChatError) as failed:
                     await call()
                 assert used.token not in str(failed.value)
                 assert used.token not in repr(failed.value.__cause__ or "")
@@ -404,10 +404,10 @@ async def test_commands_are_registered_once_and_again_only_when_they_differ() ->
 async def test_a_registration_that_is_refused_or_fails_says_so() -> None:
     async with connected() as (discord, commands):
         discord.fail_next("GET", GUILD_COMMANDS, status=403, code=50001, message="Missing Access")
-        with pytest.raises(DiscordRefusedError, match="read the commands of server"):
+        with pytest.raises(ChatRefusedError, match="read the commands of server"):
             await commands.register()
         discord.fail_next("PUT", GUILD_COMMANDS, status=503)
-        with pytest.raises(DiscordUnavailableError, match="register the commands on server"):
+        with pytest.raises(ChatUnavailableError, match="register the commands on server"):
             await commands.register()
 
 

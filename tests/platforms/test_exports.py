@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
-from intern.core.errors import ConfigError, DiscordRefusedError
+from intern.core.errors import ChatRefusedError, ConfigError
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.platforms.discord.exports import ExportedHistory, ExportedTeam, Exports, read_exports
 
@@ -221,7 +221,7 @@ async def test_the_history_pages_as_discord_does(tmp_path: Path) -> None:
     assert found is not None
     assert await history.message(place, MessageId("12")) is None
     assert await history.before(ChannelId("404"), None, 5) == ()
-    with pytest.raises(DiscordRefusedError):
+    with pytest.raises(ChatRefusedError):
         await history.channel(ChannelId("404"))
 
 

@@ -16,7 +16,7 @@ from intern.actors.responder import Typing
 from intern.answering.slash_commands import Audience
 from intern.chat.context import History
 from intern.chat.outbox import Outlet
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import (
     Approval,
     ButtonPressed,
@@ -163,7 +163,7 @@ async def test_what_does_not_exist_is_refused() -> None:
         lambda: sandbox.start_thread(sandbox.general, sandbox.say("alice", "hi").id, "x" * 101),
     ]
     for call in calls:
-        with pytest.raises(DiscordRefusedError):
+        with pytest.raises(ChatRefusedError):
             await call()  # type: ignore[misc]
     assert sandbox.posts() == ()
 
@@ -180,7 +180,7 @@ async def test_a_message_has_one_thread_with_its_own_id() -> None:
     assert marked.thread_id == thread
     sandbox.delete(sandbox.general, question.id)
     await sandbox.send(thread, "still here", "n")
-    with pytest.raises(DiscordRefusedError):
+    with pytest.raises(ChatRefusedError):
         await sandbox.start_thread(thread, sandbox.posts()[0].id, "a thread in a thread")
 
 
@@ -206,12 +206,12 @@ async def test_a_nonce_posts_once_for_a_few_minutes() -> None:
 
 async def test_a_call_fails_before_or_after_its_work_as_planned() -> None:
     sandbox = Sandbox(HandClock())
-    sandbox.fail("send", DiscordUnavailableError("down"))
-    sandbox.fail("send", DiscordUnknownOutcomeError("lost"), done=True)
-    with pytest.raises(DiscordUnavailableError):
+    sandbox.fail("send", ChatUnavailableError("down"))
+    sandbox.fail("send", ChatUnknownOutcomeError("lost"), done=True)
+    with pytest.raises(ChatUnavailableError):
         await sandbox.send(sandbox.general, "one", "1")
     assert sandbox.posts() == ()
-    with pytest.raises(DiscordUnknownOutcomeError):
+    with pytest.raises(ChatUnknownOutcomeError):
         await sandbox.send(sandbox.general, "two", "2")
     await sandbox.send(sandbox.general, "three", "3")
     assert [message.text for message in sandbox.posts()] == ["two", "three"]
@@ -399,7 +399,7 @@ async def test_buttons_and_pings_are_kept() -> None:
 )
 async def test_a_button_that_discord_would_refuse_is_refused(button: Button) -> None:
     sandbox = Sandbox(HandClock())
-    with pytest.raises(DiscordRefusedError):
+    with pytest.raises(ChatRefusedError):
         await sandbox.send(sandbox.general, "hi", "n", buttons=[button])
 
 
@@ -407,5 +407,5 @@ async def test_typing_is_seen() -> None:
     sandbox = Sandbox(HandClock())
     await sandbox.typing(sandbox.general)
     assert sandbox.typed_in == [sandbox.general]
-    with pytest.raises(DiscordRefusedError):
+    with pytest.raises(ChatRefusedError):
         await sandbox.typing(ChannelId("1"))

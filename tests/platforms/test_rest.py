@@ -14,13 +14,13 @@ from intern.actors.responder import Typing
 from intern.chat.context import History
 from intern.chat.outbox import Outlet
 from intern.core.errors import (
+    ChatError,
+    ChatNotFoundError,
+    ChatRefusedError,
+    ChatUnauthorizedError,
+    ChatUnavailableError,
+    ChatUnknownOutcomeError,
     ConfigError,
-    DiscordError,
-    DiscordNotFoundError,
-    DiscordRefusedError,
-    DiscordUnauthorizedError,
-    DiscordUnavailableError,
-    DiscordUnknownOutcomeError,
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, snowflake_at
 from intern.core.messages import Button, Page
@@ -123,7 +123,7 @@ async def test_a_confirmation_that_got_lost_is_asked_for_again_and_makes_no_seco
 async def test_a_message_that_nobody_confirmed_has_an_unknown_outcome(fault: Any, when: Any) -> None:
     async with connected(check=False) as (discord, rest):
         discord.fail_next("POST", POST, when=when, **fault)
-        with pytest.raises(DiscordUnknownOutcomeError, match="send a message"):
+        with pytest.raises(ChatUnknownOutcomeError, match="send a message"):
             await rest.send(channel_id(discord.help), "hello", "n-1")
         assert len(discord.messages(discord.help)) == (1 if when == "after" else 0)
 
@@ -131,7 +131,7 @@ async def test_a_message_that_nobody_confirmed_has_an_unknown_outcome(fault: Any
 async def test_a_refusal_says_what_was_refused_and_why() -> None:
     async with connected() as (discord, rest):
         discord.fail_next("POST", POST, status=403, code=50013, message="Missing Permissions")
-        with pytest.raises(DiscordRefusedError) as refused:
+        with pytest.raises(ChatRefusedError) as refused:
             await rest.send(channel_id(discord.help), "hello", "n-1")
         assert f"could not send a message to channel {discord.help.id}" in str(refused.value)
         assert "403 Missing Permissions (code 50013)" in str(refused.value)
@@ -140,7 +140,7 @@ async def test_a_refusal_says_what_was_refused_and_why() -> None:
 async def test_a_rate_limit_that_is_too_long_means_later() -> None:
     async with connected() as (discord, rest):
         discord.rate_limit("POST", POST, retry_after=400, scope="shared")
-        with pytest.raises(DiscordUnavailableError, match="rate limited for 400 s"):
+        with pytest.raises(ChatUnavailableError, match="rate limited for 400 s"):
             await rest.send(channel_id(discord.help), "hello", "n-1")
         assert discord.messages(discord.help) == []
 
@@ -154,14 +154,14 @@ async def test_a_short_rate_limit_is_waited_for() -> None:
 
 async def test_a_call_is_counted_once_by_how_it_ended_however_often_it_was_tried() -> None:
     async with connected() as (discord, rest):
-        counted: list[type[DiscordError] | None] = []
+        counted: list[type[ChatError] | None] = []
         rest.counted = counted.append
         discord.rate_limit("POST", POST, retry_after=0.1, scope="shared")
         await rest.send(channel_id(discord.help), "hello", "n-1")
         discord.fail_next("GET", GET_ONE, status=500)
-        with pytest.raises(DiscordUnavailableError):
+        with pytest.raises(ChatUnavailableError):
             await rest.message(channel_id(discord.help), MessageId("1"))
-        assert counted == [None, DiscordUnknownOutcomeError]
+        assert counted == [None, ChatUnknownOutcomeError]
 
 
 async def test_a_thread_hangs_on_its_message_and_is_named() -> None:
@@ -185,10 +185,10 @@ async def test_no_thread_hangs_on_what_is_gone() -> None:
     async with connected() as (discord, rest):
         question = await discord.say(discord.alice, "how?")
         await discord.delete(question)
-        with pytest.raises(DiscordRefusedError, match="10008"):
+        with pytest.raises(ChatRefusedError, match="10008"):
             await rest.start_thread(channel_id(discord.help), message_id(question), "how?")
         discord.fail_next("POST", THREADS, status=503)
-        with pytest.raises(DiscordUnavailableError):
+        with pytest.raises(ChatUnavailableError):
             await rest.start_thread(channel_id(discord.help), message_id(question), "how?")
 
 
@@ -228,10 +228,10 @@ async def test_a_message_of_ours_is_rewritten_without_buttons_and_pings() -> Non
         assert (message.content, message.components) == (f"taken back <@{discord.alice.id}>", [])
         assert message.mentions == []
         question = await discord.say(discord.alice, "how?")
-        with pytest.raises(DiscordRefusedError, match="50005"):
+        with pytest.raises(ChatRefusedError, match="50005"):
             await rest.rewrite(channel_id(discord.help), message_id(question), "not ours")
         discord.fail_next("PATCH", "/channels/{channel_id}/messages/{message_id}", status=503)
-        with pytest.raises(DiscordUnavailableError):
+        with pytest.raises(ChatUnavailableError):
             await rest.rewrite(channel_id(discord.help), sent, "again")
 
 
@@ -240,7 +240,7 @@ async def test_typing_shows() -> None:
         await rest.typing(channel_id(discord.help))
         (request,) = discord.requests_to("POST", "/channels/{channel_id}/typing")
         assert (request.path.split("/")[2], request.status) == (discord.help.id, 204)
-        with pytest.raises(DiscordRefusedError):
+        with pytest.raises(ChatRefusedError):
             await rest.typing(ChannelId("5"))
 
 
@@ -283,20 +283,20 @@ async def test_not_being_able_to_look_is_not_finding_nothing() -> None:
     async with connected() as (discord, rest):
         question = await discord.say(discord.alice, "how?")
         discord.fail_next("GET", GET_ONE, status=500)
-        with pytest.raises(DiscordUnavailableError, match="500"):
+        with pytest.raises(ChatUnavailableError, match="500"):
             await rest.message(channel_id(discord.help), message_id(question))
-        with pytest.raises(DiscordNotFoundError, match="10003"):
+        with pytest.raises(ChatNotFoundError, match="10003"):
             await rest.before(ChannelId("5"), None, 10)
         discord.fail_next("GET", POST, status=403, code=50001)
-        with pytest.raises(DiscordRefusedError) as refused:
+        with pytest.raises(ChatRefusedError) as refused:
             await rest.before(channel_id(discord.help), None, 10)
-        assert not isinstance(refused.value, DiscordNotFoundError)
+        assert not isinstance(refused.value, ChatNotFoundError)
 
 
 async def test_junk_instead_of_a_page_is_unavailable() -> None:
     async with connected(check=False) as (discord, rest):
         discord.fail_next("GET", POST, status=200)
-        with pytest.raises(DiscordUnavailableError, match="not what Discord documents"):
+        with pytest.raises(ChatUnavailableError, match="not what Discord documents"):
             await rest.before(channel_id(discord.help), None, 10)
 
 
@@ -322,7 +322,7 @@ async def test_channels_threads_and_posts_are_told_apart_and_asked_for_once() ->
 
         asked = [request.path for request in discord.requests_to("GET", "/channels/{channel_id}")]
         assert len(asked) == len(set(asked)) == 4  # with the forum that the post hangs in
-        with pytest.raises(DiscordRefusedError, match="look up channel 5"):
+        with pytest.raises(ChatRefusedError, match="look up channel 5"):
             await rest.channel(ChannelId("5"))
 
 
@@ -370,16 +370,16 @@ async def test_a_member_who_cannot_be_looked_up_fails_the_reading() -> None:
     async with connected() as (discord, rest):
         await discord.say(discord.tess, "hi")
         discord.fail_next("GET", MEMBER, status=500)
-        with pytest.raises(DiscordUnavailableError, match="look up member"):
+        with pytest.raises(ChatUnavailableError, match="look up member"):
             await rest.before(channel_id(discord.help), None, 10)
 
 
 @pytest.mark.parametrize("strange", ["", "../../users/@me", "١٢", "5 "])
 async def test_an_id_that_is_none_never_reaches_a_path(strange: str) -> None:
     async with connected() as (discord, rest):
-        with pytest.raises(DiscordRefusedError, match="no channel id"):
+        with pytest.raises(ChatRefusedError, match="no channel id"):
             await rest.channel(ChannelId(strange))
-        with pytest.raises(DiscordRefusedError, match="no message id"):
+        with pytest.raises(ChatRefusedError, match="no message id"):
             await rest.after(channel_id(discord.help), MessageId(strange), 5)
         assert discord.requests == []
 
@@ -392,7 +392,7 @@ async def test_a_capture_that_waits_loses_no_message_that_may_not_be_read_for_a_
         said = await discord.say(discord.alice, "look")
         messages = OpenMessages(rest, everywhere)
         discord.fail_next("GET", GET_ONE, status=403, code=50001)
-        with pytest.raises(DiscordRefusedError):
+        with pytest.raises(ChatRefusedError):
             await messages.message(channel_id(discord.help), message_id(said))
         await discord.delete(said)
         assert await messages.message(channel_id(discord.help), message_id(said)) is None
@@ -414,13 +414,13 @@ async def test_only_where_discord_knows_no_such_message_there_is_none() -> None:
         discord.fail_next("GET", GET_ONE, status=404, code=10003, message="Unknown Channel")
         discord.fail_next("GET", GET_ONE, status=404, code=0, message="a proxy's")
         for _ in range(3):
-            with pytest.raises(DiscordRefusedError):
+            with pytest.raises(ChatRefusedError):
                 await rest.look_up(help_, message_id(said))
         for strange in (ChannelId("5"), ChannelId("x")):
-            with pytest.raises(DiscordRefusedError):
+            with pytest.raises(ChatRefusedError):
                 await rest.look_up(strange, message_id(said))
         discord.fail_next("GET", GET_ONE, status=500)
-        with pytest.raises(DiscordUnavailableError):
+        with pytest.raises(ChatUnavailableError):
             await rest.look_up(help_, message_id(said))
 
 
@@ -456,7 +456,7 @@ async def test_a_message_that_cannot_be_read_is_passed_by() -> None:
 async def test_a_page_that_cannot_be_had_is_not_an_empty_one() -> None:
     async with connected() as (discord, rest):
         discord.fail_next("GET", POST, status=500)
-        with pytest.raises(DiscordUnavailableError):
+        with pytest.raises(ChatUnavailableError):
             await rest.page(channel_id(discord.help), MessageId("0"), 100)
 
 
@@ -520,10 +520,10 @@ async def test_archived_threads_are_read_page_by_page_and_no_further_than_needed
 async def test_archived_threads_that_cannot_be_listed_are_not_none() -> None:
     async with connected() as (discord, rest):
         discord.fail_next("GET", ARCHIVED, status=500)
-        with pytest.raises(DiscordUnavailableError, match="list archived threads"):
+        with pytest.raises(ChatUnavailableError, match="list archived threads"):
             await rest.archived_since(channel_id(discord.help), MessageId("0"))
         discord.fail_next("GET", ARCHIVED, status=403, code=50001)
-        with pytest.raises(DiscordRefusedError):
+        with pytest.raises(ChatRefusedError):
             await rest.archived_since(channel_id(discord.help), MessageId("0"))
 
 
@@ -580,7 +580,7 @@ async def test_leaving_lets_the_last_call_finish() -> None:
                 asyncio.get_running_loop().call_soon(held.release)
             assert discord.requests_to("POST", POST)[0].status == 200
             assert not [task for task in asyncio.all_tasks() - before if task.get_name().startswith("discord: ")]
-            with pytest.raises(DiscordUnavailableError, match="closed"):
+            with pytest.raises(ChatUnavailableError, match="closed"):
                 await rest.send(channel_id(discord.help), "hello", "n-2")
 
 
@@ -596,7 +596,7 @@ async def test_leaving_waits_for_no_reading() -> None:
 
 
 async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:
-    told: list[DiscordError] = []
+    told: list[ChatError] = []
     with fail_after(8):  # REST gives its last calls three seconds
         async with DiscordDouble() as discord:
             rest = await HikariRest(options(discord)).__aenter__()
@@ -605,14 +605,14 @@ async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:
             async def wait() -> None:
                 try:
                     await rest.send(channel_id(discord.help), "hello", "n-1")
-                except DiscordError as error:
+                except ChatError as error:
                     told.append(error)
 
             async with create_task_group() as tg:
                 tg.start_soon(wait)
                 await discord.until(lambda: discord.requests_to("POST", POST))
                 await rest.__aexit__(None, None, None)
-    assert [type(error) for error in told] == [DiscordUnknownOutcomeError]
+    assert [type(error) for error in told] == [ChatUnknownOutcomeError]
 
 
 # Secrets
@@ -622,11 +622,11 @@ async def test_a_token_that_discord_refuses_is_for_somebody_to_see_to_and_is_not
     async with connected() as (discord, _):
         wrong = discord.token[:-5] + "wrong"
         async with HikariRest(options(discord, token=Secret(wrong))) as rest:
-            with pytest.raises(DiscordUnauthorizedError, match=r"discord\.token") as refused:
+            with pytest.raises(ChatUnauthorizedError, match=r"discord\.token") as refused:
                 await rest.channel(channel_id(discord.help))
             assert wrong not in str(refused.value)
             # What nobody could look at is neither deleted nor empty.
-            with pytest.raises(DiscordUnavailableError):
+            with pytest.raises(ChatUnavailableError):
                 await rest.message(channel_id(discord.help), MessageId("6"))
 
 
@@ -660,7 +660,7 @@ async def test_while_nobody_can_say_whose_the_token_is_nothing_is_read_as_somebo
         async with HikariRest(options(discord, token=Secret(JWT)), max_retries=0) as rest:
             sent = await rest.send(channel_id(discord.help), "mine", "n-1")
             discord.fail_next("GET", "/users/@me", status=500)
-            with pytest.raises(DiscordUnavailableError, match="ask who the bot is"):
+            with pytest.raises(ChatUnavailableError, match="ask who the bot is"):
                 await rest.message(channel_id(discord.help), sent)
 
 
@@ -698,7 +698,7 @@ async def test_a_thread_that_is_there_is_found_where_the_server_has_no_code_for_
 
         other = await discord.say(discord.alice, "and how?")
         discord.fail_next("POST", THREADS, status=400, code=50035)
-        with pytest.raises(DiscordRefusedError, match="50035"):
+        with pytest.raises(ChatRefusedError, match="50035"):
             await rest.start_thread(channel_id(discord.help), message_id(other), "how?")
 
 

@@ -9,7 +9,7 @@ from anyio import current_time
 
 from intern.actors.poster import Waiting
 from intern.core.errors import (
-    DiscordUnavailableError,
+    ChatUnavailableError,
     ModelBudgetError,
     ModelBudgetTooSmallError,
     ModelError,
@@ -199,7 +199,7 @@ def test_posting_is_well_until_nothing_has_got_through_for_a_minute_while_someth
         with waiting.one(), waiting.one():
             clock.jump(STUCK_AFTER - 1)
             assert check().ok
-            waiting.failed(DiscordUnavailableError("could not send a message: Discord says 503"))
+            waiting.failed(ChatUnavailableError("could not send a message: Discord says 503"))
             clock.jump(1)
             told = check()
             assert not told.ok

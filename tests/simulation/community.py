@@ -17,7 +17,7 @@ from anyio import CancelScope, Event, create_task_group, sleep
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import AskCommand, ButtonPressed, Interaction, InteractionTicket, LearnCommand, WhyCommand
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, ChatMessage
@@ -74,7 +74,7 @@ class World(Sandbox):
 
     def _here(self, channel_id: ChannelId) -> list[ChatMessage]:
         if channel_id in self.refused:
-            raise DiscordRefusedError("Discord refused: missing access")
+            raise ChatRefusedError("Discord refused: missing access")
         return super()._here(channel_id)
 
     async def _call(self, call: Call, work: Callable[[], T]) -> T:
@@ -326,7 +326,7 @@ class Community(People):
         call: Call = self.rng.choice(("channel", "before", "after", "page", "archived_since", "start_thread", "send"))
         for _ in range(self.rng.choice((1, 1, 2, 3))):
             done = call in {"send", "start_thread"} and self.rng.random() < 0.5
-            error = DiscordUnknownOutcomeError if done else DiscordUnavailableError
+            error = ChatUnknownOutcomeError if done else ChatUnavailableError
             self.note(f"fail {call}{' after its work' if done else ''}")
             self.world.fail(call, error("as the dice say"), done=done)
 

@@ -10,9 +10,9 @@ from anyio import sleep
 
 from intern.core.clock import Clock
 from intern.core.errors import (
-    DiscordRefusedError,
-    DiscordUnavailableError,
-    DiscordUnknownOutcomeError,
+    ChatRefusedError,
+    ChatUnavailableError,
+    ChatUnknownOutcomeError,
     ModelError,
     ModelRefusedError,
     ModelReplyError,
@@ -75,10 +75,10 @@ class ShakyResponses(SandboxCommands):
         await sleep(self._rng.uniform(0, LATENCY))
         age = (self._clock.now() - snowflake_time(ticket.id)).total_seconds()
         if ticket.id not in self.told and age > _FIRST_ANSWER:
-            raise DiscordRefusedError("Discord refused: unknown interaction")
+            raise ChatRefusedError("Discord refused: unknown interaction")
         await super().defer(ticket, ephemeral=ephemeral, update=update)
         if self._rng.random() < 0.05:
-            raise DiscordUnknownOutcomeError("as the dice say")
+            raise ChatUnknownOutcomeError("as the dice say")
 
     async def reply(
         self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
@@ -95,4 +95,4 @@ class ShakyResponses(SandboxCommands):
     async def _travel(self) -> None:
         await sleep(self._rng.uniform(0, LATENCY))
         if self._rng.random() < 0.05:
-            raise DiscordUnavailableError("as the dice say")
+            raise ChatUnavailableError("as the dice say")

@@ -16,11 +16,11 @@ from intern.actors.events import Witness
 from intern.actors.pipeline import Fill
 from intern.core.clock import Clock
 from intern.core.errors import (
-    DiscordError,
-    DiscordNotFoundError,
-    DiscordRefusedError,
-    DiscordUnauthorizedError,
-    DiscordUnavailableError,
+    ChatError,
+    ChatNotFoundError,
+    ChatRefusedError,
+    ChatUnauthorizedError,
+    ChatUnavailableError,
     InternError,
     KnowledgeError,
     ModelBudgetError,
@@ -50,11 +50,11 @@ _CALLS: Final[Mapping[type[InternError], CallOutcome]] = {  # a family after tho
     ModelRefusedError: "refused",
     ModelReplyError: "bad_reply",
 }
-_REQUESTS: Final[Mapping[type[DiscordError], RequestOutcome]] = {
-    DiscordNotFoundError: "not_found",
-    DiscordRefusedError: "refused",
-    DiscordUnauthorizedError: "unauthorized",
-    DiscordUnavailableError: "unavailable",
+_REQUESTS: Final[Mapping[type[ChatError], RequestOutcome]] = {
+    ChatNotFoundError: "not_found",
+    ChatRefusedError: "refused",
+    ChatUnauthorizedError: "unauthorized",
+    ChatUnavailableError: "unavailable",
 }
 
 
@@ -68,7 +68,7 @@ def metrics_of(settings: Settings, witness: Witness, usage: Usage | None) -> Met
     return metrics
 
 
-def count_request(metrics: Metrics, error: type[DiscordError] | None) -> None:
+def count_request(metrics: Metrics, error: type[ChatError] | None) -> None:
     """A call of Discord ended, hikari's retries included, and came to this."""
     outcome: RequestOutcome = "ok"
     if error is not None:

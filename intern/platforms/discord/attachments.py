@@ -19,7 +19,7 @@ import anyio
 import httpx
 from msgspec import Struct
 
-from intern.core.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.messages import Attachment, Image
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -142,11 +142,11 @@ _PASSING = frozenset(
 )
 
 
-class LinkExpiredError(DiscordUnavailableError):
+class LinkExpiredError(ChatUnavailableError):
     """Discord does not serve the file under this link (any more). The message may hold a fresh one."""
 
 
-class UnusableImageError(DiscordRefusedError):
+class UnusableImageError(ChatRefusedError):
     """No link will make a picture of this: too large, or no image at all. The message says only why."""
 
 
@@ -187,7 +187,7 @@ class AttachedImages:
         """The picture, ready for a model.
 
         Raises LinkExpiredError where a fresh link may help, UnusableImageError where nothing will, and
-        DiscordUnavailableError where asking later is worthwhile.
+        ChatUnavailableError where asking later is worthwhile.
         """
         url = self._checked(attachment.url)
         if attachment.size > self._limits.max_bytes:
@@ -196,9 +196,9 @@ class AttachedImages:
             with anyio.fail_after(self._limits.seconds):
                 data = await self._fetched(url)
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise DiscordUnavailableError(f"{url.host} sent no image within {self._limits.seconds:g} s") from error
+            raise ChatUnavailableError(f"{url.host} sent no image within {self._limits.seconds:g} s") from error
         except (httpx.RequestError, httpx.InvalidURL) as error:
-            raise DiscordUnavailableError(f"{url.host} cannot be reached: {type(error).__name__}") from error
+            raise ChatUnavailableError(f"{url.host} cannot be reached: {type(error).__name__}") from error
         return self._judged(data)
 
     def _checked(self, address: str) -> httpx.URL:
@@ -237,7 +237,7 @@ class AttachedImages:
         if status == HTTPStatus.OK:
             return
         if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise DiscordUnavailableError(f"{host} answered {status} for an image")
+            raise ChatUnavailableError(f"{host} answered {status} for an image")
         # A redirect is one of these: it may lead anywhere, so nobody follows it.
         raise LinkExpiredError(f"{host} does not serve the image under its link: it answered {status}")
 

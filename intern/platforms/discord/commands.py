@@ -15,7 +15,7 @@ import msgspec
 from hikari.internal import routes
 from msgspec import Meta, Struct
 
-from intern.core.errors import DiscordError, DiscordRefusedError
+from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.flow import (
     AskCommand,
     ButtonPressed,
@@ -92,7 +92,7 @@ COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
 
 
 class HikariCommands:
-    """Answers interactions, and registers our commands. All methods raise the DiscordError family."""
+    """Answers interactions, and registers our commands. All methods raise the ChatError family."""
 
     def __init__(
         self, rest: HikariRest, guild_ids: Sequence[GuildId], *, ready: Callable[[], Awaitable[object]] | None = None
@@ -163,10 +163,10 @@ class HikariCommands:
         what = f"{act} interaction {ticket.id}"
         try:
             await self._rest.ask(what, route, body=body)
-        except DiscordError as error:
+        except ChatError as error:
             code = _code(error)
             if code in _TOKEN_EXPIRED:
-                raise DiscordRefusedError(f"could not {what}: its 15 minutes are over (code {code})") from None
+                raise ChatRefusedError(f"could not {what}: its 15 minutes are over (code {code})") from None
             if not code or code != done:
                 # hikari's errors hold the address, and that the token.
                 raise type(error)(str(error).replace(_token(ticket), "***")) from None
@@ -366,6 +366,6 @@ def _token(ticket: InteractionTicket) -> str:
     return quote(ticket.token.reveal(), safe="")
 
 
-def _code(error: DiscordError) -> int:
+def _code(error: ChatError) -> int:
     cause = error.__cause__
     return int(cause.code) if isinstance(cause, hikari.HTTPResponseError) else 0

@@ -20,7 +20,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
-from intern.core.errors import ConfigError, DiscordRefusedError
+from intern.core.errors import ChatRefusedError, ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, by_age
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage, Lookups
 from intern.core.progress import tell
@@ -156,10 +156,10 @@ class ExportedHistory:
         self._messages = {place.channel.id: place.messages for place in exports.channels}
 
     async def channel(self, channel_id: ChannelId) -> Channel:
-        """A channel or thread. Raises DiscordRefusedError for one that was not exported."""
+        """A channel or thread. Raises ChatRefusedError for one that was not exported."""
         await checkpoint()
         if channel_id not in self._channels:
-            raise DiscordRefusedError(f"channel {channel_id} is in none of the exports")
+            raise ChatRefusedError(f"channel {channel_id} is in none of the exports")
         return self._channels[channel_id]
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:

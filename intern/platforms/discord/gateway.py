@@ -16,7 +16,7 @@ import hikari
 import msgspec
 from anyio import create_task_group, move_on_after
 
-from intern.core.errors import ConfigError, DiscordError, DiscordNotFoundError, DiscordUnauthorizedError
+from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError
 from intern.core.flow import GatewayEvent
 from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
@@ -103,7 +103,7 @@ class HikariDiscord:
         return self._shard is not None and self._shard.is_connected
 
     def tell_requests(
-        self, requested: Callable[[type[DiscordError] | None], object], reconnected: Callable[[], object]
+        self, requested: Callable[[type[ChatError] | None], object], reconnected: Callable[[], object]
     ) -> None:
         """Tell each request that ended, with what it raises, and each connection after the first, however it came back.
 
@@ -168,7 +168,7 @@ class HikariDiscord:
             if refusal := _FOR_GOOD.get(int(error.code or 0)):
                 raise ConfigError(refusal) from None
             return f"closed by Discord with code {error.code}"
-        except (hikari.HikariError, aiohttp.ClientError, DiscordError) as error:
+        except (hikari.HikariError, aiohttp.ClientError, ChatError) as error:
             return f"{type(error).__name__}: {error}"
         return "hikari ended it"
 
@@ -176,9 +176,9 @@ class HikariDiscord:
         """Where the gateway is; with that, Discord tells how many sessions may still be begun today."""
         try:
             door = await self.rest.gateway()
-        except DiscordUnauthorizedError:
+        except ChatUnauthorizedError:
             raise ConfigError(LOGIN_REFUSED) from None
-        except DiscordNotFoundError:
+        except ChatNotFoundError:
             raise ConfigError(
                 "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
             ) from None

@@ -23,13 +23,13 @@ from hikari.impl import RESTApp, RESTClientImpl
 from hikari.internal import data_binding, routes
 
 from intern.core.errors import (
+    ChatError,
+    ChatNotFoundError,
+    ChatRefusedError,
+    ChatUnauthorizedError,
+    ChatUnavailableError,
+    ChatUnknownOutcomeError,
     ConfigError,
-    DiscordError,
-    DiscordNotFoundError,
-    DiscordRefusedError,
-    DiscordUnauthorizedError,
-    DiscordUnavailableError,
-    DiscordUnknownOutcomeError,
 )
 from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, by_age, snowflake_time
@@ -103,8 +103,8 @@ def team_of(options: DiscordOptions) -> Team:
 class HikariRest:
     """Discord's history, and the way to write there; open it with `async with`.
 
-    Every method raises DiscordRefusedError where asking again will not help (DiscordNotFoundError where nothing ever
-    will), else DiscordUnavailableError (DiscordUnauthorizedError until somebody saw to the token).
+    Every method raises ChatRefusedError where asking again will not help (ChatNotFoundError where nothing ever
+    will), else ChatUnavailableError (ChatUnauthorizedError until somebody saw to the token).
     """
 
     def __init__(self, options: DiscordOptions, memory: Memory | None = None, *, max_retries: int = 3) -> None:
@@ -117,10 +117,10 @@ class HikariRest:
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[Any]] = set()
-        self.counted: Callable[[type[DiscordError] | None], object] = lambda _: None
+        self.counted: Callable[[type[ChatError] | None], object] = lambda _: None
         """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
 
-        DiscordUnknownOutcomeError stands for a 5xx or a lost connection, whatever its caller is told. Of what
+        ChatUnknownOutcomeError stands for a 5xx or a lost connection, whatever its caller is told. Of what
         hikari waited for (429) or mended by trying again it does not hear.
         """
 
@@ -158,7 +158,7 @@ class HikariRest:
         """A message; None where it is deleted, may not be read, or is one of Discord's own."""
         try:
             return await self.look_up(channel_id, message_id)
-        except DiscordRefusedError as refusal:
+        except ChatRefusedError as refusal:
             _log.info("message_unreadable", channel_id=channel_id, message_id=message_id, reason=str(refusal))
             return None
 
@@ -168,14 +168,14 @@ class HikariRest:
         route = routes.GET_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
         try:
             raw = await self.ask(what, route)
-        except DiscordNotFoundError as error:
+        except ChatNotFoundError as error:
             cause = error.__cause__
             if isinstance(cause, hikari.HTTPResponseError) and cause.code == _UNKNOWN_MESSAGE:
                 return None
             raise
         messages = await self._messages(channel_id, [raw])
         if not messages:
-            raise DiscordRefusedError(f"could not {what}: it is one of Discord's own, or not what Discord documents")
+            raise ChatRefusedError(f"could not {what}: it is one of Discord's own, or not what Discord documents")
         return messages[0]
 
     async def before(
@@ -248,7 +248,7 @@ class HikariRest:
         body = {"name": name, "auto_archive_duration": _ONE_DAY}
         try:
             await self.ask(f"start a thread at message {message_id} in channel {channel_id}", route, body=body)
-        except DiscordRefusedError as refusal:
+        except ChatRefusedError as refusal:
             if not await self._is_there(refusal, ChannelId(message_id)):
                 raise
         # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
@@ -265,14 +265,14 @@ class HikariRest:
     ) -> MessageId:
         """Write a message that previews no links and pings nobody, but `mention_role` where its mention is in the text.
 
-        Within Discord's few minutes of memory the same nonce gives the same message. Raises DiscordUnknownOutcomeError
+        Within Discord's few minutes of memory the same nonce gives the same message. Raises ChatUnknownOutcomeError
         where the message may be there though nobody confirmed it.
         """
         what = f"send a message to channel {channel_id}"
         body = content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
         route = routes.POST_CHANNEL_MESSAGES.compile(**ids(channel=channel_id))
-        sent = await self.ask(what, route, body=body, otherwise=DiscordUnknownOutcomeError)
-        return read(what, sent, RawSent, otherwise=DiscordUnknownOutcomeError).id
+        sent = await self.ask(what, route, body=body, otherwise=ChatUnknownOutcomeError)
+        return read(what, sent, RawSent, otherwise=ChatUnknownOutcomeError).id
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
         """Replace a message of ours by a text that previews no links and pings nobody, without buttons."""
@@ -287,7 +287,7 @@ class HikariRest:
 
     # How it is done
 
-    async def _is_there(self, refusal: DiscordRefusedError, thread: ChannelId) -> bool:
+    async def _is_there(self, refusal: ChatRefusedError, thread: ChannelId) -> bool:
         """Whether a thread is refused because there is one. Other servers than Discord's may not say so."""
         cause = refusal.__cause__
         if not isinstance(cause, hikari.BadRequestError):
@@ -296,7 +296,7 @@ class HikariRest:
             return True
         try:
             return (await self._channel(thread)).is_thread
-        except DiscordRefusedError:
+        except ChatRefusedError:
             return False
 
     async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
@@ -354,7 +354,7 @@ class HikariRest:
         what = f"look up member {user_id} of server {guild_id}"
         try:
             member = await self.ask(what, route)
-        except DiscordNotFoundError:
+        except ChatNotFoundError:
             return ()  # they have left, and their roles with them
         return read(what, member, RawMember).role_ids or ()
 
@@ -370,7 +370,7 @@ class HikariRest:
             self._memory.keep(await self._channel(raw.parent_id))
             known = self._memory.told(raw)
         if known is None:
-            raise DiscordNotFoundError(f"thread {raw.id} has no channel that it hangs in")
+            raise ChatNotFoundError(f"thread {raw.id} has no channel that it hangs in")
         return known
 
     async def ask(
@@ -380,14 +380,14 @@ class HikariRest:
         *,
         query: data_binding.StringMapBuilder | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
-        otherwise: type[DiscordError] = DiscordUnavailableError,
+        otherwise: type[ChatError] = ChatUnavailableError,
     ) -> object:
         """The reply's JSON, None where there is none. The one way to call hikari: nobody who waits here can cancel it.
 
         `what` completes "could not …" in errors. `otherwise` is raised where nobody can say what became of the request.
         """
         if self._client is None:
-            raise DiscordUnavailableError(f"could not {what}: the connection is closed")
+            raise ChatUnavailableError(f"could not {what}: the connection is closed")
         # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
         request = self._client._request(route, query=query, json=_json(body) if body else None)  # noqa: SLF001
         call = asyncio.create_task(request, name=f"discord: {what}")
@@ -412,11 +412,11 @@ class HikariRest:
     def _count(self, call: asyncio.Task[Any]) -> None:
         error = None if call.cancelled() else call.exception()
         if call.cancelled():
-            self.counted(DiscordUnknownOutcomeError)
+            self.counted(ChatUnknownOutcomeError)
         elif error is None:
             self.counted(None)
         elif isinstance(error, Exception):
-            self.counted(type(_failure("count it", error, DiscordUnknownOutcomeError)))
+            self.counted(type(_failure("count it", error, ChatUnknownOutcomeError)))
 
 
 def _json(body: Mapping[str, Any] | Sequence[Any]) -> data_binding.JSONObjectBuilder | Sequence[Any]:
@@ -464,11 +464,11 @@ def ids(**snowflakes: str) -> dict[str, str]:
     """Ids for a route. They stand in its path, so they are digits or the call is not made."""
     for name, snowflake in snowflakes.items():
         if not (snowflake.isascii() and snowflake.isdigit()):
-            raise DiscordNotFoundError(f"{snowflake[:40]!r} is no {name} id of Discord's")
+            raise ChatNotFoundError(f"{snowflake[:40]!r} is no {name} id of Discord's")
     return snowflakes
 
 
-def read(what: str, reply: object, kind: type[_Kind], otherwise: type[DiscordError] = DiscordUnavailableError) -> _Kind:
+def read(what: str, reply: object, kind: type[_Kind], otherwise: type[ChatError] = ChatUnavailableError) -> _Kind:
     """A reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
     try:
         if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
@@ -478,25 +478,25 @@ def read(what: str, reply: object, kind: type[_Kind], otherwise: type[DiscordErr
         raise otherwise(f"could not {what}: the reply is not what Discord documents: {error}") from error
 
 
-def _failure(what: str, error: Exception, otherwise: type[DiscordError]) -> DiscordError:
+def _failure(what: str, error: Exception, otherwise: type[ChatError]) -> ChatError:
     """What a failed call means to us: where we are not let in, or are to wait, nothing was done."""
     if isinstance(error, hikari.RateLimitTooLongError):
-        return DiscordUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
+        return ChatUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
     if not isinstance(error, hikari.HTTPResponseError):
         return otherwise(f"could not {what}: {type(error).__name__}: {error}")
     return _refusal(what, error) or otherwise(_said(what, error))
 
 
-def _refusal(what: str, error: hikari.HTTPResponseError) -> DiscordError | None:
+def _refusal(what: str, error: hikari.HTTPResponseError) -> ChatError | None:
     """The error of a call that Discord did not do; None where nobody can say."""
     if error.status == _UNAUTHORIZED:
-        return DiscordUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
+        return ChatUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
     if error.status == _TOO_MANY_REQUESTS:
-        return DiscordUnavailableError(_said(what, error))
+        return ChatUnavailableError(_said(what, error))
     if isinstance(error, hikari.NotFoundError):
-        return DiscordNotFoundError(_said(what, error))
+        return ChatNotFoundError(_said(what, error))
     if isinstance(error, hikari.ClientHTTPResponseError) and error.status != _TIMED_OUT:
-        return DiscordRefusedError(_said(what, error))
+        return ChatRefusedError(_said(what, error))
     return None
 
 

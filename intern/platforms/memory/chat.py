@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Struct, structs
 
 from intern.core.clock import Clock
-from intern.core.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
+from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import (
     Approval,
     ChannelSeen,
@@ -69,7 +69,7 @@ _LABEL_LIMIT = 80
 
 
 class _Failure(Struct, frozen=True):
-    error: DiscordError
+    error: ChatError
     done: bool
 
 
@@ -296,7 +296,7 @@ class Sandbox:
         while not self._listeners:
             await self._changed.wait()
 
-    def fail(self, call: Call, error: DiscordError, *, done: bool = False) -> None:
+    def fail(self, call: Call, error: ChatError, *, done: bool = False) -> None:
         """The next call of that name that is not spoken for raises `error`; with `done`, after its work was done."""
         self._failures.setdefault(call, deque()).append(_Failure(error, done))
 
@@ -324,7 +324,7 @@ class Sandbox:
         return channel.guild_id is not None and not channel.private and self._private.isdisjoint(places)
 
     async def channel(self, channel_id: ChannelId) -> Channel:
-        """A channel or thread. Raises DiscordRefusedError for one that does not exist."""
+        """A channel or thread. Raises ChatRefusedError for one that does not exist."""
         return await self._call("channel", lambda: self._place(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
@@ -380,7 +380,7 @@ class Sandbox:
         return await self._call("archived_since", work)
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
-        """The thread on a message; made if there is none. Raises DiscordRefusedError where Discord would refuse."""
+        """The thread on a message; made if there is none. Raises ChatRefusedError where Discord would refuse."""
 
         def work() -> ChannelId:
             _demand(bool(name.strip()) and len(name) <= _NAME_LIMIT, "a thread's name has 1 to 100 characters")
@@ -425,7 +425,7 @@ class Sandbox:
             self._check(channel_id, text, ())
             message = next((each for each in self._here(channel_id) if each.id == message_id), None)
             if message is None:
-                raise DiscordNotFoundError(f"there is no message {message_id}")
+                raise ChatNotFoundError(f"there is no message {message_id}")
             _demand(message.author.is_self, "only its author edits a message")
             self.edit(channel_id, message_id, text.strip())
             self.sent[message_id] = Sent()
@@ -502,7 +502,7 @@ class Sandbox:
 
     def _place(self, channel_id: ChannelId) -> Channel:
         if channel_id not in self._channels:
-            raise DiscordNotFoundError("Discord refused: unknown channel")
+            raise ChatNotFoundError("Discord refused: unknown channel")
         return self._channels[channel_id]
 
     def _here(self, channel_id: ChannelId) -> list[ChatMessage]:
@@ -526,7 +526,7 @@ class Sandbox:
 
 def _demand(met: bool, what: str) -> None:  # noqa: FBT001 - reads like an assertion
     if not met:
-        raise DiscordRefusedError(f"Discord refused: {what}")
+        raise ChatRefusedError(f"Discord refused: {what}")
 
 
 def _page_size(limit: int) -> int:

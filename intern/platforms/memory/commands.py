@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
-from intern.core.errors import DiscordRefusedError
+from intern.core.errors import ChatRefusedError
 from intern.core.flow import InteractionTicket
 from intern.core.messages import Button
 
@@ -51,7 +51,7 @@ class SandboxCommands:
         await checkpoint()
         told = self._told(ticket)
         if told.update:
-            raise DiscordRefusedError("Discord refused: that would overwrite the message that holds the button")
+            raise ChatRefusedError("Discord refused: that would overwrite the message that holds the button")
         told.reply, told.buttons = text, tuple(buttons)
 
     async def follow_up(
@@ -71,5 +71,5 @@ class SandboxCommands:
 
     def _told(self, ticket: InteractionTicket) -> Told:
         if ticket.id not in self.told:
-            raise DiscordRefusedError("Discord refused: unknown webhook, for nothing was acknowledged")
+            raise ChatRefusedError("Discord refused: unknown webhook, for nothing was acknowledged")
         return self.told[ticket.id]

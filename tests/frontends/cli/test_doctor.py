@@ -21,7 +21,7 @@ from anyio import fail_after
 from msgspec import structs
 
 from intern.answering.prompts import GATE, GateIn
-from intern.core.errors import ConfigError, DiscordUnavailableError
+from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
 from intern.core.secret import Secret
@@ -261,7 +261,7 @@ async def test_a_discord_that_is_away_is_no_finding() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
         told = {"token": Secret("Nzc.double.token").reveal(), "rest_url": f"http://127.0.0.1:{taken.getsockname()[1]}"}
-        with fail_after(30), pytest.raises(DiscordUnavailableError):
+        with fail_after(30), pytest.raises(ChatUnavailableError):
             await examine(load_settings(environ={}, overrides={"discord": told}))
 
 
