@@ -1,25 +1,18 @@
 """intern.toml and the environment, decoded once into frozen `Settings`.
 
-Only the command line and the app see them; each room takes its own option struct. Later sources win: defaults, the
-file, `.env` beside the working folder, the environment. A variable `INTERN__DISCORD__TOKEN` sets `discord.token`.
+Only the command line and the app see them; each room takes its own option struct.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
-import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import msgspec
-import tomli
-from dotenv import dotenv_values
-from dotenv.parser import Binding, parse_stream
 from msgspec import Meta, Struct
 
 from intern.answering.options import AnsweringOptions
@@ -32,12 +25,10 @@ from intern.learning.options import ExtractionOptions, FactOptions, LearningOpti
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
 from intern.platforms.discord.options import DiscordOptions
 from intern.settings.page import PageOptions
+from intern.settings.reading import Raw, Shape, is_list, is_table, merge, read, tables_of
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
 
-CONFIG_FILE = "intern.toml"
-_DOTENV = ".env"
-_PREFIX = "INTERN__"
 NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counted as free"
 """What is said of each table of `Settings.without_price`."""
 
@@ -248,242 +239,34 @@ def load_settings(
     `overrides` has the shape of the file and wins over everything (command-line options). Raises ConfigError that
     names the key, the place and what was expected, never a value.
     """
-    environment = _environment(environ)
-    path = _config_path(config, environment.values)
-    raw = _read(path) if path else {}
-    place = str(path) if path else "the defaults"
-    _refuse_unknown(raw, place)
-    origin = dict.fromkeys(_keys(raw), place)
-    for name, value in environment.values.items():
-        if name.startswith(_PREFIX):
-            there = environment.place(name)
-            origin[_lay_variable(raw, name, value, there)] = there
-    _merge(raw, overrides or {})
-    return _decode(raw, origin, place)
-
-
-class _Environment(NamedTuple):
-    values: Mapping[str, str]
-    from_file: Collection[str]
-    """Names that only `.env` sets."""
-
-    def place(self, name: str) -> str:
-        return f"{name} in {_DOTENV}" if name in self.from_file else f"the environment variable {name}"
-
-
-def _environment(environ: Mapping[str, str] | None) -> _Environment:
-    if environ is not None:
-        return _Environment(environ, ())
-    text = _dotenv_text()
-    for binding in parse_stream(StringIO(text)):
-        _refuse_broken(binding)
-    in_file = {name: value for name, value in dotenv_values(stream=StringIO(text)).items() if value is not None}
-    return _Environment({**in_file, **os.environ}, in_file.keys() - os.environ.keys())
-
-
-def _dotenv_text() -> str:
-    """What stands in `.env`: a file or a pipe; nothing where it is anything else, or not there."""
-    path = Path(_DOTENV)
-    try:
-        return path.read_text(encoding="utf-8") if path.is_file() or path.is_fifo() else ""
-    except OSError as error:
-        raise ConfigError(f"{_DOTENV}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{_DOTENV}: is not UTF-8 text; save it as UTF-8") from None
-
-
-def _refuse_broken(binding: Binding) -> None:
-    """Raise ConfigError for what sets nothing and was meant to.
-
-    It names the line, never its text: that may be a secret.
-    """
-    text = binding.original.string
-    # The blank lines before it belong to it, too.
-    line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
-    if binding.error:
-        raise ConfigError(
-            f"{_DOTENV}: line {line}: expected NAME=value, a comment (#) or nothing; close each quote that is opened"
-        )
-    # A bare name stands for what the environment has, as Docker's env files know it.
-    if binding.key and binding.key.startswith(_PREFIX) and binding.value is None and binding.key not in os.environ:
-        raise ConfigError(f"{_DOTENV}: line {line}: has no `=` after the name; write NAME=value")
-
-
-def _config_path(config: Path | None, environment: Mapping[str, str]) -> Path | None:
-    if config is not None:
-        return config
-    if named := environment.get("INTERN_CONFIG"):
-        return Path(named)
-    # Whatever it is: a folder of that name, or a link to nothing, should be told of rather than passed over.
-    return Path(CONFIG_FILE) if os.path.lexists(CONFIG_FILE) else None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomli.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; `intern init` writes one") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
-    except tomli.TOMLDecodeError as error:
-        # tomli's message names line and column, never the text that stands there.
-        raise ConfigError(f"{path}: is not valid TOML: {error}") from None
-
-
-def _is_table(value: Any) -> TypeGuard[dict[str, Any]]:
-    """TOML has no other keys than strings."""
-    return isinstance(value, dict)
-
-
-def _is_list(value: Any) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
-
-
-def _items(hint: Any) -> Mapping[str, Any]:
-    """What may stand in each table of a list of tables; nothing where it is no such list."""
-    kind, *_ = get_args(hint) or (None,)
-    return _shape(kind) if get_origin(hint) is tuple and isinstance(kind, type) and issubclass(kind, Struct) else {}
-
-
-# What may stand at each level: [llm.kb] is the one table inside a table.
-def _shape(kind: type[Struct]) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    shape: dict[str, Any] = {}
-    for name in kind.__struct_fields__:
-        hint = hints[name]
-        shape[name] = _shape(hint) if isinstance(hint, type) and issubclass(hint, Struct) else hint
-    return shape
+    raw = read(config, environ, _shape())
+    merge(raw.values, overrides or {})
+    return _decode(raw)
 
 
 @cache
-def _known() -> Mapping[str, Any]:
-    shape = _shape(Settings)
-    del shape["llm_kb"]
-    shape["llm"] = {**shape["llm"], "kb": dict(shape["llm"])}
-    return shape
+def _shape() -> Shape:
+    tables = tables_of(Settings)
+    del tables["llm_kb"]
+    # [llm.kb] is the one table inside a table.
+    tables["llm"] = {**tables["llm"], "kb": dict(tables["llm"])}
+    return Shape(tables)
 
 
-def _refuse_unknown(
-    raw: Mapping[str, Any], place: str, shape: Mapping[str, Any] | None = None, above: str = ""
-) -> None:
-    known = _known() if shape is None else shape
-    for key, value in raw.items():
-        if key not in known:
-            raise ConfigError(f"{place}: {_unknown(above + key)}")
-        below = known[key]
-        if _is_table(below):
-            if not _is_table(value):
-                raise ConfigError(f"{place}: {above}{key} must be a table: write [{above}{key}]")
-            _refuse_unknown(value, place, below, f"{above}{key}.")
-        elif (inside := _items(below)) and _is_list(value):
-            for item in filter(_is_table, value):
-                _refuse_unknown(item, place, inside, f"{above}{key}.")
-
-
-def _unknown(key: str) -> str:
-    names = list(_names(_known()))
-    # The right word in the wrong table is the likeliest mistake.
-    elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
-    if "." not in key:
-        del elsewhere[1:]  # of several tables the first: the further down, the rarer
-    near = difflib.get_close_matches(key, elsewhere, n=1, cutoff=0) or difflib.get_close_matches(
-        key, names, n=1, cutoff=0.7
-    )
-    shown = key if key.isprintable() else ascii(key)
-    if near:
-        return f"there is no setting {shown}; did you mean {near[0]}?"
-    above = key.rpartition(".")[0]
-    beside = [name for name in names if name.rpartition(".")[0] == above]
-    return f"there is no setting {shown}; there are {', '.join(beside or _known())}"
-
-
-def _keys(raw: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    for key, value in raw.items():
-        if _is_table(value):
-            yield from _keys(value, f"{above}{key}.")
-        else:
-            yield above + key
-
-
-def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Every table and key there is."""
-    for name, below in shape.items():
-        yield above + name
-        inside = below if _is_table(below) else _items(below)
-        yield from _names(inside, f"{above}{name}.")
-
-
-def _lay_variable(raw: dict[str, Any], name: str, value: str, place: str) -> str:
-    """Put a variable's value where its name points; return the key."""
-    steps = name.removeprefix(_PREFIX).lower().split("__")
-    key, hint = ".".join(steps), _hint(steps)
-    if hint is None:
-        raise ConfigError(f"{place}: {_unknown(key)}")
-    if _is_table(hint):
-        raise ConfigError(f"{place}: {key} is a table; name one key of it, as in {name}__{next(iter(hint)).upper()}")
-    table = raw
-    for step in steps[:-1]:
-        table = table.setdefault(step, {})
-    table[steps[-1]] = value if _is_text(hint) else _toml_value(key, value, place)
-    return key
-
-
-def _hint(steps: list[str]) -> Any:
-    """What may stand at a key; None where there is no such key."""
-    hint: Any = _known()
-    for step in steps:
-        hint = hint.get(step) if _is_table(hint) else None
-    return hint
-
-
-def _choices(key: str) -> tuple[str, ...]:
-    """The words that may stand at a key, which may be one of a list's tables."""
-    *above, last = key.split(".")
-    hint = _hint([*above, last])
-    return get_args(_items(_hint(above)).get(last) if hint is None else hint)
-
-
-def _is_text(hint: Any) -> bool:
-    # An id is a string under a name of its own.
-    return getattr(hint, "__supertype__", hint) in {str, Secret, Path} or get_origin(hint) is Literal
-
-
-def _toml_value(key: str, value: str, place: str) -> Any:
-    try:
-        parsed = tomli.loads(f"value = {value}")
-    except tomli.TOMLDecodeError:
-        parsed = {}
-    if parsed.keys() != {"value"}:
-        raise ConfigError(
-            f"{place}: {key} is no string, so write it as in intern.toml: "
-            'a number, true or false, or a list like ["1", "2"]'
-        )
-    return parsed["value"]
-
-
-def _merge(raw: dict[str, Any], over: Mapping[str, Any]) -> None:
-    for key, value in over.items():
-        if _is_table(value):
-            _merge(raw.setdefault(key, {}), value)
-        else:
-            raw[key] = value
-
-
-def _decode(raw: dict[str, Any], origin: Mapping[str, str], place: str) -> Settings:
+def _decode(raw: Raw) -> Settings:
     def wrong(key: str, what: str) -> ConfigError:
-        return ConfigError(f"{_origin_of(key, origin) or place}: {key or 'the file'}: {what}")
+        return ConfigError(f"{raw.origin_of(key)}: {key or 'the file'}: {what}")
 
-    for key, value in _values(raw):
+    values = raw.values
+    for key, value in _values(values):
         if problem := _problem(value):
             raise wrong(key, problem)
-    llm = dict(raw.get("llm", {}))
+    llm = dict(values.get("llm", {}))
     if "kb" in llm:
         over = llm.pop("kb")
-        raw = {**raw, "llm": llm, "llm_kb": {**llm, **over}}
+        values = {**values, "llm": llm, "llm_kb": {**llm, **over}}
     try:
-        settings = msgspec.convert(_with_ids_as_text(raw), Settings, dec_hook=_decode_special)
+        settings = msgspec.convert(_with_ids_as_text(values), Settings, dec_hook=_decode_special)
     except msgspec.ValidationError as error:
         # From None, here and elsewhere: a chained error may repeat the value.
         raise wrong(*_explained(error)) from None
@@ -499,13 +282,6 @@ def _decode(raw: dict[str, Any], origin: Mapping[str, str], place: str) -> Setti
         raise wrong(key, problem)
     # An [llm.kb] that changes nothing is the same model, and shares its limits.
     return msgspec.structs.replace(settings, llm_kb=None) if settings.llm_kb == settings.llm else settings
-
-
-def _origin_of(key: str, origin: Mapping[str, str]) -> str | None:
-    """Where a key was set, or the list in whose tables it stands; None where nobody set it."""
-    while key and key not in origin:
-        key = key.rpartition(".")[0]
-    return origin.get(key)
 
 
 def _models(settings: Settings) -> dict[str, LlmOptions]:
@@ -557,10 +333,10 @@ def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
 
 def _values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Every value and its key; a list's items each."""
-    if _is_table(raw):
+    if is_table(raw):
         for name, below in raw.items():
             yield from _values(below, f"{key}.{name}" if key else name)
-    elif _is_list(raw):
+    elif is_list(raw):
         for item in raw:
             yield from _values(item, key)
     else:
@@ -587,15 +363,15 @@ def _is_unicode(text: str) -> bool:
 
 def _with_ids_as_text(raw: Any) -> Any:
     """Ids are strings to us; people write them as numbers too."""
-    if _is_list(raw):
+    if is_list(raw):
         return [_with_ids_as_text(item) for item in raw]
-    if not _is_table(raw):
+    if not is_table(raw):
         return raw
     return {key: _id_as_text(key, value) for key, value in raw.items()}
 
 
 def _id_as_text(key: str, value: Any) -> Any:
-    if key.endswith("_ids") and _is_list(value):
+    if key.endswith("_ids") and is_list(value):
         return [str(each) if type(each) is int else each for each in value]
     if key == "id" or key.endswith("_role_id"):
         return str(value) if type(value) is int else value
@@ -644,10 +420,10 @@ def _explained(error: msgspec.ValidationError) -> tuple[str, str]:
     what = parts["what"]
     key = re.sub(r"\[\d+\]", "", parts["where"] or "").replace("llm_kb", "llm.kb")
     first, _, rest = what.partition(" ")
-    if _hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
+    if _shape().hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
         return f"{key}.{first}", rest
     if what.startswith("Invalid enum value"):  # it goes on with the value
-        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in _choices(key))
+        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in _shape().choices(key))
     found = _TYPE.fullmatch(what)
     if found is None:
         return key, what[:1].lower() + what[1:]

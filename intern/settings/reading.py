@@ -1,0 +1,267 @@
+"""intern.toml, `.env` and the environment as one raw table, with the place where each key was set.
+
+Later sources win: the file, `.env` beside the working folder, the environment. A variable `INTERN__DISCORD__TOKEN`
+sets `discord.token`. Keys that no setting has are refused here; values are judged when they are decoded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Iterator, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args, get_origin, get_type_hints
+
+import tomli
+from dotenv import dotenv_values
+from dotenv.parser import Binding, parse_stream
+from msgspec import Struct
+
+from intern.core.errors import ConfigError
+from intern.core.secret import Secret
+
+CONFIG_FILE = "intern.toml"
+_DOTENV = ".env"
+_PREFIX = "INTERN__"
+
+
+class Raw(NamedTuple):
+    """What was set."""
+
+    values: dict[str, Any]
+    origin: Mapping[str, str]
+    """By key, where it was set."""
+    place: str
+    """Where all other keys would be set."""
+
+    def origin_of(self, key: str) -> str:
+        """Where a key was set, or the list in whose tables it stands; else the place of them all."""
+        while key and key not in self.origin:
+            key = key.rpartition(".")[0]
+        return self.origin.get(key, self.place)
+
+
+def read(config: Path | None, environ: Mapping[str, str] | None, shape: Shape) -> Raw:
+    """What the file and the environment set. Raises ConfigError that names key and place, never a value."""
+    environment = _environment(environ)
+    path = _config_path(config, environment.values)
+    raw = _read(path) if path else {}
+    place = str(path) if path else "the defaults"
+    shape.refuse_unknown(raw, place)
+    origin = dict.fromkeys(_keys(raw), place)
+    for name, value in environment.values.items():
+        if name.startswith(_PREFIX):
+            there = environment.place(name)
+            origin[_lay_variable(raw, name, value, there, shape)] = there
+    return Raw(raw, origin, place)
+
+
+class Shape:
+    """Every table and key there is."""
+
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        """Takes for each key what may stand there: a type, or again tables."""
+        self._tables = tables
+
+    def hint(self, steps: list[str]) -> Any:
+        """What may stand at a key; None where there is no such key."""
+        hint: Any = self._tables
+        for step in steps:
+            hint = hint.get(step) if is_table(hint) else None
+        return hint
+
+    def choices(self, key: str) -> tuple[str, ...]:
+        """The words that may stand at a key, which may be one of a list's tables."""
+        *above, last = key.split(".")
+        hint = self.hint([*above, last])
+        return get_args(_items(self.hint(above)).get(last) if hint is None else hint)
+
+    def refuse_unknown(
+        self, raw: Mapping[str, Any], place: str, known: Mapping[str, Any] | None = None, above: str = ""
+    ) -> None:
+        """Raise ConfigError for the first key that no setting has."""
+        known = self._tables if known is None else known
+        for key, value in raw.items():
+            if key not in known:
+                raise ConfigError(f"{place}: {self.unknown(above + key)}")
+            below = known[key]
+            if is_table(below):
+                if not is_table(value):
+                    raise ConfigError(f"{place}: {above}{key} must be a table: write [{above}{key}]")
+                self.refuse_unknown(value, place, below, f"{above}{key}.")
+            elif (inside := _items(below)) and is_list(value):
+                for item in filter(is_table, value):
+                    self.refuse_unknown(item, place, inside, f"{above}{key}.")
+
+    def unknown(self, key: str) -> str:
+        """That there is no such key, and which one may be meant."""
+        names = list(_names(self._tables))
+        # The right word in the wrong table is the likeliest mistake.
+        elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
+        if "." not in key:
+            del elsewhere[1:]  # of several tables the first: the further down, the rarer
+        near = difflib.get_close_matches(key, elsewhere, n=1, cutoff=0) or difflib.get_close_matches(
+            key, names, n=1, cutoff=0.7
+        )
+        shown = key if key.isprintable() else ascii(key)
+        if near:
+            return f"there is no setting {shown}; did you mean {near[0]}?"
+        above = key.rpartition(".")[0]
+        beside = [name for name in names if name.rpartition(".")[0] == above]
+        return f"there is no setting {shown}; there are {', '.join(beside or self._tables)}"
+
+
+def tables_of(kind: type[Struct]) -> dict[str, Any]:
+    """What may stand in a table: for each field its type, or again tables."""
+    hints = get_type_hints(kind)
+    fields = {name: hints[name] for name in kind.__struct_fields__}
+    return {name: tables_of(hint) if _is_struct(hint) else hint for name, hint in fields.items()}
+
+
+def is_table(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether it is a table. TOML has no other keys than strings."""
+    return isinstance(value, dict)
+
+
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    """Whether it is a list."""
+    return isinstance(value, list)
+
+
+def merge(raw: dict[str, Any], over: Mapping[str, Any]) -> None:
+    """Lay one tree of tables over another."""
+    for key, value in over.items():
+        if is_table(value):
+            merge(raw.setdefault(key, {}), value)
+        else:
+            raw[key] = value
+
+
+class _Environment(NamedTuple):
+    values: Mapping[str, str]
+    from_file: Collection[str]
+    """Names that only `.env` sets."""
+
+    def place(self, name: str) -> str:
+        return f"{name} in {_DOTENV}" if name in self.from_file else f"the environment variable {name}"
+
+
+def _environment(environ: Mapping[str, str] | None) -> _Environment:
+    if environ is not None:
+        return _Environment(environ, ())
+    text = _dotenv_text()
+    for binding in parse_stream(StringIO(text)):
+        _refuse_broken(binding)
+    in_file = {name: value for name, value in dotenv_values(stream=StringIO(text)).items() if value is not None}
+    return _Environment({**in_file, **os.environ}, in_file.keys() - os.environ.keys())
+
+
+def _dotenv_text() -> str:
+    """What stands in `.env`: a file or a pipe; nothing where it is anything else, or not there."""
+    path = Path(_DOTENV)
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() or path.is_fifo() else ""
+    except OSError as error:
+        raise ConfigError(f"{_DOTENV}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{_DOTENV}: is not UTF-8 text; save it as UTF-8") from None
+
+
+def _refuse_broken(binding: Binding) -> None:
+    """Raise ConfigError for what sets nothing and was meant to.
+
+    It names the line, never its text: that may be a secret.
+    """
+    text = binding.original.string
+    # The blank lines before it belong to it, too.
+    line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+    if binding.error:
+        raise ConfigError(
+            f"{_DOTENV}: line {line}: expected NAME=value, a comment (#) or nothing; close each quote that is opened"
+        )
+    # A bare name stands for what the environment has, as Docker's env files know it.
+    if binding.key and binding.key.startswith(_PREFIX) and binding.value is None and binding.key not in os.environ:
+        raise ConfigError(f"{_DOTENV}: line {line}: has no `=` after the name; write NAME=value")
+
+
+def _config_path(config: Path | None, environment: Mapping[str, str]) -> Path | None:
+    if config is not None:
+        return config
+    if named := environment.get("INTERN_CONFIG"):
+        return Path(named)
+    # Whatever it is: a folder of that name, or a link to nothing, should be told of rather than passed over.
+    return Path(CONFIG_FILE) if os.path.lexists(CONFIG_FILE) else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomli.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; `intern init` writes one") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+    except tomli.TOMLDecodeError as error:
+        # tomli's message names line and column, never the text that stands there.
+        raise ConfigError(f"{path}: is not valid TOML: {error}") from None
+
+
+def _items(hint: Any) -> Mapping[str, Any]:
+    """What may stand in each table of a list of tables; nothing where it is no such list."""
+    kind, *_ = get_args(hint) or (None,)
+    return tables_of(kind) if get_origin(hint) is tuple and _is_struct(kind) else {}
+
+
+def _is_struct(kind: Any) -> TypeGuard[type[Struct]]:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _keys(raw: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in raw.items():
+        if is_table(value):
+            yield from _keys(value, f"{above}{key}.")
+        else:
+            yield above + key
+
+
+def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Every table and key there is."""
+    for name, below in shape.items():
+        yield above + name
+        inside = below if is_table(below) else _items(below)
+        yield from _names(inside, f"{above}{name}.")
+
+
+def _lay_variable(raw: dict[str, Any], name: str, value: str, place: str, shape: Shape) -> str:
+    """Put a variable's value where its name points; return the key."""
+    steps = name.removeprefix(_PREFIX).lower().split("__")
+    key, hint = ".".join(steps), shape.hint(steps)
+    if hint is None:
+        raise ConfigError(f"{place}: {shape.unknown(key)}")
+    if is_table(hint):
+        raise ConfigError(f"{place}: {key} is a table; name one key of it, as in {name}__{next(iter(hint)).upper()}")
+    table = raw
+    for step in steps[:-1]:
+        table = table.setdefault(step, {})
+    table[steps[-1]] = value if _is_text(hint) else _toml_value(key, value, place)
+    return key
+
+
+def _is_text(hint: Any) -> bool:
+    # An id is a string under a name of its own.
+    return getattr(hint, "__supertype__", hint) in {str, Secret, Path} or get_origin(hint) is Literal
+
+
+def _toml_value(key: str, value: str, place: str) -> Any:
+    try:
+        parsed = tomli.loads(f"value = {value}")
+    except tomli.TOMLDecodeError:
+        parsed = {}
+    if parsed.keys() != {"value"}:
+        raise ConfigError(
+            f"{place}: {key} is no string, so write it as in intern.toml: "
+            'a number, true or false, or a list like ["1", "2"]'
+        )
+    return parsed["value"]
