@@ -1,4 +1,8 @@
-"""Fixtures for every room. Async tests run on asyncio and on trio."""
+"""Fixtures for every room, and which part of the tests is run.
+
+`make test` runs `--part=test`: all on asyncio but what is marked `rest` or `process`, and the folders of EDGES on trio,
+too. `make test-all` runs `--part=rest`, which is exactly what is left. Without `--part`, all that is named is run.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,10 @@ from hypothesis import settings
 
 from intern.observe.log import PROCESSORS
 
+EDGES = ("actors", "discord", "knowledge", "llm", "page", "web")
+"""Folders of which all tests run on both backends each time: the loops, and whatever waits for others."""
+HERE = Path(__file__).parent
+FOR_THE_REST = ("rest", "process")  # marks
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
 
@@ -22,6 +30,45 @@ settings.register_profile("beside others", deadline=None)
 settings.load_profile("beside others")
 
 structlog.configure(processors=PROCESSORS)  # so that structlog's capture_logs takes our events
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=["test", "rest", "all"], default="all", help="what make test runs, or the rest")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say with which seeds this run can be repeated; those of simulations and kills are told where they fail."""
+    return f"part: {config.getoption('--part')}; hypothesis: --hypothesis-seed={config.getoption('--hypothesis-seed')}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not of this part."""
+    part = config.getoption("--part")
+    if part == "all":
+        return
+    assert all((HERE / folder).is_dir() for folder in EDGES), "a folder of EDGES is gone"
+    on_asyncio = {_function(item) for item in items if _backend(item) == "asyncio"}
+    kept, left = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        twice = _backend(item) == "trio" and _function(item) in on_asyncio
+        resting = any(map(item.get_closest_marker, FOR_THE_REST)) or (twice and not _at_an_edge(item))
+        (kept if (part == "rest") == resting else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def _backend(item: pytest.Item) -> object:
+    """Which one it is for, if it asks for one."""
+    callspec = getattr(item, "callspec", None)
+    return callspec and callspec.params.get("anyio_backend")
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _at_an_edge(item: pytest.Item) -> bool:
+    return item.path.relative_to(HERE).parts[0] in EDGES
 
 
 def pytest_configure() -> None:
