@@ -6,15 +6,18 @@ too. `make test-all` runs `--part=rest`, which is exactly what is left. Without 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from types import CodeType
 
 import pytest
 import structlog
 from hypothesis import settings
+from jinja2 import Environment
 
 from intern.observe.log import PROCESSORS
 
@@ -55,6 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if (part == "rest") == resting else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector all that was collected: nine thousand tests, looked through again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _backend(item: pytest.Item) -> object:
@@ -104,6 +113,22 @@ def words_alone() -> Generator[None]:
     """Nobody loads the embedding model by the way: where no setting names one, it counts as not installed."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("intern.app.models.installed", lambda: False)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def templates_compiled_once() -> Generator[None]:
+    """Every bot that a test opens compiles the same prompts; what Jinja made of a text serves all of them."""
+    compile_anew, compiled = Environment.compile, dict[object, CodeType]()
+
+    def compile_once(self: Environment, source: str, name: str | None = None, filename: str | None = None) -> CodeType:
+        key = (type(self), self.trim_blocks, self.lstrip_blocks, self.autoescape, source, name, filename)
+        if key not in compiled:
+            compiled[key] = compile_anew(self, source, name, filename)
+        return compiled[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Environment, "compile", compile_once)
         yield
 
 
