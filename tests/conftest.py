@@ -24,6 +24,7 @@ from intern.observe.log import PROCESSORS
 EDGES = ("actors", "discord", "knowledge", "llm", "page", "web")
 """Folders of which all tests run on both backends each time: the loops, and whatever waits for others."""
 HERE = Path(__file__).parent
+SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and what they are unless set
 FOR_THE_REST = ("rest", "process")  # marks
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
@@ -40,8 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say with which seeds this run can be repeated; those of simulations and kills are told where they fail."""
-    return f"part: {config.getoption('--part')}; hypothesis: --hypothesis-seed={config.getoption('--hypothesis-seed')}"
+    """Say with which seeds this run can be repeated; simulations have numbers, and tell those that fail."""
+    named = [f"{name}={os.environ.get(name, seed)}" for name, seed in SEEDS.items()]
+    seeds = [f"--hypothesis-seed={config.getoption('--hypothesis-seed')}", *named]
+    return f"part: {config.getoption('--part')}; seeds: {' '.join(seeds)}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -68,8 +71,8 @@ def pytest_collection_finish() -> None:
 
 def _backend(item: pytest.Item) -> object:
     """Which one it is for, if it asks for one."""
-    callspec = getattr(item, "callspec", None)
-    return callspec and callspec.params.get("anyio_backend")
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return params.get("anyio_backend") or params.get("backend")
 
 
 def _function(item: pytest.Item) -> str:
