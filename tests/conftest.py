@@ -48,7 +48,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not of this part."""
+    """Leave out what is not of this part. What may take longest begins first: no run shall end with waiting for it."""
+    items.sort(key=_patience, reverse=True)
     part = config.getoption("--part")
     if part == "all":
         return
@@ -73,6 +74,12 @@ def _backend(item: pytest.Item) -> object:
     """Which one it is for, if it asks for one."""
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     return params.get("anyio_backend") or params.get("backend")
+
+
+def _patience(item: pytest.Item) -> float:
+    """The seconds that it asks for, where it asks for any."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark and mark.args else 0.0
 
 
 def _function(item: pytest.Item) -> str:
