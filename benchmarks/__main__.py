@@ -20,7 +20,7 @@ import msgspec
 
 from benchmarks.figures import Figure, Measured, Run, save, table
 from benchmarks.machine import commit, machine, versions
-from intern.observe.log import configure
+from intern.core.log import configure
 
 RESULTS = Path(__file__).parent / "results"
 

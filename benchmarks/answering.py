@@ -21,15 +21,15 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.documents import document, subject
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
-from intern.app import open_intern
-from intern.app.models import Models, open_models, templates_of
-from intern.app.repeating import RepeatingModel, request_key
-from intern.domain import Conversation, Message
-from intern.knowledge.database import Database
-from intern.knowledge.replies import ReplyStore
-from intern.llm.embedding_local import installed
-from intern.observe.clock import SystemClock
-from intern.settings import load_settings
+from intern.answering.answer_cache import RepeatingModel, request_key
+from intern.core.clock import SystemClock
+from intern.core.messages import Conversation, Message
+from intern.search.embedding_local import installed
+from intern.service.intern import open_intern
+from intern.service.models import Models, open_models, templates_of
+from intern.settings.loading import load_settings
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.replies import ReplyStore
 from tests.endpoint_double import Reply, Request, endpoint_double, prompt_of, text_of
 
 QUESTIONS = 20

@@ -14,9 +14,10 @@ from time import process_time
 
 from benchmarks.figures import Figure
 from benchmarks.memory import KILOBYTE
-from intern.domain import CapturedPair, ConversationId, MessageId, Turn, UserId, snowflake_at
-from intern.knowledge.archive import Archive
-from intern.knowledge.blocks import format_raw, qa_id_of
+from intern.core.ids import ConversationId, MessageId, UserId, snowflake_at
+from intern.core.records import CapturedPair, Turn
+from intern.stores.archive import Archive
+from intern.stores.blocks import format_raw, qa_id_of
 
 PAIRS = 100_000
 _BEGIN = datetime(2026, 2, 2, tzinfo=UTC)

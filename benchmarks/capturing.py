@@ -22,14 +22,15 @@ import msgspec
 
 from benchmarks.answering import prefixes
 from benchmarks.figures import Figure
-from intern.app.models import offline_rules, open_models
-from intern.domain import ConversationId, MessageId, Turn, snowflake_at
-from intern.indexing.prompts import SUMMARIZE_TOPIC, SummarizeIn
-from intern.knowledge.archive import Archive
-from intern.knowledge.topics import TopicLibrary
+from intern.core.clock import SystemClock
+from intern.core.ids import ConversationId, MessageId, snowflake_at
+from intern.core.records import Turn
 from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn
-from intern.observe.clock import SystemClock
-from intern.settings import Settings, load_settings
+from intern.service.models import offline_rules, open_models
+from intern.settings.loading import Settings, load_settings
+from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn
+from intern.stores.archive import Archive
+from intern.stores.topics import TopicLibrary
 from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
 from tests.eval.chats import EVAL, chat_lines, exchanges
 from tests.kept import Taught

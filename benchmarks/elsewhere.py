@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from intern.settings import Settings, load_settings
+from intern.settings.loading import Settings, load_settings
 from tests.endpoint_double import Answer, endpoint_double
 
 LATENCY = 0.05

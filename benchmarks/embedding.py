@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 from benchmarks.documents import document
 from benchmarks.figures import Figure
 from benchmarks.memory import peak, resident
-from intern.llm.embedding_local import LocalEmbedder, installed
+from intern.search.embedding_local import LocalEmbedder, installed
 
 QUESTION = "Agents are rejected since the clock of the machine is wrong. What can I do?"
 TEXTS = 200
@@ -43,7 +43,7 @@ def measure() -> Iterator[Figure]:
 
 
 async def _cost() -> dict[str, float]:
-    import_module("intern.app")  # whatever a command has loaded by then is not the model's
+    import_module("intern.service")  # whatever a command has loaded by then is not the model's
     before, began = await run_sync(resident), perf_counter()
     embedder = LocalEmbedder()
     await embedder.embed([QUESTION])

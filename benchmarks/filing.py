@@ -25,10 +25,10 @@ from zlib import crc32
 import msgspec
 
 from benchmarks.figures import Figure
-from intern.app.importing import Imported, Wanted, import_history
-from intern.domain import UserId, snowflake_at
-from intern.observe.progress import heard_by
-from intern.settings import load_settings
+from intern.core.ids import UserId, snowflake_at
+from intern.core.progress import heard_by
+from intern.service.importing import Imported, Wanted, import_history
+from intern.settings.loading import load_settings
 from tests.samples import START
 from tests.soak.traffic import PLACES, RECORDED, Line, lines
 

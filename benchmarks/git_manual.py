@@ -54,7 +54,7 @@ def measure() -> Iterator[Figure]:
 
 def _intern(folder: Path, pages: Path, *arguments: str) -> _Cost:
     """The command in a process of its own, which says at its end how many bytes it wrote."""
-    code = "import atexit; from intern.cli import main; "
+    code = "import atexit; from intern.frontends.cli import main; "
     code += (
         "atexit.register(lambda: print('wrote', open('/proc/self/io').read().split('wchar: ')[1].split()[0])); main()"
     )

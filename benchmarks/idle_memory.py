@@ -19,7 +19,7 @@ from tests.double.discord import DiscordDouble
 
 RUN = (
     "import sys; sys.modules.update(dict.fromkeys(('rich', 'trio', 'greenlet')));"
-    " sys.argv = ['intern', 'run']; from intern.cli import main; main()"
+    " sys.argv = ['intern', 'run']; from intern.frontends.cli import main; main()"
 )
 
 

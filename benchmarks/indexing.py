@@ -21,15 +21,15 @@ import anyio.to_thread
 from benchmarks.documents import document, subject
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
-from intern.app.models import open_models
-from intern.domain import Image
-from intern.indexing.catalogue import Catalogue
-from intern.indexing.prompts import SummarizeOut
-from intern.indexing.refresh import Refreshed, refresh_sources
-from intern.knowledge.files import FileLayer
-from intern.knowledge.sources import SourceFolder
-from intern.llm.prompt import InT, Model, OutT, Prompt
-from intern.observe.clock import SystemClock
+from intern.core.clock import SystemClock
+from intern.core.messages import Image
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.service.models import open_models
+from intern.sources.catalogue import Catalogue
+from intern.sources.descriptions import SummarizeOut
+from intern.sources.files import SourceFolder
+from intern.sources.refresh import Refreshed, refresh_sources
+from intern.stores.files import FileLayer
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double
 
 FILES = 200

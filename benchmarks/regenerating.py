@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 from benchmarks.capturing import LATENCY, _by_rules, _invented
 from benchmarks.figures import Figure
-from intern.app.door import open_intern
-from intern.domain import Capture, MessageId, Turn
-from intern.knowledge.archive import Archive
-from intern.knowledge.decisions import DecisionLog
+from intern.core.ids import MessageId
+from intern.core.records import Capture, Turn
 from intern.learning.filing import Tally
-from intern.settings import Settings, load_settings
+from intern.service.intern import open_intern
+from intern.settings.loading import Settings, load_settings
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.fakes import HandClock
 from tests.samples import START

@@ -15,9 +15,9 @@ from time import perf_counter, process_time
 import anyio
 
 from benchmarks.figures import Figure
-from intern.knowledge.database import Database
-from intern.llm.embedding_local import LocalEmbedder, installed
+from intern.search.embedding_local import LocalEmbedder, installed
 from intern.search.finding import Finder
+from intern.stores.sqlite.database import Database
 from tests.eval import retrieval
 from tests.eval.chats import EVAL
 from tests.eval.retrieval import CASES, LEAST_BY_WORDS, MOST_LOST, Remembering, Shelf

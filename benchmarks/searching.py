@@ -25,11 +25,12 @@ from anyio import to_thread
 
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
-from intern.domain import SearchDocument, SearchFilter, SearchKind, SourceId
-from intern.knowledge.database import Database
-from intern.knowledge.search_store import SqliteSearchStore
+from intern.core.ids import SourceId
+from intern.core.records import SearchDocument, SearchFilter, SearchKind
+from intern.core.text.words import STOP_WORDS
 from intern.search.finding import Finder
-from intern.text.words import STOP_WORDS
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 SIZES = (10_000, 100_000)
 WORDS = 40

@@ -37,30 +37,20 @@ from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from intern.actors.batcher import batcher
 from intern.actors.listener import listener
-from intern.actors.office import BATCHES, EVENTS
-from intern.app.status import status_of
-from intern.conversations.approving import Approvals
-from intern.conversations.attendance import Attendance
-from intern.conversations.batching import Batches
-from intern.discord.gateway import HikariDiscord
-from intern.discord.options import DiscordOptions
-from intern.discord.shard import INTENTS
-from intern.domain import (
-    Approval,
-    Batch,
-    FellBehind,
-    GatewayEvent,
-    GuildId,
-    Heard,
-    Interaction,
-    LateChange,
-    MessageCreated,
-    MessageId,
-    Secret,
-)
-from intern.knowledge.marks import Marks
-from intern.observe.clock import SystemClock
-from intern.settings import DataSection, Settings
+from intern.actors.pipeline import BATCHES, EVENTS
+from intern.chat.batching import Batches
+from intern.chat.checkpoints import Attendance
+from intern.core.clock import SystemClock
+from intern.core.flow import Approval, Batch, FellBehind, GatewayEvent, Heard, Interaction, LateChange, MessageCreated
+from intern.core.ids import GuildId, MessageId
+from intern.core.secret import Secret
+from intern.learning.review import Approvals
+from intern.platforms.discord.gateway import HikariDiscord
+from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.sessions import INTENTS
+from intern.service.status import status_of
+from intern.settings.loading import DataSection, Settings
+from intern.stores.sqlite.checkpoints import Marks
 from tests.double.acts import Acts
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import message_event

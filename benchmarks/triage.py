@@ -2,7 +2,7 @@
 
 The knowledge is a set of real documents on the subject of most chats, or the sample, which is about something else.
 Messages form batches and are routed as in a channel, each log in one of its own; a name at the start of a line becomes
-a mention. The constants of `intern.answering.triage` were fitted on one half of the logs and questions ("chosen on").
+a mention. The constants of `answering.retrieving` were fitted on one half of the logs and questions ("chosen on").
 The model is code that never answers; each answer would cost one call more, to check it.
 """
 
@@ -20,29 +20,20 @@ from typing import NamedTuple
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.deciding import DECIDE, Decision
 from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import DECIDE, Decision
 from intern.answering.workflow import Answerer
-from intern.conversations.batching import Batches
-from intern.conversations.options import ConversationOptions
-from intern.conversations.routing import RoutingFacts, asks
-from intern.domain import (
-    Author,
-    AuthorType,
-    Batch,
-    ChatMessage,
-    Conversation,
-    Hit,
-    Message,
-    MessageCreated,
-    MessageId,
-    RequestContext,
-    UserId,
-)
-from intern.knowledge.database import Database
-from intern.llm.embedding_local import LocalEmbedder, installed
+from intern.chat.batching import Batches
+from intern.chat.options import ConversationOptions
+from intern.chat.routing import RoutingFacts, asks
+from intern.core.flow import Batch, MessageCreated
+from intern.core.ids import MessageId, UserId
+from intern.core.messages import Author, AuthorType, ChatMessage, Conversation, Message, RequestContext
+from intern.core.records import Hit
+from intern.search.embedding_local import LocalEmbedder, installed
 from intern.search.finding import Finder
-from intern.search.ranking import LeastLikeness
+from intern.search.query import LeastLikeness
+from intern.stores.sqlite.database import Database
 from tests import samples
 from tests.answering.shelf import Shelf as Known
 from tests.eval import retrieval

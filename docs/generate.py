@@ -17,9 +17,9 @@ import click
 import tomli
 from msgspec import Meta, Struct
 
-from intern.cli import cli
-from intern.domain import Secret
-from intern.settings import Settings
+from intern.core.secret import Secret
+from intern.frontends.cli import cli
+from intern.settings.loading import Settings
 
 FOLDER = Path(__file__).parent
 EXAMPLE = FOLDER.parent / "intern.toml.example"

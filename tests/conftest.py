@@ -1,6 +1,6 @@
 """Fixtures for every room, and which part of the tests is run.
 
-`make test` runs `--part=test`: all on asyncio but what is marked `rest` or `process`, and the folders of EDGES on trio,
+`make test` runs `--part=test`: all on asyncio but what is marked `rest` or `process`, and what is in EDGES on trio,
 too. `make test-all` runs `--part=rest`, which is exactly what is left. Without `--part`, all that is named is run.
 """
 
@@ -19,10 +19,20 @@ import structlog
 from hypothesis import settings
 from jinja2 import Environment
 
-from intern.observe.log import PROCESSORS
+from intern.core.log import PROCESSORS
 
-EDGES = ("actors", "discord", "knowledge", "llm", "page", "web")
-"""Folders of which all tests run on both backends each time: the loops, and whatever waits for others."""
+EDGES = (
+    "actors/",
+    "frontends/http/",
+    "models/",
+    "platforms/",
+    "search/test_embedding_endpoint.py",
+    "sources/test_addresses.py",
+    "sources/test_fetching.py",
+    "sources/test_robots.py",
+    "stores/",
+)
+"""Folders and files of which all tests run on both backends each time: the loops, and whatever waits for others."""
 HERE = Path(__file__).parent
 SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and what they are unless set
 FOR_THE_REST = ("rest", "process")  # marks
@@ -53,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     part = config.getoption("--part")
     if part == "all":
         return
-    assert all((HERE / folder).is_dir() for folder in EDGES), "a folder of EDGES is gone"
+    assert all((HERE / edge).exists() for edge in EDGES), "something of EDGES is gone"
     on_asyncio = {_function(item) for item in items if _backend(item) == "asyncio"}
     kept, left = list[pytest.Item](), list[pytest.Item]()
     for item in items:
@@ -87,7 +97,7 @@ def _function(item: pytest.Item) -> str:
 
 
 def _at_an_edge(item: pytest.Item) -> bool:
-    return item.path.relative_to(HERE).parts[0] in EDGES
+    return item.path.relative_to(HERE).as_posix().startswith(EDGES)
 
 
 def pytest_configure() -> None:
@@ -122,7 +132,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 def words_alone() -> Generator[None]:
     """Nobody loads the embedding model by the way: where no setting names one, it counts as not installed."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("intern.app.models.installed", lambda: False)
+        patched.setattr("intern.service.models.installed", lambda: False)
         yield
 
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
 from typing import Any
 
-from intern.domain import Image
-from intern.errors import ModelRefusedError
-from intern.llm.prompt import InT, OutT, Prompt
+from intern.core.errors import ModelRefusedError
+from intern.core.messages import Image
+from intern.models.prompt import InT, OutT, Prompt
 
 
 class HandClock:

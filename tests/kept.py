@@ -17,35 +17,27 @@ from typing import Any, NamedTuple
 import apsw
 from structlog.testing import capture_logs
 
-from intern.domain import (
-    Author,
-    Capture,
-    CapturedPair,
-    CaptureRequest,
+from intern.core.flow import CaptureRequest
+from intern.core.ids import (
     ChannelId,
-    ChatMessage,
     ConversationId,
-    Decision,
-    Filed,
     GuildId,
     MessageId,
-    Moved,
-    Parked,
     QAId,
-    Speaker,
-    Turn,
     UserId,
     by_age,
     snowflake_at,
     snowflake_time,
 )
-from intern.knowledge.archive import Archive
-from intern.knowledge.blocks import time_of
-from intern.knowledge.decisions import DecisionLog, read_state
-from intern.knowledge.indices import IndexCache, read_index
-from intern.knowledge.topics import TopicLibrary
-from intern.learning.swapping import COMPLETE
-from intern.settings import Paths
+from intern.core.messages import Author, ChatMessage
+from intern.core.records import Capture, CapturedPair, Decision, Filed, Moved, Parked, Speaker, Turn
+from intern.learning.draft import COMPLETE
+from intern.settings.loading import Paths
+from intern.stores.archive import Archive
+from intern.stores.blocks import time_of
+from intern.stores.decisions import DecisionLog, read_state
+from intern.stores.indices import IndexCache, read_index
+from intern.stores.topics import TopicLibrary
 from tests.samples import CHANNEL, GUILD, START
 
 _AUTHORS = {

@@ -16,21 +16,21 @@ from anyio.to_thread import run_sync
 
 from intern.actors.capturer import capturer
 from intern.actors.classifier import classifier
-from intern.actors.clerk import clerk, do_all
+from intern.actors.events import Witness
 from intern.actors.extractor import extractor
 from intern.actors.indexer import indexer
 from intern.actors.integrator import integrator
-from intern.actors.nudges import nudge
-from intern.actors.office import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
-from intern.actors.witness import Witness
-from intern.app.workshop import Workshop
-from intern.domain import Archived, CaptureRequest, ChannelId, Decided, MessageId, SourceChanged, Withdrawal
-from intern.knowledge.database import Database
-from intern.knowledge.files import FileLayer
-from intern.knowledge.lock import FolderLock
-from intern.llm.prompt import Model
-from intern.observe.clock import Clock, SystemClock
-from intern.settings import Settings
+from intern.actors.job_worker import clerk, do_all
+from intern.actors.pipeline import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
+from intern.actors.wakeups import nudge
+from intern.core.clock import Clock, SystemClock
+from intern.core.flow import Archived, CaptureRequest, Decided, SourceChanged, Withdrawal
+from intern.core.ids import ChannelId, MessageId
+from intern.models.prompt import Model
+from intern.service.workshop import Workshop
+from intern.settings.loading import Settings
+from intern.stores.files import FileLayer, FolderLock
+from intern.stores.sqlite.database import Database
 
 Nudges = MemoryObjectSendStream
 

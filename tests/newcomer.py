@@ -24,7 +24,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from intern.app.doctor import WANTED
+from intern.service.doctor import WANTED
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble
 

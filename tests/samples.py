@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from intern.domain import (
-    AnswerRequest,
+from intern.core.flow import AnswerRequest, Batch, CaptureRequest
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId, snowflake_at
+from intern.core.messages import (
     Author,
     AuthorType,
-    Batch,
-    Capture,
-    CapturedPair,
-    CaptureRequest,
     Channel,
-    ChannelId,
     ChannelKind,
     ChatMessage,
     Conversation,
-    ConversationId,
-    GuildId,
     Message,
-    MessageId,
-    QAId,
     RequestContext,
-    Turn,
-    UserId,
-    snowflake_at,
 )
+from intern.core.records import Capture, CapturedPair, Turn
 
 START = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
 GUILD = GuildId("100")

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from intern.web.addresses import Policy
-from intern.web.dialling import GuardedBackend
-from intern.web.fetching import PageFetcher
-from intern.web.options import WebOptions
+from intern.sources.options import WebOptions
+from intern.sources.web.addresses import GuardedBackend, Policy
+from intern.sources.web.fetching import PageFetcher
 
 ADDRESS = "127.0.0.1"
 

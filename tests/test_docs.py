@@ -22,17 +22,17 @@ import pytest
 import tomli
 from build.__main__ import main_parser
 
-import intern.app
+import intern.service
 from docs.generate import pages
 from docs.screenshots import PAGES, PLAY, drawn, played
-from intern.app.models import PROMPTS
-from intern.cli import COMMANDS, cli
-from intern.domain import Decision
-from intern.errors import ConfigError
-from intern.knowledge.database import MIGRATIONS
-from intern.llm.prompt import Prompt
-from intern.llm.templates import Templates
-from intern.settings import Settings, load_settings
+from intern.core.errors import ConfigError
+from intern.core.records import Decision
+from intern.frontends.cli import COMMANDS, cli
+from intern.models.prompt import Prompt
+from intern.models.templates import Templates
+from intern.service.models import PROMPTS
+from intern.settings.loading import Settings, load_settings
+from intern.stores.sqlite.database import MIGRATIONS
 from tests.soak.__main__ import plan_of
 from tests.soak.machine import minutes_to_judge
 
@@ -47,7 +47,7 @@ every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.n
 
 
 def _command(name: str) -> click.Command:
-    command: click.Command = import_module(f"intern.cli.{name.replace('-', '_')}_").command
+    command: click.Command = import_module(f"intern.frontends.cli.{name.replace('-', '_')}_").command
     return command
 
 
@@ -99,8 +99,8 @@ def test_every_option_that_the_readme_names_exists() -> None:
 
 
 def test_the_readme_s_python_is_the_example_of_the_door() -> None:
-    assert intern.app.__doc__ is not None
-    example = inspect.cleandoc(inspect.cleandoc(intern.app.__doc__).partition("Example:\n")[2])
+    assert intern.service.__doc__ is not None
+    example = inspect.cleandoc(inspect.cleandoc(intern.service.__doc__).partition("Example:\n")[2])
     assert _blocks(SOURCE_TREE / "README.md", "python") == [example + "\n"]
 
 

@@ -17,12 +17,12 @@ from hypothesis import given, settings as bounds, strategies as st
 from msgspec.structs import replace
 
 from intern.answering.options import AnsweringOptions
-from intern.domain import Secret
-from intern.errors import ConfigError, ModelBudgetTooSmallError
-from intern.llm.limits import Limits
-from intern.llm.options import LlmOptions
-from intern.llm.usage import Usage
-from intern.settings import Settings, load_settings
+from intern.core.errors import ConfigError, ModelBudgetTooSmallError
+from intern.core.secret import Secret
+from intern.models.limits import Limits
+from intern.models.options import LlmOptions
+from intern.models.usage import Usage
+from intern.settings.loading import Settings, load_settings
 
 EXAMPLE = Path(__file__).parents[1] / "intern.toml.example"
 CANARY = "cAnArY-MTE5ODYyMjQ4MzQ3MTkyNTI0OA.Gx7-secret"

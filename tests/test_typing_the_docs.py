@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from intern.app.doctor import WANTED
-from intern.domain import Capture, ConversationId, MessageId, Turn, UserId
-from intern.knowledge.archive import Archive
-from tests.cli.test_import import export
+from intern.core.ids import ConversationId, MessageId, UserId
+from intern.core.records import Capture, Turn
+from intern.service.doctor import WANTED
+from intern.stores.archive import Archive
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble
 from tests.fakes import HandClock
+from tests.frontends.cli.test_import import export
 from tests.newcomer import FOLDER, FailedError, Stand, Step, _run, steps, variable
 
 TREE = Path(__file__).parents[1]
@@ -153,12 +154,13 @@ def _set(command: str, stand: Stand) -> tuple[str, str]:
     return setting
 
 
+_MAIN = "from intern.frontends.cli import main; main()"
+
+
 def _installed(folder: Path) -> Path:
     """Where `intern` stands, as after an installation."""
     binary = folder / ".venv" / "bin" / "intern"
     binary.parent.mkdir(parents=True)
-    binary.write_text(
-        f"#!/bin/sh\nPYTHONPATH='{TREE}' exec '{sys.executable}' -c 'from intern.cli import main; main()' \"$@\"\n"
-    )
+    binary.write_text(f"#!/bin/sh\nPYTHONPATH='{TREE}' exec '{sys.executable}' -c '{_MAIN}' \"$@\"\n")
     binary.chmod(0o755)
     return binary.parent

@@ -16,11 +16,13 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.pauses import PATIENCE_SECONDS, Pauses, growing_pauses
-from intern.conversations.attendance import Attendance, Listing
-from intern.domain import ChannelId, ChannelRead, ChannelSeen, FellBehind, Heard, MessageId, MessageRead, Page
-from intern.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
-from intern.observe.log import get_logger
+from intern.actors.guard import PATIENCE_SECONDS, Pauses, growing_pauses
+from intern.chat.checkpoints import Attendance, Listing
+from intern.core.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
+from intern.core.flow import ChannelRead, ChannelSeen, FellBehind, Heard, MessageRead
+from intern.core.ids import ChannelId, MessageId
+from intern.core.log import get_logger
+from intern.core.messages import Page
 
 AT_ONCE = 4  # pages asked for or held; Discord allows 50 requests a second over all, and live work needs its share
 _PAGE = 100  # messages; what Discord gives at most

@@ -6,9 +6,9 @@ from anyio import CancelScope, EndOfStream, WouldBlock, current_time, sleep_unti
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.settling import Settles
-from intern.conversations.batching import Batches
-from intern.domain import Batch, Heard, LateChange, MessageEdited, MessageRead, MessagesDeleted
-from intern.observe.clock import Clock
+from intern.chat.batching import Batches
+from intern.core.clock import Clock
+from intern.core.flow import Batch, Heard, LateChange, MessageEdited, MessageRead, MessagesDeleted
 
 
 async def batcher(

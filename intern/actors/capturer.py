@@ -7,12 +7,14 @@ from typing import Protocol
 
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.nudges import nudge
+from intern.actors.events import Witness
 from intern.actors.settling import Settles
-from intern.actors.witness import Witness
-from intern.conversations.capturing import capture_of
-from intern.domain import Archived, Capture, CapturedPair, CapturePending, CaptureRequest, MessageId
-from intern.observe.log import traced
+from intern.actors.wakeups import nudge
+from intern.chat.conversations import capture_of
+from intern.core.flow import Archived, CapturePending, CaptureRequest
+from intern.core.ids import MessageId
+from intern.core.log import traced
+from intern.core.records import Capture, CapturedPair
 
 
 class Keeper(Protocol):
@@ -24,7 +26,7 @@ class Keeper(Protocol):
 
 
 class Pictures(Protocol):
-    """Knows what images show; see `intern.learning.picturing`."""
+    """Knows what images show; see `intern.learning.captioning`."""
 
     async def known(self, request: CaptureRequest, /) -> Mapping[MessageId, Sequence[str]] | None:
         """The words for the images of each message; None where somebody has to look first. Raises KnowledgeError."""
@@ -32,7 +34,7 @@ class Pictures(Protocol):
 
 
 class Pending(Protocol):
-    """Keeps captures that wait for a word on their images; see `intern.knowledge.pending`. Raises KnowledgeError."""
+    """Keeps captures that wait for a word on their images; see `stores.sqlite.pending`. Raises KnowledgeError."""
 
     async def add(self, request: CaptureRequest, /) -> None:
         """Let a capture wait, joined with what waits of its conversation already."""

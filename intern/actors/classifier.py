@@ -10,16 +10,17 @@ from anyio import CancelScope, get_cancelled_exc_class, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from structlog.contextvars import bound_contextvars
 
-from intern.actors.guard import surviving
-from intern.actors.nudges import Due, DueLog, Log, follow
-from intern.actors.pauses import Pauses, growing_pauses
-from intern.actors.witness import Witness
-from intern.domain import Archived, CapturedPair, Failed, Filing, QAId, Skip, Topic
-from intern.errors import InternError, ModelError, ModelUnavailableError
-from intern.learning.attempting import UNCOUNTED, Attempts, GivenUp, begun
+from intern.actors.events import Witness
+from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.actors.wakeups import Due, DueLog, Log, follow
+from intern.core.errors import InternError, ModelError, ModelUnavailableError
+from intern.core.flow import Archived, Failed, Filing, Skip, Topic
+from intern.core.ids import QAId
+from intern.core.log import get_logger
+from intern.core.records import CapturedPair
+from intern.learning.attempts import UNCOUNTED, Attempts, GivenUp, begun
 from intern.learning.filing import failed
 from intern.learning.prompts import CLASSIFY
-from intern.observe.log import get_logger
 
 LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
 

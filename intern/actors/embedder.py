@@ -6,8 +6,7 @@ from typing import Protocol
 
 from anyio import move_on_after, sleep
 
-from intern.actors.guard import surviving
-from intern.actors.pauses import Pauses, growing_pauses
+from intern.actors.guard import Pauses, growing_pauses, surviving
 
 # Seconds between two looks without a nudge: documents come from more places than nudge.
 LOOKS_EVERY = 30.0

@@ -15,15 +15,15 @@ from anyio import sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
-from intern.actors.guard import surviving
-from intern.actors.nudges import Due, DueLog, Log, follow
-from intern.actors.pauses import Pauses, growing_pauses
-from intern.actors.witness import Witness
-from intern.domain import ConversationId, Decided, QAId
-from intern.errors import InternError, KnowledgeError, ModelUnavailableError
-from intern.learning.attempting import MOST_ATTEMPTS, UNCOUNTED, Attempts
-from intern.learning.extracting import Came
-from intern.observe.log import get_logger
+from intern.actors.events import Witness
+from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.actors.wakeups import Due, DueLog, Log, follow
+from intern.core.errors import InternError, KnowledgeError, ModelUnavailableError
+from intern.core.flow import Decided
+from intern.core.ids import ConversationId, QAId
+from intern.core.log import get_logger
+from intern.facts.extracting import Came
+from intern.learning.attempts import MOST_ATTEMPTS, UNCOUNTED, Attempts
 
 LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
 

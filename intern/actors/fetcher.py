@@ -6,10 +6,10 @@ from typing import Protocol
 
 from anyio import sleep
 
+from intern.actors.events import Witness
 from intern.actors.guard import surviving
-from intern.actors.witness import Witness
-from intern.indexing.patience import unasked
-from intern.indexing.refresh import Refreshed
+from intern.sources.backoff import unasked
+from intern.sources.refresh import Refreshed
 
 
 class PageIndex(Protocol):

@@ -1,12 +1,15 @@
-"""An actor survives any single message: the errors that it can survive are said aloud, and the next one is taken."""
+"""An actor survives any single message: the errors that it can survive are said aloud, and the next one is taken.
+
+How long to wait before asking again, where giving up would lose something.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
-from intern.errors import InternError
-from intern.observe.log import get_logger
+from intern.core.errors import InternError
+from intern.core.log import get_logger
 
 _log = get_logger(__name__)
 
@@ -18,3 +21,20 @@ def surviving(actor: str, **ids: str) -> Generator[None]:
         yield
     except InternError as error:
         _log.error("message_failed", actor=actor, error=type(error).__name__, reason=str(error), **ids)
+
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 300.0
+PATIENCE_SECONDS = 86_400.0
+"""How long to go on asking for what Discord refuses: permissions are taken by mistake, and given back."""
+
+Pauses = Callable[[], Iterator[float]]
+"""Starts afresh for each piece of work: the seconds to wait before each next try, without end."""
+
+
+def growing_pauses(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> Iterator[float]:
+    """Seconds: doubling from `first`, then `longest` for ever."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(pause * 2, longest)

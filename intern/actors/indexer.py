@@ -8,12 +8,11 @@ from typing import Protocol
 from anyio import EndOfStream, current_time, move_on_after, move_on_at
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.guard import surviving
-from intern.actors.pauses import Pauses, growing_pauses
-from intern.actors.witness import Witness
-from intern.domain import SourceChanged
-from intern.indexing.patience import unasked
-from intern.indexing.refresh import Refreshed
+from intern.actors.events import Witness
+from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.core.flow import SourceChanged
+from intern.sources.backoff import unasked
+from intern.sources.refresh import Refreshed
 
 # Seconds: under a steady stream of changes the index is never older than this. Each round costs a call for every topic
 # that has changed; a new topic need not wait for it, since it is listed at once by its first question.

@@ -12,14 +12,15 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from structlog.contextvars import bound_contextvars
 
 from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
-from intern.actors.guard import surviving
-from intern.actors.nudges import nudge
-from intern.actors.pauses import Pauses, growing_pauses
-from intern.actors.witness import Witness
-from intern.domain import Decided, Decision, Filing, MessageId, PairDecision, SourceChanged, TopicName, Withdrawal
-from intern.errors import InternError, KnowledgeError, ModelError
-from intern.learning.attempting import UNCOUNTED, Attempts, GivenUp
-from intern.observe.log import get_logger
+from intern.actors.events import Witness
+from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.actors.wakeups import nudge
+from intern.core.errors import InternError, KnowledgeError, ModelError
+from intern.core.flow import Decided, Filing, SourceChanged, Withdrawal
+from intern.core.ids import MessageId, TopicName
+from intern.core.log import get_logger
+from intern.core.records import Decision, PairDecision
+from intern.learning.attempts import UNCOUNTED, Attempts, GivenUp
 
 T = TypeVar("T")
 

@@ -19,12 +19,12 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.guard import surviving
-from intern.actors.pauses import Pauses, growing_pauses
-from intern.conversations.commands import Said, said
-from intern.domain import AskCommand, Button, ButtonPressed, CaptureRequest, Interaction, InteractionTicket
-from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, InternError
-from intern.observe.log import get_logger, traced
+from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.answering.slash_commands import Said, said
+from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, InternError
+from intern.core.flow import AskCommand, ButtonPressed, CaptureRequest, Interaction, InteractionTicket
+from intern.core.log import get_logger, traced
+from intern.core.messages import Button
 
 AT_ONCE = 64  # in work, waiting for Discord's REST mostly; more wait in the stream
 ANSWERS_AT_ONCE = 16  # questions that wait on the model; who comes on top is told so at once
@@ -39,7 +39,7 @@ _log = get_logger(__name__)
 
 
 class Desk(Protocol):
-    """Does what interactions ask for; see `intern.conversations.commands`."""
+    """Does what interactions ask for; see `intern.answering.slash_commands`."""
 
     async def handle(self, interaction: Interaction, /) -> Said:
         """Do it, and say what the member is told. Raises the InternError family."""

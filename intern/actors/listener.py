@@ -13,13 +13,11 @@ from typing import Protocol
 from anyio import Event, WouldBlock, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 
-from intern.actors.nudges import nudge
-from intern.conversations.approving import Approvals
-from intern.conversations.attendance import Attendance, everywhere
-from intern.domain import (
+from intern.actors.wakeups import nudge
+from intern.chat.checkpoints import Attendance, everywhere
+from intern.core.errors import InternError
+from intern.core.flow import (
     Approval,
-    Channel,
-    ChatMessage,
     FellBehind,
     GatewayEvent,
     Heard,
@@ -30,8 +28,9 @@ from intern.domain import (
     MessagesDeleted,
     SessionStarted,
 )
-from intern.errors import InternError
-from intern.observe.log import get_logger
+from intern.core.log import get_logger
+from intern.core.messages import Channel, ChatMessage
+from intern.learning.review import Approvals
 
 WAITING_CHANGES = 1000  # edits and deletions that found no room; a message that fell behind needs none
 

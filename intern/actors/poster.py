@@ -17,15 +17,15 @@ from typing import NamedTuple, Protocol, TypeVar
 from anyio import Lock, Semaphore, create_task_group, current_time, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.guard import surviving
-from intern.actors.pauses import Pauses, growing_pauses
+from intern.actors.events import Witness
+from intern.actors.guard import Pauses, growing_pauses, surviving
 from intern.actors.settling import Settles
-from intern.actors.witness import Witness
-from intern.conversations.outgoing import Outgoing
-from intern.conversations.posting import NO_LONGER, Ended, LedgerPost, PostOutcome
-from intern.domain import ChannelId, MessageId, Reply
-from intern.errors import DiscordError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
-from intern.observe.log import get_logger, traced
+from intern.chat.outbox import NO_LONGER, Ended, LedgerPost, PostOutcome
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import DiscordError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
+from intern.core.flow import Reply
+from intern.core.ids import ChannelId, MessageId
+from intern.core.log import get_logger, traced
 
 T = TypeVar("T")
 

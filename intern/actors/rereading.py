@@ -11,11 +11,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.guard import surviving
 from intern.actors.listener import Gateway
-from intern.actors.nudges import nudge
-from intern.domain import GatewayEvent, LateChange, MessageEdited, MessageId, MessagesDeleted, SessionStarted
-from intern.errors import InternError
-from intern.observe.clock import Clock
-from intern.observe.log import get_logger
+from intern.actors.wakeups import nudge
+from intern.core.clock import Clock
+from intern.core.errors import InternError
+from intern.core.flow import GatewayEvent, LateChange, MessageEdited, MessagesDeleted, SessionStarted
+from intern.core.ids import MessageId
+from intern.core.log import get_logger
 
 SETTLES = 30.0
 """Seconds after a new session before anything is read again: what was written meanwhile comes first."""

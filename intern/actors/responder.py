@@ -17,22 +17,16 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
 
+from intern.actors.events import Witness
 from intern.actors.guard import surviving
 from intern.actors.settling import Settles
-from intern.actors.witness import Witness
-from intern.conversations.outgoing import Outgoing
-from intern.conversations.seeing import Answers
-from intern.domain import (
-    AIResult,
-    AnswerRequest,
-    ChannelId,
-    MessageId,
-    Reply,
-    UserId,
-    Withdrawal,
-)
-from intern.errors import DiscordError, DiscordRefusedError
-from intern.observe.log import get_logger, traced
+from intern.answering.images import Answers
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import DiscordError, DiscordRefusedError
+from intern.core.flow import AnswerRequest, Reply, Withdrawal
+from intern.core.ids import ChannelId, MessageId, UserId
+from intern.core.log import get_logger, traced
+from intern.core.messages import AIResult
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
 ROOM = 32  # questions in work or in line: one thread in which everybody asks must not keep the others waiting
@@ -44,7 +38,7 @@ _log = get_logger(__name__)
 
 
 class Replying(Protocol):
-    """What is made of questions and results; see `intern.conversations.replying`."""
+    """What is made of questions and results; see `intern.answering.replying`."""
 
     def reply_of(self, request: AnswerRequest, result: AIResult, /) -> Reply | None:
         """What to post; None for silence."""

@@ -8,13 +8,14 @@ from typing import Protocol
 from anyio import EndOfStream, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.nudges import nudge
-from intern.actors.witness import Witness
-from intern.conversations.approving import Approvals, Held
-from intern.domain import Approval, Archived, CapturedPair, ChannelId, MessageId, PairDecision
-from intern.errors import ConfigError, DiscordRefusedError, InternError
-from intern.learning.reviewing import Review
-from intern.observe.log import get_logger
+from intern.actors.events import Witness
+from intern.actors.wakeups import nudge
+from intern.core.errors import ConfigError, DiscordRefusedError, InternError
+from intern.core.flow import Approval, Archived
+from intern.core.ids import ChannelId, MessageId
+from intern.core.log import get_logger
+from intern.core.records import CapturedPair, PairDecision
+from intern.learning.review import Approvals, Held, Review
 
 LOOK_AGAIN_SECONDS = 2.0  # at what nothing came of yet; memory tells of most that there is nothing
 

@@ -17,27 +17,25 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.guard import surviving
-from intern.actors.pauses import PATIENCE_SECONDS, Pauses, growing_pauses
+from intern.actors.events import Witness
+from intern.actors.guard import PATIENCE_SECONDS, Pauses, growing_pauses, surviving
 from intern.actors.settling import Settles
-from intern.actors.witness import Witness
-from intern.conversations.late import LateChanges, Meanwhile
-from intern.conversations.outgoing import Outgoing
-from intern.domain import (
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError
+from intern.core.flow import (
     AnswerRequest,
     Batch,
     CaptureRequest,
-    ChannelId,
-    ChatMessage,
     Declined,
     MessageEdited,
-    MessageId,
     MessagesDeleted,
     Reply,
     Withdrawal,
 )
-from intern.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError
-from intern.observe.log import get_logger, traced
+from intern.core.ids import ChannelId, MessageId
+from intern.core.log import get_logger, traced
+from intern.core.messages import ChatMessage
+from intern.learning.message_changes import LateChanges, Meanwhile
 
 Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 
@@ -56,7 +54,7 @@ class Dispatch(Protocol):
 
 
 class Declines(Protocol):
-    """Says no; see `intern.conversations.declining`."""
+    """Says no; see `intern.answering.replying`."""
 
     async def account_for(self, declined: Declined, /) -> None:
         """Keep why there is no answer, for whoever asks later."""

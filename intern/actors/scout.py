@@ -11,8 +11,8 @@ from anyio import current_time, move_on_after, sleep, sleep_until
 from anyio.streams.memory import MemoryObjectSendStream
 
 from intern.actors.guard import surviving
-from intern.actors.nudges import nudge
-from intern.domain import SourceChanged
+from intern.actors.wakeups import nudge
+from intern.core.flow import SourceChanged
 
 # Seconds between two looks, whatever changes meanwhile: a file that is written to all the time costs a call each time.
 SHORTEST_WAIT = 60.0

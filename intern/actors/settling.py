@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from intern.domain import ChannelId, MessageId
+from intern.core.ids import ChannelId, MessageId
 
 
 class Settles(Protocol):

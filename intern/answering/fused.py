@@ -14,20 +14,28 @@ import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.answering.citable import is_team
-from intern.answering.citing import MAX_QUOTE, answer_text, nearest_sentence, strange_urls
-from intern.answering.deciding import CONFIRM, DECIDE, Confirmation, ConfirmIn, DecideIn, Decision, Evidence, Kind
+from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence, strange_urls
 from intern.answering.grounding import grounding
-from intern.answering.loading import distinct
 from intern.answering.nearest import Near, apart, unnamed, without_mentions
-from intern.answering.quoting import around, holds, line_of
-from intern.answering.retrieving import MOST_SHOWN, Shown, near_best, shown_passages, whole_sources
-from intern.answering.triage import WORTH_A_CALL, is_chatter, worth
+from intern.answering.prompts import CONFIRM, DECIDE, Confirmation, ConfirmIn, DecideIn, Decision, Evidence, Kind
+from intern.answering.retrieving import (
+    MOST_SHOWN,
+    WORTH_A_CALL,
+    Shown,
+    is_chatter,
+    near_best,
+    shown_passages,
+    whole_sources,
+    worth,
+)
+from intern.answering.selecting import distinct
 from intern.answering.working import Work, answer_link, index_of, read_each, silence
-from intern.domain import AIResult, Citation, Hit, Learned, SilenceReason, SourceId, SourceText
-from intern.observe.log import get_logger
-from intern.text.passages import best_passages
-from intern.text.words import words
+from intern.core.ids import SourceId
+from intern.core.log import get_logger
+from intern.core.messages import AIResult, Citation, SilenceReason, is_team
+from intern.core.records import Hit, Learned, SourceText
+from intern.core.text.passages import best_passages
+from intern.core.text.words import words
 
 _log = get_logger(__name__)
 

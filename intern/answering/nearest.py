@@ -1,24 +1,168 @@
-"""What of the passages comes nearest to a question: pieces that can be quoted, ranked by meaning and by words."""
+"""What of a text can be quoted by itself: up to three sentences, items or rows, or a code block with its lead. Pure.
+
+What of the passages comes nearest to a question: pieces that can be quoted, ranked by meaning and by words.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
 from operator import mul
+from typing import Literal
 
 from msgspec import Struct
 
-from intern.answering.citable import is_team
-from intern.answering.deciding import MAX_LINE
-from intern.answering.excerpts import Excerpt, excerpts
-from intern.answering.quoting import holds
+from intern.answering.citing import holds, unwrapped
+from intern.answering.prompts import MAX_LINE
 from intern.answering.retrieving import Shown
-from intern.errors import ModelError
-from intern.observe.log import get_logger
+from intern.core.errors import ModelError
+from intern.core.log import get_logger
+from intern.core.messages import is_team
+from intern.core.text.passages import GAP, passages
+from intern.core.text.words import Rarity, word_set, words
 from intern.search.finding import Embedder
-from intern.text.passages import GAP
-from intern.text.words import Rarity, word_set, words
+from intern.sources.documents.markup import without_markup
+
+_Kind = Literal["prose", "list", "table"]
+
+_MOST_CHARS = 500  # short enough to be read at a glance
+_MOST_CODE = 1000
+_MOST_UNITS = 3
+_SECTION = 100_000  # characters: a section is not to be cut
+
+_FENCE = re.compile(r"[ \t]*(?:```|~~~)")
+_ITEM = re.compile(r"[ \t]*(?:[*+-]|\d{1,3}[.)])[ \t]+")
+_BULLET = re.compile(r"[ \t]*[*+-][ \t]+")
+_ROW = re.compile(r"[ \t]*\|.*\|[ \t]*")
+_RULE = re.compile(r"[\s|:=*_~+^#\"'.-]+")
+# The next sentence begins with no small letter and no digit: neither "e.g. a" nor "No. 5" ends one.
+_STOP = re.compile(r"(?<=[.!?…])[\"'”’)_]*\s+(?=[\"'“‘(*_`\[]*[^\W\d_a-z])|(?<=[。！？])(?!$)")
+_TITLED = re.compile(r"\*\*[^*\n]{1,100}\*\*|__[^_\n]{1,100}__")
+# What begins like this is only understood after what stands before it.
+_LEANING = re.compile(
+    r"(?:it|its|this|that|these|they|then|so|but|and|or|otherwise|instead|also|both|however|therefore)\b", re.IGNORECASE
+)
+
+
+class Excerpt(Struct, frozen=True):
+    """A piece of a text, as a chat can show it."""
+
+    text: str
+    heading: str
+    """What stands above it in its text, outermost first."""
+    core: str
+    """By what it is found: it, or of a paragraph with a title of its own, that and the first sentence."""
+
+
+@lru_cache(maxsize=256)  # the same few passages are shown again and again
+def excerpts(text: str) -> tuple[Excerpt, ...]:
+    """All pieces that make sense by themselves; they overlap."""
+    return tuple(
+        Excerpt(piece, section.heading, core)
+        for section in passages(without_markup(text), _SECTION)
+        for piece, core in _pieces(_below_heading(section.text, section.heading))
+    )
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str]]:
+    """Each with its core."""
+    lead = ""
+    for is_code, part in _parts(text):
+        if is_code:
+            whole = f"{lead}\n{part}".lstrip("\n")
+            if len(whole) <= _MOST_CODE:
+                yield whole, whole
+            lead = ""
+            continue
+        for kind, units in _runs(part):
+            title = _TITLED.match(units[0]) if kind == "prose" else None
+            if title and len(whole := " ".join(units)) <= _MOST_CHARS:
+                yield whole, units[0]  # what goes wrong, why, and what to do belong together
+            else:
+                windows = _windows(kind, units, lead if lead.endswith(":") else "")
+                yield from ((window, window) for window in windows)
+            lead = units[-1] if kind == "prose" else ""
+
+
+def _windows(kind: _Kind, units: Sequence[str], lead: str) -> Iterator[str]:
+    for start in range(len(units)):
+        if kind == "prose" and start and _LEANING.match(units[start]):
+            continue
+        for end in range(start + 1, min(start + _MOST_UNITS, len(units)) + 1):
+            window = _shown(kind, units[start:end], "" if start else lead)
+            # What ends in a colon leads to what follows it.
+            if len(window) <= _MOST_CHARS and not window.endswith(":"):
+                yield window
+
+
+def _shown(kind: _Kind, units: Sequence[str], lead: str) -> str:
+    if kind == "prose":
+        return " ".join(units)
+    if len(units) == 1 and not lead:
+        return _BULLET.sub("", units[0], count=1)
+    return "\n".join([lead, *units]).lstrip("\n")
+
+
+def _runs(text: str) -> Iterator[tuple[_Kind, list[str]]]:
+    """The sentences of each paragraph, the items of each list, the rows of each table."""
+    for paragraph in re.split(r"\n[ \t]*\n", text):
+        for kind, lines in groupby(unwrapped(paragraph), _kind):
+            if kind == "table":
+                units = [_cells(row) for row in [*lines][1:] if not _RULE.fullmatch(row)]  # the first one names columns
+            elif kind == "list":
+                units = [*lines]
+            else:
+                units = [part.strip() for line in lines for part in _sentences(line) if part.strip()]
+            if units:
+                yield kind, units
+
+
+def _kind(line: str) -> _Kind:
+    if _ROW.fullmatch(line):
+        return "table"
+    return "list" if _ITEM.match(line) else "prose"
+
+
+def _cells(row: str) -> str:
+    return " | ".join(cell.strip() for cell in row.strip().strip("|").split("|"))
+
+
+def _sentences(line: str) -> Iterator[str]:
+    start = 0
+    for stop in _STOP.finditer(line):
+        yield line[start : stop.end()]
+        start = stop.end()
+    yield line[start:]
+
+
+def _below_heading(text: str, heading: str) -> str:
+    title = heading.rpartition(" > ")[2]
+    first, _, rest = text.partition("\n")
+    if not title or title not in first:
+        return text
+    underline, _, below = rest.partition("\n")
+    return below if underline.strip() and _RULE.fullmatch(underline) else rest
+
+
+def _parts(text: str) -> Iterator[tuple[bool, str]]:
+    """Code blocks with their fences, and what stands between them."""
+    held: list[str] = []
+    in_code = False
+    for line in text.split("\n"):
+        if not _FENCE.match(line):
+            held.append(line)
+        elif in_code:
+            yield True, "\n".join([*held, line])
+            held, in_code = [], False
+        else:
+            yield False, "\n".join(held)
+            held, in_code = [line], True
+    if not in_code:  # one that is cut off is no use
+        yield False, "\n".join(held)
+
 
 _log = get_logger(__name__)
 
@@ -49,7 +193,7 @@ _MENTION = re.compile(r"(?<!\w)@\w[\w.-]*")
 # A word with a capital that does not begin a sentence.
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
 _REMEMBERED = 2000  # vectors, of 1.5 kB each
-_FENCE = "```"
+_FENCE_NEAREST = "```"
 
 
 class Near(Struct, frozen=True, kw_only=True):
@@ -88,7 +232,7 @@ class Nearest:
 
     async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
         """All pieces, nearest first; of equals the shortest. They overlap."""
-        pieces = [piece for passage in shown for piece in _pieces(passage)]
+        pieces = [piece for passage in shown for piece in _pieces_nearest(passage)]
         alike = await self._likeness(question, [each.meaning for each in pieces]) if pieces else None
         # What stands above it is part of its meaning; counted as words, too, it outweighs what is said.
         texts = [words(each.text if alike else each.meaning) for each in pieces]
@@ -152,7 +296,7 @@ def _overlap(one: Near, other: Near) -> bool:
     return one.line in other.text or other.line in one.text
 
 
-def _pieces(passage: Shown) -> Iterator[Near]:
+def _pieces_nearest(passage: Shown) -> Iterator[Near]:
     for each in _sayings(passage):
         lines = (line[:MAX_LINE] for line in each.text.split("\n"))
         line = next((line for line in lines if holds(passage.text, line)), None)
@@ -218,10 +362,10 @@ def beginning(text: str, room: int) -> str:
     """The text, or what fits of its beginning, with a sign that more follows."""
     if len(text) <= room:
         return text
-    room -= len(GAP.rstrip()) + len(f"\n{_FENCE}")
+    room -= len(GAP.rstrip()) + len(f"\n{_FENCE_NEAREST}")
     if room < 1:
         return ""
     begun = text[:room]
     borders = (begun.rfind(mark) for mark in ("\n\n", "\n", " "))
     begun = begun[: next((at for at in borders if at >= room // 2), room)].rstrip()
-    return f"{begun}\n{_FENCE}{GAP.rstrip()}" if begun.count(_FENCE) % 2 else f"{begun}{GAP.rstrip()}"
+    return f"{begun}\n{_FENCE_NEAREST}{GAP.rstrip()}" if begun.count(_FENCE_NEAREST) % 2 else f"{begun}{GAP.rstrip()}"

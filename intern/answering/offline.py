@@ -14,27 +14,24 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.answering.citable import is_team
-from intern.answering.deciding import (
+from intern.answering.nearest import CONFIDENCE, Fit, Nearest, beginning, fit_each, kind_of, unnamed, without_mentions
+from intern.answering.prompts import (
+    ANSWER,
     CONFIRM,
     DECIDE,
+    GATE,
+    SELECT,
+    VERIFY,
+    AnswerIn,
     Claim,
     Confirmation,
     ConfirmIn,
     DecideIn,
     Decision,
-    Quote,
-)
-from intern.answering.nearest import CONFIDENCE, Fit, Nearest, beginning, fit_each, kind_of, unnamed, without_mentions
-from intern.answering.prompts import (
-    ANSWER,
-    GATE,
-    SELECT,
-    VERIFY,
-    AnswerIn,
     Draft,
     GateDecision,
     GateIn,
+    Quote,
     SelectIn,
     Selection,
     ShownSource,
@@ -42,11 +39,12 @@ from intern.answering.prompts import (
     VerifyIn,
 )
 from intern.answering.selecting import entry_words
-from intern.observe.log import get_logger
+from intern.core.log import get_logger
+from intern.core.messages import is_team
+from intern.core.text.passages import GAP, passages
+from intern.core.text.words import words
 from intern.search.finding import Embedder
-from intern.text.markup import without_markup
-from intern.text.passages import GAP, passages
-from intern.text.words import words
+from intern.sources.documents.markup import without_markup
 
 NOTE = "(offline mode: quoted from the sources)"
 """Stands below each answer."""

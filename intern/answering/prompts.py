@@ -1,4 +1,6 @@
-"""The four model calls of an answer: what each is given and what it must give back.
+"""The two model calls of an answer where one decides and answers (`ai.steps = "fused"`), and one checks.
+
+The four model calls of an answer: what each is given and what it must give back.
 
 Fields of the inputs are the variables of `prompts/<name>.md.j2`. In the outputs a reason comes before what it is for:
 a model writes in this order, and a small one decides better when it has said why. Bounds stop a reply that has run
@@ -11,11 +13,108 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from intern.answering.citable import citable
-from intern.domain import IndexEntry
-from intern.llm.prompt import Choices, Prompt
+from intern.answering.retrieving import Alias, Shown
+from intern.core.messages import citable
+from intern.core.records import IndexEntry
+from intern.models.prompt import Choices, Prompt
 
-_Line = Annotated[str, Meta(max_length=300)]
+Kind = Literal["chatter", "out_of_scope", "unclear", "not_covered", "answer"]
+
+MAX_LINE = 400
+_Line = Annotated[str, Meta(max_length=MAX_LINE)]
+
+
+class DecideIn(Struct, frozen=True, kw_only=True):
+    """A message, and the passages that may answer it."""
+
+    passages: tuple[Shown, ...]
+    history: str
+    """What was said before, oldest first, each message led by who spoke; may be empty."""
+    question: str
+    nearest: tuple[str, ...] = ()
+    """What a search in the passages finds nearest to the question, each led by its passage's alias, best first."""
+    addressed: bool
+    """It is meant for the bot: a mention, a reply to it, a message in its thread, or a new forum post."""
+
+
+class Quote(Struct, frozen=True, kw_only=True):
+    """A line of a passage."""
+
+    source: Annotated[Alias, Meta(description="The passage.")]
+    line: Annotated[_Line, Meta(description="One line or sentence of it, word for word.")]
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What to make of a message, and the answer where there is one."""
+
+    quotes: Annotated[
+        tuple[Quote, ...],
+        Meta(max_length=3, description="The lines that come nearest to an answer."),
+    ]
+    kind: Annotated[Kind, Meta(description="What to make of the message.")]
+    answer: Annotated[
+        Annotated[str, Meta(max_length=4000)] | None,
+        Meta(description="The answer, from the quotes and their passages; null unless kind is answer."),
+    ]
+    citations: Annotated[
+        tuple[Alias, ...], Meta(max_length=8, description="The passages that the answer stands on.")
+    ] = ()
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """A quoted passage."""
+
+    number: int
+    text: str
+    """The passage, or what of it stands around the line."""
+
+
+class ConfirmIn(Struct, frozen=True, kw_only=True):
+    """An answer, and what it was made from."""
+
+    quotes: tuple[Evidence, ...]
+    question: str
+    history: str
+    answer: str
+    suspicions: tuple[str, ...] = ()
+    """Numbers of the answer that were not found in what it cites, and code that is not in the conversation either."""
+    unnamed: tuple[str, ...] = ()
+    """What the question names and no passage that was shown does."""
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """One thing that an answer says."""
+
+    claim: Annotated[str, Meta(max_length=300, description="In a few words.")]
+    quote: Annotated[Literal[0, 1, 2, 3], Meta(description="The quote that says it; 0 if none does.")]
+
+
+class Confirmation(Struct, frozen=True, kw_only=True):
+    """Whether an answer may be posted."""
+
+    asked: Annotated[str, Meta(max_length=200, description="What the question wants to know, in a few words.")]
+    told: Annotated[str, Meta(max_length=200, description="What the answer tells, in a few words.")]
+    verdict: Annotated[
+        Literal["not_answered", "unsupported", "answered"], Meta(description="Whether what was told is what was asked.")
+    ]
+    claims: Annotated[tuple[Claim, ...], Meta(max_length=6, description="What the answer says.")]
+
+    def unquoted(self, quotes: int) -> tuple[str, ...]:
+        """The claims that none of so many quotes bears."""
+        return tuple(each.claim for each in self.claims if not 1 <= each.quote <= quotes)
+
+    def holds(self, quotes: int) -> bool:
+        """A verdict against its own claims counts as unsure, and what is unsure is not posted."""
+        return self.verdict == "answered" and bool(self.claims) and not self.unquoted(quotes)
+
+
+_BOUNDED = ("ai.max_passage_chars", "discord.max_history_chars")
+
+DECIDE = Prompt("decide", takes=DecideIn, gives=Decision, bounded_by=_BOUNDED)
+CONFIRM = Prompt("confirm", takes=ConfirmIn, gives=Confirmation, bounded_by=_BOUNDED)
+
+
+_Line_prompts = Annotated[str, Meta(max_length=300)]
 _Remark = Annotated[str, Meta(max_length=1000)]
 _Id = Annotated[str, Meta(max_length=2500)]  # an address of a page has up to 2,000 characters
 
@@ -37,7 +136,9 @@ MessageKind: TypeAlias = Literal["question", "chatter", "out_of_scope", "unclear
 class GateDecision(Struct, frozen=True, kw_only=True):
     """What a message is, and what it asks."""
 
-    reason: Annotated[_Line, Meta(description="What the message is, in one short sentence; for the log only.")] = ""
+    reason: Annotated[
+        _Line_prompts, Meta(description="What the message is, in one short sentence; for the log only.")
+    ] = ""
     kind: MessageKind
     rewrite_query: Annotated[
         _Remark | None,
@@ -99,7 +200,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     """An answer that nobody has checked yet."""
 
     quotes: Annotated[
-        tuple[_Line, ...],
+        tuple[_Line_prompts, ...],
         Meta(max_length=5, description="Lines of the sources that answer the question, word for word; empty if none."),
     ] = ()
     """Nothing is made of them: a model that has to look for them first answers less from what is beside the point."""
@@ -128,9 +229,9 @@ class VerifyIn(Struct, frozen=True, kw_only=True):
 class Verification(Struct, frozen=True, kw_only=True):
     """Whether an answer may be posted."""
 
-    reason: Annotated[_Line, Meta(description="What the sources say of it, in one short sentence.")] = ""
+    reason: Annotated[_Line_prompts, Meta(description="What the sources say of it, in one short sentence.")] = ""
     issues: Annotated[
-        tuple[_Line, ...],
+        tuple[_Line_prompts, ...],
         Meta(max_length=10, description="What is wrong, each in one sentence; empty if nothing is."),
     ] = ()
     is_good_enough: Annotated[bool, Meta(description="The answer is right by the sources, clear, and safe to post.")]

@@ -1,4 +1,7 @@
-"""Which entries of the index a model sees, and which of the ids that it returns count. Pure."""
+"""Loaded sources, cut to what fits the question and the prompt. Pure.
+
+Which entries of the index a model sees, and which of the ids that it returns count. Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,87 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
+from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from intern.domain import IndexEntry, SourceId, SourceText
-from intern.text.remembering import Remembering
-from intern.text.words import Rarity, word_set, words
+from intern.answering.prompts import ShownSource
+from intern.core.ids import SourceId
+from intern.core.messages import is_team
+from intern.core.records import IndexEntry, SourceText
+from intern.core.text.passages import best_passages
+from intern.core.text.words import Rarity, Remembering, word_set, words
+
+# Of a page in two formats (`git-add.txt`, `git-add.html`) three in four share 85% of their words or more; of two
+# different pages of one manual none shares 40%. In one format, two versions of a page share as many.
+_SAME_PAGE = 0.6
+_COMPARED = 8000  # characters
+_SPOKEN = ("team:", "nugget:", "fact:")
+
+
+def distinct(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
+    """Those documents that say something else than all before them: no copy, and no page in a second format.
+
+    What was said in conversations is always kept.
+    """
+    kept: list[SourceText] = []
+    seen: list[_Page] = []
+    for source in sources:
+        if not source.source_id.startswith(_SPOKEN) and source.text.strip():
+            page = _page(source)
+            if any(map(page.repeats, seen)):
+                continue
+            seen.append(page)
+        kept.append(source)
+    return tuple(kept)
+
+
+def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> tuple[ShownSource, ...]:
+    """The sources that say anything, team knowledge first, in at most `max_chars` characters in total.
+
+    Each gets an equal share; what a short one leaves, the longer ones share.
+    """
+    telling = [source for source in sources if source.text.strip()]
+    shares = _shares([len(source.text) for source in telling], max_chars)
+    shown = [
+        ShownSource(
+            source_id=source.source_id,
+            title=" ".join(source.title.split()),
+            text=best_passages(source.text, query, share),
+            said=source.said,
+        )
+        for source, share in zip(telling, shares, strict=True)
+    ]
+    # A stable sort: within a kind, the model's order stays.
+    return tuple(sorted((source for source in shown if source.text.strip()), key=lambda s: not is_team(s.source_id)))
+
+
+class _Page(NamedTuple):
+    """What tells whether two documents are one page."""
+
+    format: str
+    text: str
+    words: frozenset[str]
+
+    def repeats(self, other: _Page) -> bool:
+        if self.format == other.format:
+            return self.text == other.text
+        return len(self.words & other.words) >= _SAME_PAGE * len(self.words | other.words)
+
+
+def _page(source: SourceText) -> _Page:
+    ending = PurePosixPath(source.source_id).suffix.lower()
+    return _Page(ending, " ".join(source.text.split()), frozenset(word_set(source.text[:_COMPARED])))
+
+
+def _shares(sizes: Sequence[int], room: int) -> list[int]:
+    shares = [0] * len(sizes)
+    waiting = sorted(range(len(sizes)), key=lambda n: sizes[n])
+    for at, n in enumerate(waiting):
+        shares[n] = min(sizes[n], room // (len(waiting) - at))
+        room -= shares[n]
+    return shares
 
 
 class Chosen(Struct, frozen=True, kw_only=True):

@@ -16,10 +16,8 @@ from msgspec import Struct, structs
 from structlog.contextvars import bound_contextvars
 
 from intern.answering import fused
-from intern.answering.citable import is_team
 from intern.answering.citing import Checked, checked, quote_of, source_of
 from intern.answering.grounding import grounding
-from intern.answering.loading import distinct, shown_sources
 from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
@@ -35,23 +33,33 @@ from intern.answering.prompts import (
     Verification,
     VerifyIn,
 )
-from intern.answering.question import asked
-from intern.answering.selecting import Chosen, chosen, listable, size
-from intern.answering.trace import Trace
-from intern.answering.working import Knowledge, Told, Work, answer_link, index_of, read_each, silence, start_of
-from intern.domain import (
+from intern.answering.selecting import Chosen, chosen, distinct, listable, shown_sources, size
+from intern.answering.working import (
+    Knowledge,
+    Told,
+    Trace,
+    Work,
+    answer_link,
+    asked,
+    index_of,
+    read_each,
+    silence,
+    start_of,
+)
+from intern.core.errors import InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
+from intern.core.ids import SourceId
+from intern.core.log import get_logger
+from intern.core.messages import (
     COULD_NOT_LOOK,
     AIResult,
     Citation,
     Conversation,
     RequestContext,
     SilenceReason,
-    SourceId,
-    SourceText,
+    is_team,
 )
-from intern.errors import InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
-from intern.llm.prompt import Model
-from intern.observe.log import get_logger
+from intern.core.records import SourceText
+from intern.models.prompt import Model
 
 _log = get_logger(__name__)
 

@@ -1,23 +1,170 @@
-"""One question at work: what its steps are given, and what is kept of them."""
+"""What is asked: the question of a conversation, and what was said before it, both bounded.
+
+What each step of an answer decided and how long it took: for the log, for `debug`, for whoever asks why.
+
+One question at work: what its steps are given, and what is kept of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from logging import DEBUG
+from typing import Any, Protocol, cast
 
+import anyio
 from anyio import to_thread
+from msgspec import Struct
 
 from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
-from intern.answering.question import Asked
 from intern.answering.selecting import Index, listed, ready
-from intern.answering.trace import Trace
-from intern.domain import AIResult, Hit, IndexEntry, Learned, SilenceReason, SourceId, SourceText
-from intern.errors import KnowledgeError
-from intern.llm.prompt import Model
-from intern.observe.log import get_logger
-from intern.text.masking import masked_start
+from intern.core.errors import InternError, KnowledgeError
+from intern.core.ids import SourceId
+from intern.core.log import Logger, get_logger
+from intern.core.messages import AIResult, Conversation, Image, Message, SilenceReason
+from intern.core.records import Hit, IndexEntry, Learned, SourceText
+from intern.core.text.masking import masked_start
+from intern.models.prompt import Model, Prompt
+from intern.models.usage import metered
+
+# A batch of fifty pasted logs must not fill a prompt. Both are a page or two; a question's point is at its ends.
+MAX_QUESTION_CHARS = 6000
+MAX_HISTORY_CHARS = 4000
+_MAX_REMARK_CHARS = 1000
+_CUT = "\n[…]\n"
+
+_URL = re.compile(r"://\S+")
+_QUESTION_MARK = re.compile("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A question, ready for prompts."""
+
+    question: str
+    """Empty where nobody asked anything."""
+    history: str
+    images: tuple[Image, ...]
+    addressed: bool
+
+    @property
+    def looks_like_a_question(self) -> bool:
+        """Worth guessing before any model has said so; a question mark in an address is none."""
+        return self.addressed or bool(_QUESTION_MARK.search(_URL.sub(" ", self.question)))
+
+
+def asked(conversation: Conversation, *, addressed: bool) -> Asked:
+    """The last `user` messages of one author in a row are the question; all others are its history."""
+    messages, place = conversation.messages, conversation.asked
+    question = messages[place]
+    asker = question[-1].author_id if question else None
+    return Asked(
+        question=_shortened("\n".join(filter(None, map(_said, question))), MAX_QUESTION_CHARS),
+        history=_history([*messages[: place.start], *messages[place.stop :]], asker),
+        images=tuple(image for message in question for image in message.images),
+        addressed=addressed,
+    )
+
+
+def _said(message: Message) -> str:
+    names = [f"[attached: {' '.join(file.filename.split())}]" for file in message.attachments]
+    if message.images and not names:
+        names = ["[attached: image]"] * len(message.images)
+    return "\n".join(filter(None, [message.text.strip(), *names]))
+
+
+def _history(messages: list[Message], asker: str | None) -> str:
+    """The newest messages that fit, oldest first. Further lines of a message are indented: none can forge a speaker."""
+    kept: list[str] = []
+    room = MAX_HISTORY_CHARS
+    for message in reversed(messages):
+        if not (said := _said(message)):
+            continue
+        if message.role == "assistant":
+            speaker = "bot"
+        else:
+            speaker = "asker" if asker is not None and message.author_id == asker else "member"
+        line = f"{speaker}: " + "\n  ".join(_shortened(said, _MAX_REMARK_CHARS).splitlines())
+        if len(line) + 1 > room:
+            break
+        kept.append(line)
+        room -= len(line) + 1
+    return "\n".join(reversed(kept))
+
+
+def _shortened(text: str, max_chars: int) -> str:
+    """Head and tail, a gap between: what went wrong stands at the end of a log, what was tried at its head."""
+    if len(text) <= max_chars:
+        return text
+    room = max_chars - len(_CUT)
+    tail = room // 3
+    return text[: room - tail] + _CUT + text[-tail:]
+
+
+class Trace:
+    """Filled while a question is worked on; what stands in it is true whenever it is read."""
+
+    def __init__(self, log: Logger) -> None:
+        self.steps: dict[str, dict[str, Any]] = {}
+        self._log = log
+        self._began = anyio.current_time()
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return _since(self._began)
+
+    @contextmanager
+    def step(self, name: str, prompt: Prompt[Any, Any] | None = None) -> Generator[dict[str, Any]]:
+        """Takes the step's fields; adds `seconds`, and `tokens`, `cached_tokens` and `prompt` where one was asked.
+
+        Adds `error` where it failed, and `unfinished` where it was given up.
+        """
+        began = anyio.current_time()
+        fields = self.steps[name] = {"unfinished": True}
+        with metered() as meter:
+            try:
+                yield fields
+                del fields["unfinished"]
+            except InternError as error:
+                del fields["unfinished"]
+                fields["error"] = str(error)
+                raise
+            finally:
+                fields["seconds"] = _since(began)
+                if meter.calls:
+                    fields["tokens"] = meter.tokens
+                    fields.update({} if prompt is None else {"prompt": prompt.name})
+                if meter.cached_tokens:
+                    fields["cached_tokens"] = meter.cached_tokens
+                if self._log.isEnabledFor(DEBUG):
+                    self._log.debug("ai_step", step=name, **flat(name, fields))
+
+    def fields(self) -> dict[str, Any]:
+        """All steps' fields for one log line: `gate.kind` and so on."""
+        return {key: value for name, fields in self.steps.items() for key, value in flat(name, fields).items()}
+
+
+def steps_of(debug: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The fields of the steps of one question, from its `AIResult.debug`, in their order."""
+    return [cast("dict[str, Any]", step) for step in debug.values() if isinstance(step, dict)]
+
+
+def tokens_by_prompt(debug: Mapping[str, Any]) -> dict[str, int]:
+    """What the prompts of one question cost, from its `AIResult.debug`, in the order of the steps."""
+    return {step["prompt"]: int(step["tokens"]) for step in steps_of(debug) if "prompt" in step}
+
+
+def flat(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """A step's fields with its name before theirs."""
+    return {f"{name}.{key}": value for key, value in fields.items()}
+
+
+def _since(began: float) -> float:
+    return round(anyio.current_time() - began, 6)
+
 
 _log = get_logger(__name__)
 

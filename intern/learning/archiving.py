@@ -16,18 +16,19 @@ from anyio import Lock
 from anyio.to_thread import run_sync
 from msgspec import structs
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn, UserId, by_age
-from intern.errors import ConfigError
-from intern.knowledge.archive import Erased
+from intern.core.errors import ConfigError
+from intern.core.ids import ConversationId, MessageId, UserId, by_age
+from intern.core.log import get_logger
+from intern.core.records import Capture, CapturedPair, Turn
+from intern.core.text.masking import mask_secrets
 from intern.learning.material import IsForgotten, IsWithdrawn, is_whole, without_forgotten, without_withdrawn
-from intern.observe.log import get_logger
-from intern.text.masking import mask_secrets
+from intern.stores.archive import Erased
 
 _log = get_logger(__name__)
 
 
 class Archive(Protocol):
-    """The archive of all captures; see `intern.knowledge.archive`."""
+    """The archive of all captures; see `intern.stores.archive`."""
 
     def append(self, capture: Capture, /) -> CapturedPair:
         """The pair, safe on disk."""

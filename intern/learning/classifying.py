@@ -1,19 +1,31 @@
-"""The topic of a captured pair: the model's choice among the existing ones, a new one, or none."""
+"""The topic of a captured pair: the model's choice among the existing ones, a new one, or none.
+
+Splitting a topic that has outgrown its bound: a model says which blocks leave for a topic of their own.
+
+What it says is checked: blocks of this topic only, some that go and some that stay, and a name that can be one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import count
+from typing import NamedTuple
 
 import anyio.to_thread
 
-from intern.domain import CapturedPair, IndexEntry, Skip, SourceId, Topic
-from intern.errors import ModelReplyError
-from intern.learning.material import block_material, block_of, index_material, text_of
+from intern.core.errors import ModelReplyError
+from intern.core.flow import Skip, Topic
+from intern.core.ids import QAId, SourceId, TopicName
+from intern.core.log import get_logger
+from intern.core.records import CapturedPair, IndexEntry, TopicBlock
+from intern.core.text.words import MAX_LENGTH, topic_name
+from intern.learning.material import block_material, block_of, index_material, question_of, text_of
 from intern.learning.options import LearningOptions
-from intern.learning.prompts import CLASSIFY, ClassifyIn, ClassifyOut
-from intern.llm.prompt import Model
-from intern.observe.log import get_logger
-from intern.text.slugs import topic_name
+from intern.learning.prompts import CLASSIFY, SPLIT_TOPIC, ClassifyIn, ClassifyOut, SplitIn, SplitOut
+from intern.models.prompt import Model
+from intern.stores.blocks import time_of
 
 _log = get_logger(__name__)
 
@@ -49,3 +61,81 @@ def _choice(out: ClassifyOut) -> Topic | Skip:
         return Topic(name=topic_name(out.topic_name))
     except ValueError as error:
         raise ModelReplyError(f"classify neither skips the pair nor names its topic: {error}") from error
+
+
+# A question's beginning that says more than this says it in its first words…
+_LONGEST_QUESTION = 160
+# …and one that is cut shorter than this says nothing.
+_SHORTEST_QUESTION = 40
+
+
+class Split(NamedTuple):
+    """What is to become of a topic."""
+
+    name: TopicName
+    """What to call the new topic; see `free_name`."""
+    moves: tuple[QAId, ...]
+    """The blocks that leave for it."""
+
+
+async def choose_split(
+    model: Model,
+    topic: TopicName,
+    blocks: Sequence[TopicBlock],
+    options: LearningOptions | None = None,
+) -> Split:
+    """Ask the model how to split a topic.
+
+    The prompt is bounded, however many blocks there are: of too many, some are shown, and the others stay. Raises the
+    ModelError family; a reply that moves nothing or everything, or names no topic, is a ModelReplyError.
+    """
+    bounds = options or LearningOptions()
+    outline = await anyio.to_thread.run_sync(outline_of, blocks, bounds.max_outline_chars)
+    reply = await model.ask(SPLIT_TOPIC, SplitIn(topic=topic, questions=outline))
+    return _checked(reply, topic, blocks)
+
+
+def free_name(name: TopicName, taken: Collection[TopicName]) -> TopicName:
+    """The name; where it is taken, with the first number from 2 on that is not."""
+    if name not in taken:
+        return name
+    numbered = (TopicName(f"{name[: MAX_LENGTH - len(f'-{n}')].strip('-')}-{n}") for n in count(2))
+    return next(each for each in numbered if each not in taken)
+
+
+def outline_of(blocks: Sequence[TopicBlock], max_chars: int) -> str:
+    """A line for each block: its id and the beginning of its question, cut so that all fit.
+
+    Of too many blocks every nth is shown; at least two, if there are as many.
+    """
+    overhead = max((len(block.qa_id) for block in blocks), default=0) + len(" \n")
+    most = max(max_chars // (overhead + _SHORTEST_QUESTION), 2)
+    shown = [blocks[n * len(blocks) // most] for n in range(most)] if len(blocks) > most else list(blocks)
+    limit = min(max_chars // max(len(shown), 1) - overhead, _LONGEST_QUESTION)
+    return "\n".join(f"{block.qa_id} {_beginning(block, max(limit, 1))}" for block in shown)
+
+
+def _beginning(block: TopicBlock, limit: int) -> str:
+    question = " ".join(question_of(block.turns).split())
+    return question if len(question) <= limit else f"{question[: limit - 1]}…"
+
+
+def _checked(reply: SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) -> Split:
+    try:
+        name = topic_name(reply.topic_name)
+    except ValueError as error:
+        raise ModelReplyError(f"split_topic names no topic: {error}") from error
+    ours = {time_of(block.qa_id): block.qa_id for block in blocks}
+    moves = tuple(dict.fromkeys(ours[time] for time in _times(reply.move_ids) if time in ours))
+    if not moves or len(moves) == len(ours):
+        raise ModelReplyError(
+            f"split_topic must leave some blocks in {topic} and move others: of {len(ours)}, it moves {len(moves)}"
+        )
+    return Split(name, moves)
+
+
+def _times(ids: Iterable[str]) -> Iterator[datetime]:
+    """The times of those that are ids; a model may name anything."""
+    for qa_id in ids:
+        with suppress(ValueError):
+            yield time_of(QAId(qa_id))

@@ -15,34 +15,25 @@ from anyio import create_task_group
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.domain import (
-    CapturedPair,
-    Filing,
-    IndexEntry,
-    Parked,
-    QAId,
-    Skip,
-    SourceId,
-    Topic,
-    TopicBlock,
-    TopicName,
-)
-from intern.errors import InternError
-from intern.knowledge.topics import TopicLibrary
+from intern.core.errors import InternError
+from intern.core.flow import Filing, Skip, Topic
+from intern.core.ids import QAId, SourceId, TopicName
+from intern.core.records import CapturedPair, IndexEntry, Parked, TopicBlock
+from intern.core.text.untrusted import whole
 from intern.learning.classifying import choose_topic
+from intern.learning.draft import Chosen, Classified, Draft, Journal
 from intern.learning.filing import Choice, Filer, choice_for
 from intern.learning.material import block_of
 from intern.learning.options import LearningOptions
-from intern.learning.unfinished import Chosen, Classified, Draft, Journal
-from intern.llm.prompt import Model
-from intern.text.halves import whole
+from intern.models.prompt import Model
+from intern.stores.topics import TopicLibrary
 
 T = TypeVar("T")
 Describe = Callable[[Sequence[TopicBlock]], str]
 
 
 class PairById(Protocol):
-    """Finds a pair (see `intern.knowledge.archive`)."""
+    """Finds a pair (see `intern.stores.archive`)."""
 
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """The pair of that id."""

@@ -27,31 +27,8 @@ from anyio import CancelScope, get_cancelled_exc_class
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.domain import (
-    Approved,
-    AwaitingReview,
-    CapturedPair,
-    ConversationId,
-    Decision,
-    Failed,
-    Filed,
-    Filing,
-    Forgotten,
-    MessageId,
-    Moved,
-    PairDecision,
-    Parked,
-    QAId,
-    Removed,
-    Replaced,
-    Skip,
-    Skipped,
-    Topic,
-    TopicBlock,
-    TopicName,
-    Withdrawn,
-)
-from intern.errors import (
+from intern.core.clock import Clock
+from intern.core.errors import (
     InternError,
     KnowledgeError,
     ModelBudgetTooSmallError,
@@ -62,18 +39,35 @@ from intern.errors import (
     ModelReplyError,
     ModelSchemaError,
 )
-from intern.knowledge.blocks import time_of
-from intern.knowledge.decisions import write_state
-from intern.knowledge.files import FileLayer
-from intern.knowledge.topics import TopicLibrary
-from intern.learning.attempting import UNCOUNTED, Attempts, GivenUp, begun
+from intern.core.flow import Failed, Filing, Skip, Topic
+from intern.core.ids import ConversationId, MessageId, QAId, TopicName
+from intern.core.log import get_logger
+from intern.core.records import (
+    Approved,
+    AwaitingReview,
+    CapturedPair,
+    Decision,
+    Filed,
+    Forgotten,
+    Moved,
+    PairDecision,
+    Parked,
+    Removed,
+    Replaced,
+    Skipped,
+    TopicBlock,
+    Withdrawn,
+)
+from intern.learning.attempts import UNCOUNTED, Attempts, GivenUp, begun
+from intern.learning.classifying import Split, choose_split, free_name
 from intern.learning.material import age_of, block_material, block_of, blocks_material, is_alike, left_of, text_of
 from intern.learning.options import LearningOptions
-from intern.learning.outgrown import Split, choose_split, free_name
 from intern.learning.prompts import CLASSIFY, INTEGRATE, IntegrateIn, IntegrateOut
-from intern.llm.prompt import Model
-from intern.observe.clock import Clock
-from intern.observe.log import get_logger
+from intern.models.prompt import Model
+from intern.stores.blocks import time_of
+from intern.stores.decisions import write_state
+from intern.stores.files import FileLayer
+from intern.stores.topics import TopicLibrary
 
 _log = get_logger(__name__)
 
@@ -102,7 +96,7 @@ _GROWTH = 1.25
 
 
 class Decisions(Protocol):
-    """Where decisions are written down (see `intern.knowledge.decisions`)."""
+    """Where decisions are written down (see `intern.stores.decisions`)."""
 
     def append(self, decision: Decision) -> None:
         """Write a decision down, durably."""
@@ -134,7 +128,7 @@ class Decisions(Protocol):
 
 
 class PairsAfter(Protocol):
-    """What can be read on from a position (see `intern.knowledge.archive`)."""
+    """What can be read on from a position (see `intern.stores.archive`)."""
 
     def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
         """The pairs archived later, oldest first; None: all."""
@@ -142,7 +136,7 @@ class PairsAfter(Protocol):
 
 
 class PairsByMessage(Protocol):
-    """Finds what a message was captured with (see `intern.knowledge.archive`)."""
+    """Finds what a message was captured with (see `intern.stores.archive`)."""
 
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """The pair of that id."""

@@ -14,27 +14,15 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.domain import (
-    CapturedPair,
-    ConversationId,
-    Decision,
-    Filed,
-    Forgotten,
-    MessageId,
-    Moved,
-    PairDecision,
-    QAId,
-    Removed,
-    TopicName,
-    UserId,
-)
-from intern.errors import ConfigError
-from intern.knowledge.archive import Erased
-from intern.knowledge.blocks import bare, time_of, without_blocks
-from intern.knowledge.files import FileLayer
-from intern.knowledge.topics import TopicLibrary
+from intern.core.clock import Clock
+from intern.core.errors import ConfigError
+from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId
+from intern.core.records import CapturedPair, Decision, Filed, Forgotten, Moved, PairDecision, Removed
 from intern.learning.material import IsWithdrawn, left_of
-from intern.observe.clock import Clock
+from intern.stores.archive import Erased
+from intern.stores.blocks import bare, time_of, without_blocks
+from intern.stores.files import FileLayer
+from intern.stores.topics import TopicLibrary
 
 _MEMBER = re.compile(r"[0-9]{1,20}")
 # Other programs may have put something before or behind a number.
@@ -96,7 +84,7 @@ class Forgets(Protocol):
 
 
 class Decisions(Protocol):
-    """Where decisions are written down (see `intern.knowledge.decisions`)."""
+    """Where decisions are written down (see `intern.stores.decisions`)."""
 
     def append(self, decision: Decision) -> None:
         """Write a decision down, durably."""
@@ -116,7 +104,7 @@ class Decisions(Protocol):
 
 
 class Pairs(Protocol):
-    """The archive, to be searched (see `intern.knowledge.archive`)."""
+    """The archive, to be searched (see `intern.stores.archive`)."""
 
     def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
         """The pairs archived later, oldest first; None: all."""

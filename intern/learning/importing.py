@@ -14,10 +14,11 @@ from typing import Protocol
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, UserId
-from intern.knowledge.archive import Erased
-from intern.knowledge.blocks import qa_id_of
-from intern.observe.progress import tell
+from intern.core.ids import ConversationId, MessageId, UserId
+from intern.core.progress import tell
+from intern.core.records import Capture, CapturedPair
+from intern.stores.archive import Erased
+from intern.stores.blocks import qa_id_of
 
 _CALLS_FOR_NEW = 2  # a topic is chosen, and the topic's blocks are looked at
 _CALLS_FOR_JOINED = 1  # the conversation has its topic already
@@ -26,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Archived(Protocol):
-    """What the archive holds; see `intern.knowledge.archive`."""
+    """What the archive holds; see `intern.stores.archive`."""
 
     def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
         """The newest pair of a conversation."""

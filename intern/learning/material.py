@@ -14,11 +14,12 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from intern.domain import Capture, CapturedPair, IndexEntry, MessageId, SourceId, TopicBlock, Turn, UserId
-from intern.knowledge.blocks import format_topic
-from intern.knowledge.indices import format_index
-from intern.learning.likeness import likeness
-from intern.text.words import Rarity, weight_of, word_set, words
+from intern.core.ids import MessageId, SourceId, UserId
+from intern.core.records import Capture, CapturedPair, IndexEntry, TopicBlock, Turn
+from intern.core.text.similarity import likeness
+from intern.core.text.words import Rarity, weight_of, word_set, words
+from intern.stores.blocks import format_topic
+from intern.stores.indices import format_index
 
 CaptureT = TypeVar("CaptureT", bound=Capture)
 IsWithdrawn = Callable[[MessageId], bool]

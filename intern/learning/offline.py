@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from intern.domain import IndexEntry, TopicBlock
-from intern.knowledge.blocks import parse_blocks
-from intern.knowledge.indices import parse_index
+from intern.core.records import IndexEntry, TopicBlock
+from intern.core.text.words import key_terms, topic_name, word_set, words
 from intern.learning.material import age_of, question_of
 from intern.learning.prompts import (
     CLASSIFY,
@@ -34,8 +33,8 @@ from intern.learning.prompts import (
     SplitIn,
     SplitOut,
 )
-from intern.text.slugs import topic_name
-from intern.text.words import key_terms, word_set, words
+from intern.stores.blocks import parse_blocks
+from intern.stores.indices import parse_index
 
 # Beyond the stop words: what people say when they say nothing.
 _PLEASANTRIES = frozenset(

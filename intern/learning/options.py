@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from intern.domain import Visibility
+from intern.core.records import Visibility
 
 
 class LearningOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from intern.domain import FactCategory, NuggetStatus, Sentiment, Visibility
-from intern.llm.prompt import Choices, Prompt
+from intern.core.records import FactCategory, NuggetStatus, Sentiment, Visibility
+from intern.models.prompt import Choices, Prompt
 
 _Name = Annotated[str, Meta(max_length=64)]
 _Id = Annotated[str, Meta(max_length=64)]
@@ -18,7 +18,7 @@ _Reason = Annotated[str, Meta(max_length=300)]
 """Written before the verdict, which small models get right more often then. For the log only."""
 _CONCLUDED = re.compile(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
 _SHOWN_ID = re.compile(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
-# In what `learning/distilling.py` writes, a line that is not indented begins a message or a fact.
+# In what `facts/distilling.py` writes, a line that is not indented begins a message or a fact.
 _FIRST_WORD = re.compile(r"^(\w+) ", re.MULTILINE)
 
 

@@ -17,41 +17,29 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.domain import (
-    CapturedPair,
-    ConversationId,
-    Filed,
-    Image,
-    MessageId,
-    Moved,
-    PairDecision,
-    Parked,
-    QAId,
-    Removed,
-    Replaced,
-    Skipped,
-)
-from intern.errors import (
+from intern.core.clock import Clock
+from intern.core.errors import (
     KnowledgeError,
     ModelAccessError,
     ModelBudgetError,
     ModelBudgetTooSmallError,
     ModelUnavailableError,
 )
-from intern.knowledge.blocks import qa_id_of, time_of
-from intern.knowledge.decisions import write_state
-from intern.knowledge.files import FileLayer
-from intern.knowledge.topics import TopicLibrary
+from intern.core.ids import ConversationId, MessageId, QAId
+from intern.core.log import get_logger
+from intern.core.messages import Image
+from intern.core.records import CapturedPair, Filed, Moved, PairDecision, Parked, Removed, Replaced, Skipped
+from intern.learning.draft import Draft, Finished, Journal, discard, finish_swap, opened, swap_in, upcoming
 from intern.learning.epochs import Building, Describe, Parts
 from intern.learning.filing import Decisions, Filer, Tally
 from intern.learning.options import LearningOptions
 from intern.learning.rounds import EPOCH, Round, in_order, is_held_back, planned
-from intern.learning.swapping import finish_swap, swap_in, upcoming
-from intern.learning.unfinished import Draft, Finished, Journal, discard, opened
-from intern.llm.prompt import InT, Model, OutT, Prompt
-from intern.llm.usage import Meter, metered
-from intern.observe.clock import Clock
-from intern.observe.log import get_logger
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.models.usage import Meter, metered
+from intern.stores.blocks import qa_id_of, time_of
+from intern.stores.decisions import write_state
+from intern.stores.files import FileLayer
+from intern.stores.topics import TopicLibrary
 
 _log = get_logger(__name__)
 
@@ -59,7 +47,7 @@ CONCURRENCY = 8
 
 
 class ArchivedPairs(Protocol):
-    """What can be read again (see `intern.knowledge.archive`)."""
+    """What can be read again (see `intern.stores.archive`)."""
 
     def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
         """The pairs archived later, oldest first; None: all."""

@@ -16,26 +16,17 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
-from intern.domain import (
-    AwaitingReview,
-    CapturedPair,
-    ConversationId,
-    MessageId,
-    Moved,
-    PairDecision,
-    QAId,
-    Rejected,
-    Replaced,
-)
-from intern.knowledge.blocks import time_of
+from intern.core.ids import ConversationId, MessageId, QAId
+from intern.core.records import AwaitingReview, CapturedPair, Moved, PairDecision, Rejected, Replaced
 from intern.learning.filing import PairsAfter
+from intern.stores.blocks import time_of
 
 EPOCH = 32
 """Pairs that are classified against the same index."""
 
 
 class Decided(Protocol):
-    """What was decided so far (see `intern.knowledge.decisions`)."""
+    """What was decided so far (see `intern.stores.decisions`)."""
 
     def of(self, qa_id: QAId) -> PairDecision | None:
         """The last decision about a pair."""

@@ -1,11 +1,15 @@
 """Finding by words and by what they mean, best first, and why each was found.
 
 "Found nothing" is a result, "could not look" an error.
+
+Search in two stages: what words and likeness find, then which of the nuggets among it can be trusted most.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -14,12 +18,13 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.domain import Hit, Match, Scored, SearchDocument, SearchFilter, SearchKind, SourceId
-from intern.errors import KnowledgeError, ModelError
-from intern.llm.embedding_local import knows_any
-from intern.observe.log import get_logger
-from intern.search.query import Terms, by_term, each_of, terms_of
-from intern.search.ranking import LEAST_LIKENESS, LeastLikeness, fused, joined, of_best
+from intern.core.errors import KnowledgeError, ModelError
+from intern.core.ids import SourceId
+from intern.core.log import get_logger
+from intern.core.records import Hit, Match, Scored, SearchDocument, SearchFilter, SearchKind
+from intern.core.text.words import word_set
+from intern.search.embedding_local import knows_any
+from intern.search.query import LEAST_LIKENESS, LeastLikeness, Terms, by_term, each_of, fused, joined, of_best, terms_of
 
 _log = get_logger(__name__)
 
@@ -363,3 +368,62 @@ def _of_both(words: Mapping[SourceId, _ByWords], alike: Sequence[Scored], propos
 def _inside(document: SearchDocument, parts: Sequence[str]) -> tuple[str, ...]:
     text = f"{document.title} {document.path} {document.text}".lower()
     return tuple(part for part in parts if part in text)
+
+
+TRUST: Mapping[str, float] = {"FACT": 1.0, "COMMUNITY_OPINION": 0.85, "SPECULATION": 0.75}
+"""What a score is worth, by status: of two that fit about as well the fact comes first, and a fact that hardly fits
+never comes before an opinion that answers the question."""
+
+_OLDEST = 0.8
+"""What is left of the score of what was said long ago; things change, and still most of it holds."""
+
+_HALF_OF_THAT = timedelta(days=365)
+
+_KEYWORD = 0.03
+"""For each keyword that the question holds."""
+
+_MOST_KEYWORDS = 3
+
+STAGE_ONE = 30
+"""How many the search proposes."""
+
+
+class Searches(Protocol):
+    """The first stage."""
+
+    async def find(self, text: str, wanted: SearchFilter, limit: int, /) -> Sequence[Found]:
+        """The best sources for a text, best first. Raises KnowledgeError."""
+        ...
+
+
+async def best_found(
+    search: Searches, text: str, wanted: SearchFilter, limit: int, *, now: datetime
+) -> tuple[Found, ...]:
+    """The sources that say most of a text; of nuggets, those that can be trusted most. Raises KnowledgeError."""
+    return reranked(await search.find(text, wanted, max(STAGE_ONE, limit)), text, now=now)[:limit]
+
+
+def reranked(found: Sequence[Found], text: str, *, now: datetime) -> tuple[Found, ...]:
+    """The second stage: nuggets by what each says of the text, how far it can be trusted, and how old it is.
+
+    What is no nugget keeps its score.
+    """
+    asked = word_set(text)
+    worth = [
+        replace(each, score=_worth(each, asked, now)) if each.document.kind == "nugget" else each for each in found
+    ]
+    return tuple(sorted(worth, key=lambda each: -each.score))
+
+
+def _worth(found: Found, asked: frozenset[str], now: datetime) -> float:
+    document = found.document
+    halves = max(now - document.at, timedelta()) / _HALF_OF_THAT
+    freshness = _OLDEST + (1 - _OLDEST) * math.pow(0.5, halves)
+    shared = sum(1 for keyword in _keywords(found) if asked & word_set(keyword))
+    trust = TRUST.get(document.status, min(TRUST.values()))
+    return found.score * trust * freshness + _KEYWORD * min(shared, _MOST_KEYWORDS)
+
+
+def _keywords(found: Found) -> Sequence[str]:
+    said = found.document.meta.get("keywords")
+    return [keyword.strip() for keyword in said.split(",")] if isinstance(said, str) else ()

@@ -1,16 +1,19 @@
 """From what somebody typed to what the search engine is asked. Pure.
 
 Every term stands in quotes: `"`, `*`, `NEAR`, `:`, `-` and `^` are words or nothing, whatever they mean to the engine.
+
+Several orders made one. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
-from intern.domain import Match
-from intern.text.words import STOP_WORDS, plain_words, unspaced_runs
+from intern.core.records import Match
+from intern.core.text.words import STOP_WORDS, plain_words, unspaced_runs
 
 MOST_TERMS = 64
 """A question has ten; whatever is longer is a paste, and each term costs."""
@@ -74,3 +77,68 @@ def any_of(terms: Iterable[str]) -> Match | None:
 def by_term(terms: Iterable[str]) -> Mapping[str, Match]:
     """Each term and what finds it."""
     return {term: quoted(term) for term in terms}
+
+
+T = TypeVar("T", bound=Hashable)
+
+_K = 60
+"""Cormack et al. (2009): large enough that the first places of one order do not outweigh a good place in both."""
+
+LIKENESS_WEIGHT = 0.6
+"""What likeness counts for, against words, in what people say in chats (topics, nuggets, facts): a turn says little,
+and its words tell it apart. Chosen with MiniLM on chat turns: nDCG@10 is .495 to .498 at .5 to .6, .482 at .75, .442
+at .85 (by words alone .489). Reciprocal ranks fell to .71 of plain FTS5."""
+
+DOCUMENT_LIKENESS_WEIGHT = 0.78
+"""The same in documents, pages and files: on five sets .75 to .8 is better than .6, by 2% (factoids) to 9% (titles)."""
+
+
+class LeastLikeness(Struct, frozen=True, kw_only=True):
+    """The cosines below which a text is not found by likeness. They belong to a model."""
+
+    beside_words: float = 0.0
+    """Where some document holds a word of the question."""
+    alone: float = 0.0
+    """Where none does."""
+    of_unknown: float = 0.0
+    """Where none does, and the model knows none of the words either: its vector says little then."""
+
+
+LEAST_LIKENESS: Mapping[str, LeastLikeness] = {
+    "all-MiniLM-L6-v2-int8": LeastLikeness(beside_words=0.2, alone=0.3, of_unknown=0.45)
+}
+"""Without it, a search for what nobody ever wrote of finds ten sources. A made-up word comes to .2 with one of 20
+documents in 27% of cases, to .3 in 4%; with one of 3,000 to .45 in 5%. What a single word like "photo", "physician" or
+"automobile" means came to .32 to .57 with it. Of 120 to 302 real questions a set, all but two hold a word of some
+document, so that only `beside_words` concerns them."""
+
+
+def fused(*rankings: Sequence[T]) -> list[T]:
+    """By reciprocal rank: what stands high in several orders comes first, equals in the order of the first ranking."""
+    scores: dict[T, float] = {}
+    for ranking in rankings:
+        for n, item in enumerate(dict.fromkeys(ranking), _K + 1):
+            scores[item] = scores.get(item, 0.0) + 1 / n
+    return sorted(scores, key=scores.__getitem__, reverse=True)  # equals keep their order
+
+
+def of_best(scores: Mapping[T, float]) -> dict[T, float]:
+    """Each score as its share of the best one; 1 for all where they tell nothing apart."""
+    best = max(scores.values(), default=0.0)
+    return {item: score / best if best > 0 else 1.0 for item, score in scores.items()}
+
+
+def joined(words: Mapping[T, float], likeness: Mapping[T, float], documents: Collection[T] = ()) -> dict[T, float]:
+    """What words and likeness together say of each item that either knows, best first.
+
+    `words` are scores such as bm25, where more is better; whoever is not among them holds none. `likeness` are cosines;
+    for an item that has none (its vector is not made yet), the lowest of the others stands in. `documents` are those
+    items in which likeness tells more.
+    """
+    by_words = of_best(words)
+    lowest = min(likeness.values(), default=0.0)
+    scores: dict[T, float] = {}
+    for item in dict.fromkeys((*words, *likeness)):
+        weight = DOCUMENT_LIKENESS_WEIGHT if item in documents else LIKENESS_WEIGHT
+        scores[item] = (1 - weight) * by_words.get(item, 0.0) + weight * likeness.get(item, lowest)
+    return dict(sorted(scores.items(), key=lambda each: -each[1]))

@@ -18,33 +18,31 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.backfill import AT_ONCE, Pages, backfill
+from intern.actors.guard import Pauses
 from intern.actors.listener import listener
-from intern.actors.pauses import Pauses
-from intern.conversations.approving import Approvals
-from intern.conversations.attendance import Attendance
-from intern.discord.sandbox import Sandbox
-from intern.domain import (
-    Approval,
-    ChannelId,
-    ChannelRead,
-    ChannelSeen,
-    ChatMessage,
-    FellBehind,
-    Heard,
-    Interaction,
-    MessageCreated,
-    MessageId,
-    MessageRead,
-    Page,
-)
-from intern.errors import (
+from intern.chat.checkpoints import Attendance
+from intern.core.errors import (
     DiscordError,
     DiscordNotFoundError,
     DiscordRefusedError,
     DiscordUnauthorizedError,
     DiscordUnavailableError,
 )
-from intern.knowledge.marks import Marks
+from intern.core.flow import (
+    Approval,
+    ChannelRead,
+    ChannelSeen,
+    FellBehind,
+    Heard,
+    Interaction,
+    MessageCreated,
+    MessageRead,
+)
+from intern.core.ids import ChannelId, MessageId
+from intern.core.messages import ChatMessage, Page
+from intern.learning.review import Approvals
+from intern.platforms.memory.chat import Sandbox
+from intern.stores.sqlite.checkpoints import Marks
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -15,20 +15,19 @@ from anyio import (
 from anyio.abc import ObjectReceiveStream
 
 from intern.actors.batcher import batcher
-from intern.conversations.batching import Batches
-from intern.domain import (
+from intern.chat.batching import Batches
+from intern.core.flow import (
     Batch,
-    ChannelId,
     ChannelRead,
-    ChatMessage,
     Heard,
     LateChange,
     MessageCreated,
     MessageEdited,
-    MessageId,
     MessageRead,
     MessagesDeleted,
 )
+from intern.core.ids import ChannelId, MessageId
+from intern.core.messages import ChatMessage
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, author, message
 

@@ -8,18 +8,11 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from msgspec.structs import replace
 
 from intern.actors.capturer import capturer
-from intern.actors.witness import Witness
-from intern.domain import (
-    Archived,
-    Capture,
-    CapturedPair,
-    CapturePending,
-    CaptureRequest,
-    ChannelId,
-    ConversationId,
-    MessageId,
-)
-from intern.errors import KnowledgeError
+from intern.actors.events import Witness
+from intern.core.errors import KnowledgeError
+from intern.core.flow import Archived, CapturePending, CaptureRequest
+from intern.core.ids import ChannelId, ConversationId, MessageId
+from intern.core.records import Capture, CapturedPair
 from tests.samples import author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio

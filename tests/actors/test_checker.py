@@ -10,7 +10,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from intern.actors.checker import checker
-from intern.errors import DiscordUnavailableError, InternError, KnowledgeError
+from intern.core.errors import DiscordUnavailableError, InternError, KnowledgeError
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio

@@ -11,11 +11,13 @@ from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from intern.actors.classifier import classifier
-from intern.actors.nudges import Due
-from intern.actors.witness import Witness
-from intern.domain import Archived, CapturedPair, Failed, Filing, PairDecision, QAId, Skip, Topic, TopicName
-from intern.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
-from intern.learning.attempting import GivenUp
+from intern.actors.events import Witness
+from intern.actors.wakeups import Due
+from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
+from intern.core.flow import Archived, Failed, Filing, Skip, Topic
+from intern.core.ids import QAId, TopicName
+from intern.core.records import CapturedPair, PairDecision
+from intern.learning.attempts import GivenUp
 from tests.samples import pair
 
 pytestmark = pytest.mark.anyio

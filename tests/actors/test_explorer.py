@@ -10,9 +10,9 @@ import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.actors.scout import SHORTEST_WAIT, explorer
-from intern.discovery.options import DiscoveryOptions
-from intern.discovery.watching import Changes
-from intern.errors import KnowledgeError
+from intern.core.errors import KnowledgeError
+from intern.sources.discovery.scanning import Changes
+from intern.sources.options import DiscoveryOptions
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from anyio import create_memory_object_stream, create_task_group, current_time, fail_after, wait_all_tasks_blocked
 
+from intern.actors.events import Witness
 from intern.actors.extractor import Step, extractor
-from intern.actors.nudges import Due
-from intern.actors.witness import Witness
-from intern.domain import ConversationId, Decided, QAId
-from intern.errors import KnowledgeError, ModelUnavailableError
-from intern.learning.attempting import MOST_ATTEMPTS, Uncounted
-from intern.learning.extracting import Came
+from intern.actors.wakeups import Due
+from intern.core.errors import KnowledgeError, ModelUnavailableError
+from intern.core.flow import Decided
+from intern.core.ids import ConversationId, QAId
+from intern.facts.extracting import Came
+from intern.learning.attempts import MOST_ATTEMPTS, Uncounted
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio

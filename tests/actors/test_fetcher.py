@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
+from intern.actors.events import Witness
 from intern.actors.fetcher import fetcher
-from intern.actors.witness import Witness
-from intern.domain import SourceId
-from intern.errors import KnowledgeError, ModelReplyError
-from intern.indexing.patience import not_described, rests
-from intern.indexing.refresh import Refreshed
-from intern.knowledge.indices import CachedPage
+from intern.core.errors import KnowledgeError, ModelReplyError
+from intern.core.ids import SourceId
+from intern.sources.backoff import not_described, rests
+from intern.sources.refresh import Refreshed
+from intern.stores.indices import CachedPage
 from tests.fakes import HandClock
 from tests.leaping import leap, leaping
 

@@ -10,15 +10,16 @@ import trio.testing
 from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
+from intern.actors.events import Witness
 from intern.actors.indexer import LONGEST_BURST, indexer
-from intern.actors.nudges import nudge
 from intern.actors.scout import scout
-from intern.actors.witness import Witness
-from intern.domain import SourceChanged, SourceId
-from intern.errors import KnowledgeError, ModelReplyError
-from intern.indexing.prompts import SUMMARIZE_SOURCE
-from intern.indexing.refresh import Owed, Refreshed
-from tests.indexing.folders import Shelf, praised
+from intern.actors.wakeups import nudge
+from intern.core.errors import KnowledgeError, ModelReplyError
+from intern.core.flow import SourceChanged
+from intern.core.ids import SourceId
+from intern.sources.descriptions import SUMMARIZE_SOURCE
+from intern.sources.refresh import Owed, Refreshed
+from tests.sources.folders import Shelf, praised
 
 pytestmark = pytest.mark.anyio
 

@@ -10,26 +10,14 @@ import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
+from intern.actors.events import Witness
+from intern.actors.guard import Pauses
 from intern.actors.integrator import integrator
-from intern.actors.pauses import Pauses
-from intern.actors.witness import Witness
-from intern.domain import (
-    Decided,
-    Decision,
-    Failed,
-    Filed,
-    Filing,
-    MessageId,
-    PairDecision,
-    QAId,
-    SourceChanged,
-    Topic,
-    TopicName,
-    Withdrawal,
-    Withdrawn,
-)
-from intern.errors import ConfigError, KnowledgeError, ModelUnavailableError
-from intern.learning.attempting import GivenUp
+from intern.core.errors import ConfigError, KnowledgeError, ModelUnavailableError
+from intern.core.flow import Decided, Failed, Filing, SourceChanged, Topic, Withdrawal
+from intern.core.ids import MessageId, QAId, TopicName
+from intern.core.records import Decision, Filed, PairDecision, Withdrawn
+from intern.learning.attempts import GivenUp
 from tests.samples import START, pair
 
 pytestmark = pytest.mark.anyio

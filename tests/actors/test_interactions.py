@@ -18,27 +18,27 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.interactions import ANSWERS_AT_ONCE, BUSY, FAILED, RESTARTING, TRIES, interactions
-from intern.conversations.commands import Said, said
-from intern.domain import (
-    AskCommand,
-    Button,
-    ButtonPressed,
-    CaptureRequest,
-    Interaction,
-    InteractionTicket,
-    LearnCommand,
-    MessageId,
-    Secret,
-    UnknownInteraction,
-)
-from intern.errors import (
+from intern.answering.slash_commands import Said, said
+from intern.core.errors import (
     DiscordError,
     DiscordRefusedError,
     DiscordUnavailableError,
     DiscordUnknownOutcomeError,
     KnowledgeError,
 )
-from intern.observe.log import configure
+from intern.core.flow import (
+    AskCommand,
+    ButtonPressed,
+    CaptureRequest,
+    Interaction,
+    InteractionTicket,
+    LearnCommand,
+    UnknownInteraction,
+)
+from intern.core.ids import MessageId
+from intern.core.log import configure
+from intern.core.messages import Button
+from intern.core.secret import Secret
 from tests.samples import CHANNEL, GUILD, author, capture_request, message
 
 pytestmark = pytest.mark.anyio

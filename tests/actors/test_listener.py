@@ -10,14 +10,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors import listener as actor
 from intern.actors.listener import listener
-from intern.conversations.approving import Approvals
-from intern.conversations.attendance import Attendance
-from intern.domain import (
+from intern.chat.checkpoints import Attendance
+from intern.core.errors import ConfigError
+from intern.core.flow import (
     Approval,
-    Channel,
-    ChannelId,
     ChannelSeen,
-    ChatMessage,
     FellBehind,
     GatewayEvent,
     Heard,
@@ -26,17 +23,15 @@ from intern.domain import (
     LateChange,
     MessageCreated,
     MessageEdited,
-    MessageId,
     MessagesDeleted,
-    Page,
-    Secret,
     SessionStarted,
-    UserId,
     WhyCommand,
-    snowflake_at,
 )
-from intern.errors import ConfigError
-from intern.knowledge.marks import Marks
+from intern.core.ids import ChannelId, MessageId, UserId, snowflake_at
+from intern.core.messages import Channel, ChatMessage, Page
+from intern.core.secret import Secret
+from intern.learning.review import Approvals
+from intern.stores.sqlite.checkpoints import Marks
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, START, author, channel, message
 

@@ -14,15 +14,16 @@ import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.pauses import growing_pauses
+from intern.actors.events import Witness
+from intern.actors.guard import growing_pauses
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
-from intern.actors.witness import Witness
-from intern.conversations.outgoing import Outgoing
-from intern.conversations.posting import NO_LONGER, Ended, LedgerPost, PostOutcome
-from intern.domain import ChannelId, MessageId, Reply, ReplyTarget
-from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
-from intern.knowledge.posts import Post
-from intern.observe.metrics import Metrics
+from intern.chat.outbox import NO_LONGER, Ended, LedgerPost, PostOutcome
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError, KnowledgeError
+from intern.core.flow import Reply, ReplyTarget
+from intern.core.ids import ChannelId, MessageId
+from intern.frontends.http.metrics import Metrics
+from intern.stores.sqlite.outbox import Post
 from tests.samples import answer_request, message
 
 NO_PAUSES = partial(repeat, 0.0)

@@ -14,34 +14,23 @@ import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.actors import poster as poster_module, responder as responder_module
+from intern.actors.events import Witness
 from intern.actors.poster import poster
 from intern.actors.responder import responder
-from intern.actors.witness import Witness
-from intern.conversations.asking import answer_request
-from intern.conversations.context import Gathered
-from intern.conversations.options import ConversationOptions
-from intern.conversations.outgoing import Outgoing
-from intern.conversations.posting import Posting
-from intern.conversations.replying import Replying, answer_buttons, load_wording
-from intern.discord.sandbox import Sandbox, Sent
-from intern.domain import (
-    AIResult,
-    AnswerRequest,
-    Batch,
-    ChannelId,
-    ChatMessage,
-    Conversation,
-    MessageId,
-    Reply,
-    RequestContext,
-    RoleId,
-    SilenceReason,
-    Withdrawal,
-)
-from intern.errors import KnowledgeError
-from intern.knowledge.database import Database
-from intern.knowledge.posts import Post, PostLedger
-from intern.knowledge.traces import TraceStore
+from intern.answering.replying import Replying, answer_buttons, load_wording
+from intern.chat.context import Gathered
+from intern.chat.conversations import answer_request
+from intern.chat.options import ConversationOptions
+from intern.chat.outbox import Posting
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import KnowledgeError
+from intern.core.flow import AnswerRequest, Batch, Reply, Withdrawal
+from intern.core.ids import ChannelId, MessageId, RoleId
+from intern.core.messages import AIResult, ChatMessage, Conversation, RequestContext, SilenceReason
+from intern.platforms.memory.chat import Sandbox, Sent
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.outbox import Post, PostLedger
+from intern.stores.sqlite.traces import TraceStore
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -12,16 +12,9 @@ import pytest
 from anyio import Event, create_task_group, sleep_forever
 
 from intern.actors.rereading import SETTLES, SHORTEST_WAIT, Rereading
-from intern.domain import (
-    ChannelId,
-    GatewayEvent,
-    GuildId,
-    LateChange,
-    MessageEdited,
-    MessagesDeleted,
-    SessionStarted,
-)
-from intern.errors import ConfigError, KnowledgeError
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.flow import GatewayEvent, LateChange, MessageEdited, MessagesDeleted, SessionStarted
+from intern.core.ids import ChannelId, GuildId
 from tests.fakes import HandClock
 from tests.leaping import all_quiet, leap, leaping
 from tests.samples import message

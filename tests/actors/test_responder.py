@@ -13,24 +13,15 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
 
+from intern.actors.events import Witness
 from intern.actors.responder import AT_ONCE, ROOM, Collaborators, responder
-from intern.actors.witness import Witness
-from intern.conversations.options import ConversationOptions
-from intern.conversations.outgoing import Outgoing
-from intern.conversations.replying import Replying, Wording
-from intern.domain import (
-    AIResult,
-    AnswerRequest,
-    Channel,
-    ChannelId,
-    Conversation,
-    Message,
-    MessageId,
-    Reply,
-    RequestContext,
-    Withdrawal,
-)
-from intern.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.answering.replying import Replying, Wording
+from intern.chat.options import ConversationOptions
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.core.flow import AnswerRequest, Reply, Withdrawal
+from intern.core.ids import ChannelId, MessageId
+from intern.core.messages import AIResult, Channel, Conversation, Message, RequestContext
 from tests.samples import CHANNEL, GUILD, answer_request, author, message
 
 WORDING = Wording(

@@ -12,12 +12,13 @@ from anyio import create_memory_object_stream, create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.nudges import nudge
 from intern.actors.reviewer import LOOK_AGAIN_SECONDS, reviewer
-from intern.conversations.approving import HELD_FOR, Approvals
-from intern.domain import Approval, Approved, Archived, CapturedPair, ChannelId, MessageId, PairDecision, QAId, UserId
-from intern.errors import ConfigError, DiscordRefusedError, DiscordUnavailableError, InternError, KnowledgeError
-from intern.learning.reviewing import Review
+from intern.actors.wakeups import nudge
+from intern.core.errors import ConfigError, DiscordRefusedError, DiscordUnavailableError, InternError, KnowledgeError
+from intern.core.flow import Approval, Archived
+from intern.core.ids import ChannelId, MessageId, QAId, UserId
+from intern.core.records import Approved, CapturedPair, PairDecision
+from intern.learning.review import HELD_FOR, Approvals, Review
 from tests.at_work import Watching
 from tests.fakes import HandClock
 from tests.leaping import all_quiet, leap, leaping

@@ -10,28 +10,26 @@ import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from msgspec.structs import replace
 
-from intern.actors.pauses import PATIENCE_SECONDS, Pauses
+from intern.actors.events import Witness
+from intern.actors.guard import PATIENCE_SECONDS, Pauses
 from intern.actors.router import ASIDE, AT_ONCE, router
-from intern.actors.witness import Witness
-from intern.conversations.late import LateChanges, Meanwhile
-from intern.conversations.outgoing import Outgoing
-from intern.conversations.replying import notice
-from intern.domain import (
+from intern.answering.replying import notice
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.core.flow import (
     AnswerRequest,
     Batch,
-    CapturedPair,
     CaptureRequest,
-    ChannelId,
-    ChatMessage,
-    ConversationId,
     Declined,
     MessageEdited,
-    MessageId,
     MessagesDeleted,
     Reply,
     Withdrawal,
 )
-from intern.errors import DiscordNotFoundError, DiscordRefusedError, DiscordUnavailableError, KnowledgeError
+from intern.core.ids import ChannelId, ConversationId, MessageId
+from intern.core.messages import ChatMessage
+from intern.core.records import CapturedPair
+from intern.learning.message_changes import LateChanges, Meanwhile
 from tests.samples import GUILD, answer_request, author, batch, capture_request, message, pair
 
 NO_PAUSES = partial(repeat, 0.0)

@@ -15,7 +15,7 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.scout import scout
-from intern.domain import SourceChanged
+from intern.core.flow import SourceChanged
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio

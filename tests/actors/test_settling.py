@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from intern.actors.settling import Settling
-from intern.domain import ChannelId, MessageId
+from intern.core.ids import ChannelId, MessageId
 
 HERE = ChannelId("7")
 ONE, TWO, THREE = MessageId("1"), MessageId("2"), MessageId("3")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from intern.domain import Hit, IndexEntry, Learned, SourceId, SourceText
-from intern.errors import InternError, KnowledgeError, SourceError
+from intern.core.errors import InternError, KnowledgeError, SourceError
+from intern.core.ids import SourceId
+from intern.core.records import Hit, IndexEntry, Learned, SourceText
 
 
 class Shelf:

@@ -9,7 +9,9 @@ from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, GateDecision, Selection
 from intern.answering.selecting import listed, shown_entries
 from intern.answering.workflow import Answerer
-from intern.domain import Conversation, IndexEntry, Message, RequestContext, SourceId
+from intern.core.ids import SourceId
+from intern.core.messages import Conversation, Message, RequestContext
+from intern.core.records import IndexEntry
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel
 

@@ -7,9 +7,9 @@ from time import process_time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.citable import block_ids
 from intern.answering.citing import MAX_QUOTE, answer_text, bare_addresses, cited, quote_of, strange_urls, urls
 from intern.answering.prompts import ShownSource
+from intern.core.messages import block_ids
 
 TOPIC = """\
 --- QA ---

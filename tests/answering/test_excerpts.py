@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from intern.answering.excerpts import excerpts
-from intern.answering.quoting import line_of
+from intern.answering.citing import line_of
+from intern.answering.nearest import excerpts
 
 GUIDE = """\
 # Install the relay

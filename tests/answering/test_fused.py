@@ -9,36 +9,15 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from intern.answering.deciding import (
-    CONFIRM,
-    DECIDE,
-    Claim,
-    Confirmation,
-    ConfirmIn,
-    DecideIn,
-    Decision,
-    Kind,
-    Quote,
-)
 from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
-from intern.answering.retrieving import Alias
-from intern.answering.triage import WORTH_A_CALL
+from intern.answering.prompts import CONFIRM, DECIDE, Claim, Confirmation, ConfirmIn, DecideIn, Decision, Kind, Quote
+from intern.answering.retrieving import WORTH_A_CALL, Alias
 from intern.answering.workflow import Answerer
-from intern.domain import (
-    AIResult,
-    Conversation,
-    Image,
-    IndexEntry,
-    Learned,
-    Message,
-    RequestContext,
-    SilenceReason,
-    SourceId,
-    SourceText,
-    UserId,
-)
-from intern.errors import ModelUnavailableError, SourceError
+from intern.core.errors import ModelUnavailableError, SourceError
+from intern.core.ids import SourceId, UserId
+from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext, SilenceReason
+from intern.core.records import IndexEntry, Learned, SourceText
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.answering.loading import distinct, shown_sources
-from intern.domain import SourceId, SourceText
+from intern.answering.selecting import distinct, shown_sources
+from intern.core.ids import SourceId
+from intern.core.records import SourceText
 
 
 def source(source_id: str, text: str) -> SourceText:

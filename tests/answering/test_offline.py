@@ -10,15 +10,26 @@ from time import process_time
 import anyio
 import pytest
 
-from intern.answering.deciding import DECIDE, DecideIn, Decision
 from intern.answering.offline import NOTE, answer, gate, rules, select, verify
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import AnswerIn, Draft, GateIn, SelectIn, ShownSource, VerifyIn
+from intern.answering.prompts import (
+    DECIDE,
+    AnswerIn,
+    DecideIn,
+    Decision,
+    Draft,
+    GateIn,
+    SelectIn,
+    ShownSource,
+    VerifyIn,
+)
 from intern.answering.retrieving import whole_sources
 from intern.answering.workflow import Answerer
-from intern.domain import AIResult, Conversation, IndexEntry, Message, RequestContext, SourceId, SourceText
-from intern.errors import ModelUnavailableError
-from intern.llm.offline import OfflineModel
+from intern.core.errors import ModelUnavailableError
+from intern.core.ids import SourceId
+from intern.core.messages import AIResult, Conversation, Message, RequestContext
+from intern.core.records import IndexEntry, SourceText
+from intern.models.prompt import OfflineModel
 from tests.answering.shelf import Shelf
 
 INSTALL = """\

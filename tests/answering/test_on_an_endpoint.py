@@ -17,21 +17,13 @@ from msgspec import structs
 
 from intern.answering.options import AnsweringOptions
 from intern.answering.workflow import Answerer
-from intern.domain import (
-    COULD_NOT_LOOK,
-    AIResult,
-    ChannelId,
-    Conversation,
-    Message,
-    MessageId,
-    RequestContext,
-    SilenceReason,
-)
-from intern.llm.endpoint import EndpointModel
-from intern.llm.options import LlmOptions
-from intern.llm.templates import Templates
-from intern.llm.usage import Usage
-from intern.observe.log import configure, get_logger
+from intern.core.ids import ChannelId, MessageId
+from intern.core.log import configure, get_logger
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext, SilenceReason
+from intern.models.endpoint import EndpointModel
+from intern.models.options import LlmOptions
+from intern.models.templates import Templates
+from intern.models.usage import Usage
 from tests.answering.shelf import Shelf
 from tests.endpoint_double import prompt_of, retried_at_once, text_of
 

@@ -9,15 +9,28 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from intern.answering.citing import urls
-from intern.answering.deciding import CONFIRM, DECIDE, Claim, Confirmation, Decision, Quote
+from intern.answering.citing import holds, urls
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, Draft, GateDecision, Selection, Verification
-from intern.answering.quoting import holds
+from intern.answering.prompts import (
+    ANSWER,
+    CONFIRM,
+    DECIDE,
+    GATE,
+    SELECT,
+    VERIFY,
+    Claim,
+    Confirmation,
+    Decision,
+    Draft,
+    GateDecision,
+    Quote,
+    Selection,
+    Verification,
+)
 from intern.answering.retrieving import Alias
 from intern.answering.workflow import Answerer
-from intern.domain import AIResult, Conversation, Message, RequestContext, SilenceReason
-from intern.llm.prompt import Prompt
+from intern.core.messages import AIResult, Conversation, Message, RequestContext, SilenceReason
+from intern.models.prompt import Prompt
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel
 

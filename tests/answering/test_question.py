@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from intern.answering.question import MAX_HISTORY_CHARS, MAX_QUESTION_CHARS, asked
-from intern.domain import Attachment, Conversation, Image, Message, Role, UserId
+from intern.answering.working import MAX_HISTORY_CHARS, MAX_QUESTION_CHARS, asked
+from intern.core.ids import UserId
+from intern.core.messages import Attachment, Conversation, Image, Message, Role
 
 
 def said(text: str, author: str = "1", role: Role = "user") -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.quoting import around, line_of, unwrapped
+from intern.answering.citing import around, line_of, unwrapped
 
 TEXT = """# Ports
 

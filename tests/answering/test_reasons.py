@@ -8,9 +8,10 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from intern.cli.options import in_words
-from intern.conversations.commands import explained
-from intern.domain import COULD_NOT_LOOK, MessageId, SilenceReason
+from intern.answering.slash_commands import explained
+from intern.core.ids import MessageId
+from intern.core.messages import COULD_NOT_LOOK, SilenceReason
+from intern.frontends.cli.options import in_words
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-it-decides.md"
 REASONS = tuple(reason for reason in get_args(SilenceReason) if reason)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from intern.answering.selecting import MOST_SHOWN, chosen, listable, listed, ready, shown_entries, size
-from intern.domain import IndexEntry, SourceId
+from intern.core.ids import SourceId
+from intern.core.records import IndexEntry
 
 
 def entry(source_id: str, description: str) -> IndexEntry:

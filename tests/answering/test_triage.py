@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from intern.answering.triage import WORTH_A_CALL, asks, is_chatter, worth
-from intern.domain import Hit, SourceId
+from intern.answering.retrieving import WORTH_A_CALL, asks, is_chatter, worth
+from intern.core.ids import SourceId
+from intern.core.records import Hit
 from tests.sample.cases import CASES
 
 

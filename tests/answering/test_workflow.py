@@ -11,35 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import (
-    ANSWER,
-    GATE,
-    SELECT,
-    VERIFY,
-    Draft,
-    GateDecision,
-    Selection,
-    Verification,
-)
+from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, Draft, GateDecision, Selection, Verification
 from intern.answering.workflow import Answerer
-from intern.domain import (
-    COULD_NOT_LOOK,
-    AIResult,
-    ChannelId,
-    Citation,
-    Conversation,
-    Image,
-    IndexEntry,
-    Learned,
-    Message,
-    MessageId,
-    RequestContext,
-    SilenceReason,
-    SourceId,
-    SourceText,
-    UserId,
-)
-from intern.errors import (
+from intern.core.errors import (
     ConfigError,
     KnowledgeError,
     ModelBudgetError,
@@ -47,8 +21,20 @@ from intern.errors import (
     ModelUnavailableError,
     SourceError,
 )
-from intern.llm.prompt import Prompt
-from intern.observe.log import configure
+from intern.core.ids import ChannelId, MessageId, SourceId, UserId
+from intern.core.log import configure
+from intern.core.messages import (
+    COULD_NOT_LOOK,
+    AIResult,
+    Citation,
+    Conversation,
+    Image,
+    Message,
+    RequestContext,
+    SilenceReason,
+)
+from intern.core.records import IndexEntry, Learned, SourceText
+from intern.models.prompt import Prompt
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel, refused
 

@@ -12,13 +12,14 @@ from typing import Literal, NamedTuple
 
 from anyio import sleep
 
-from intern.actors.witness import Witness
-from intern.app.bot import open_sandbox
-from intern.discord.sandbox import Sandbox
-from intern.domain import Author, ChatMessage, MessageId
-from intern.knowledge.archive import Archive
-from intern.knowledge.topics import TopicLibrary
-from intern.settings import Settings, load_settings
+from intern.actors.events import Witness
+from intern.core.ids import MessageId
+from intern.core.messages import Author, ChatMessage
+from intern.platforms.memory.chat import Sandbox
+from intern.runtime.bot import open_sandbox
+from intern.settings.loading import Settings, load_settings
+from intern.stores.archive import Archive
+from intern.stores.topics import TopicLibrary
 from tests.eval.chats import ChatLine, Exchange, chat_lines, exchanges, rows
 from tests.eval.irc_export import Role
 from tests.simulation.machine import SimulatedTime, run_seed

@@ -10,32 +10,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from intern.app.models import open_models
-from intern.domain import (
-    Capture,
-    CapturedPair,
-    ChannelId,
-    ConversationId,
-    Filed,
-    MessageId,
-    PairDecision,
-    QAId,
-    TopicName,
-    Turn,
-    UserId,
-)
-from intern.errors import ModelReplyError
-from intern.knowledge.database import Database
-from intern.knowledge.names import NameStore
-from intern.learning.anonymising import LABEL, NAMELESS
-from intern.learning.distilling import Reading, Segment, given, read
-from intern.learning.extracting import named as with_names, standing_segment
+from intern.core.clock import SystemClock
+from intern.core.errors import ModelReplyError
+from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicName, UserId
+from intern.core.records import Capture, CapturedPair, Filed, PairDecision, Turn
+from intern.core.text.words import STOP_WORDS
+from intern.facts.distilling import Reading, Segment, given, read
+from intern.facts.extracting import named as with_names, standing_segment
+from intern.facts.pseudonyms import LABEL, NAMELESS
 from intern.learning.importing import Rehearsal, names_of
 from intern.learning.prompts import EXTRACT, ExtractOut
-from intern.llm.prompt import Model
-from intern.observe.clock import SystemClock
-from intern.settings import Settings, load_settings
-from intern.text.words import STOP_WORDS
+from intern.models.prompt import Model
+from intern.service.models import open_models
+from intern.settings.loading import Settings, load_settings
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.members import NameStore
 from tests.eval.chats import Exchange, chat_lines, exchanges
 
 ASKED_OF_AN_ENDPOINT = 40

@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from intern.app.importing import Imported, Wanted, import_history
-from intern.domain import MessageId
-from intern.knowledge.archive import Archive
-from intern.knowledge.topics import TopicLibrary
-from intern.settings import Settings, load_settings
+from intern.core.ids import MessageId
+from intern.service.importing import Imported, Wanted, import_history
+from intern.settings.loading import Settings, load_settings
+from intern.stores.archive import Archive
+from intern.stores.topics import TopicLibrary
 from tests.eval.chats import chat_lines, exchanges
 from tests.eval.irc_export import Exported, export
 

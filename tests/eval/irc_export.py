@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from intern.domain import MessageId, UserId, snowflake_at
+from intern.core.ids import MessageId, UserId, snowflake_at
 from tests.eval.chats import ChatLine, chat_lines, rows
 
 GUILD = "5"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import anyio
 
-from intern.llm.embedding_local import LocalEmbedder, installed
+from intern.search.embedding_local import LocalEmbedder, installed
 from tests.eval import backtesting, extracting, importing, retrieval, searching, superseding
 from tests.eval.chats import EVAL
 

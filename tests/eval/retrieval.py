@@ -22,16 +22,17 @@ import msgspec
 from msgspec import Struct
 
 from intern.answering.selecting import listed
-from intern.domain import IndexEntry, SearchDocument, SearchFilter, SourceId
-from intern.indexing.embedding import Embedding
-from intern.knowledge.database import Database
-from intern.knowledge.search_store import SqliteSearchStore
-from intern.knowledge.vector_memory import VectorMemory
-from intern.observe.clock import SystemClock
+from intern.core.clock import SystemClock
+from intern.core.ids import SourceId
+from intern.core.records import IndexEntry, SearchDocument, SearchFilter
+from intern.core.text.passages import passages
+from intern.core.text.words import plain_words
 from intern.search.finding import Embedder, Finder
 from intern.search.query import any_of
-from intern.text.passages import passages
-from intern.text.words import plain_words
+from intern.sources.vectors import Embedding
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.vector_memory import VectorMemory
 from tests.eval.chats import EVAL
 
 DEPTH = 50

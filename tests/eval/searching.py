@@ -15,14 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from intern.answering.selecting import MOST_SHOWN, listed, shown_entries
-from intern.app.door import open_intern
-from intern.domain import SourceId
-from intern.indexing.embedding import Embedding
-from intern.knowledge.database import Database
-from intern.knowledge.search_store import SqliteSearchStore
+from intern.core.ids import SourceId
 from intern.search.finding import Embedder, Finder
 from intern.search.query import any_of, terms_of
-from intern.settings import Settings, load_settings
+from intern.service.intern import open_intern
+from intern.settings.loading import Settings, load_settings
+from intern.sources.vectors import Embedding
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.eval.chats import EVAL
 
 SHOWN = 50

@@ -15,23 +15,15 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from intern.domain import (
-    ConversationId,
-    Distilled,
-    Fact,
-    FactId,
-    KnownFacts,
-    NewFact,
-    Outcome,
-    UpdatedFact,
-)
-from intern.knowledge.database import Database
-from intern.knowledge.extractions import ExtractionLog
-from intern.knowledge.facts import FactFilter, FactStore
+from intern.core.clock import SystemClock
+from intern.core.ids import ConversationId, FactId
+from intern.core.records import Distilled, Fact, KnownFacts, NewFact, Outcome, UpdatedFact
+from intern.core.text.words import words
+from intern.facts.reconciling import Proposal, decide
 from intern.learning.options import FactOptions, VisibilityRule
-from intern.learning.remembering import Proposal, decide
-from intern.observe.clock import SystemClock
-from intern.text.words import words
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.extractions import ExtractionLog
+from intern.stores.sqlite.facts import FactFilter, FactStore
 from tests.eval.chats import EVAL
 
 RIGHT_BAR = 0.80

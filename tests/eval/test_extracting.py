@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from intern.app.models import offline_rules
-from intern.learning.distilling import Segment
+from intern.facts.distilling import Segment
 from intern.learning.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
-from intern.llm.offline import OfflineModel
+from intern.models.prompt import OfflineModel
+from intern.service.models import offline_rules
 from tests.eval.chats import EVAL
 from tests.eval.extracting import Measured, measured_with, met_in, segments
 from tests.fakes import ScriptedModel

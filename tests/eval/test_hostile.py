@@ -17,39 +17,28 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after
 
-from intern.actors.witness import Witness
-from intern.answering.deciding import CONFIRM, DECIDE, MAX_LINE, Claim, Confirmation, Decision, Quote
+from intern.actors.events import Witness
 from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import CONFIRM, DECIDE, MAX_LINE, Claim, Confirmation, Decision, Quote
 from intern.answering.workflow import Answerer
-from intern.app.bot import open_sandbox, run_on_discord
-from intern.conversations.posting import reply_parts, thread_name
-from intern.discord.sandbox import Sandbox
-from intern.domain import (
-    AIResult,
-    AnswerRequest,
-    Citation,
-    ConversationId,
-    Filed,
-    IndexEntry,
-    MessageId,
-    QAId,
-    Reply,
-    Skipped,
-    SourceId,
-    TopicBlock,
-    Turn,
-)
-from intern.errors import SourceError
-from intern.indexing.catalogue import Catalogue
-from intern.indexing.prompts import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
-from intern.indexing.refresh import Refreshed, refresh_sources
-from intern.knowledge.archive import Archive
-from intern.knowledge.decisions import DecisionLog
-from intern.knowledge.indices import format_index, is_source_id, parse_index, read_index
-from intern.knowledge.sources import SourceFolder
-from intern.knowledge.topics import TopicLibrary
-from intern.settings import load_settings
-from intern.text.slugs import topic_name
+from intern.chat.outbox import reply_parts, thread_name
+from intern.core.errors import SourceError
+from intern.core.flow import AnswerRequest, Reply
+from intern.core.ids import ConversationId, MessageId, QAId, SourceId
+from intern.core.messages import AIResult, Citation
+from intern.core.records import Filed, IndexEntry, Skipped, TopicBlock, Turn
+from intern.core.text.words import topic_name
+from intern.platforms.memory.chat import Sandbox
+from intern.runtime.bot import open_sandbox, run_on_discord
+from intern.settings.loading import load_settings
+from intern.sources.catalogue import Catalogue
+from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
+from intern.sources.files import SourceFolder
+from intern.sources.refresh import Refreshed, refresh_sources
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.indices import format_index, is_source_id, parse_index, read_index
+from intern.stores.topics import TopicLibrary
 from tests.answering.shelf import Shelf
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message

@@ -17,19 +17,34 @@ from typing import Any, NamedTuple
 import pytest
 
 from intern.answering.citing import answer_text, urls
-from intern.answering.deciding import CONFIRM, DECIDE, Claim, Confirmation, Decision, Quote
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, Draft, GateDecision, Selection, Verification
-from intern.answering.question import asked
+from intern.answering.prompts import (
+    ANSWER,
+    CONFIRM,
+    DECIDE,
+    GATE,
+    SELECT,
+    VERIFY,
+    Claim,
+    Confirmation,
+    Decision,
+    Draft,
+    GateDecision,
+    Quote,
+    Selection,
+    Verification,
+)
 from intern.answering.workflow import Answerer
-from intern.domain import AIResult, Conversation, Image, Message, RequestContext, SourceId, UserId
-from intern.llm.prompt import InT, OutT, Prompt
-from intern.llm.templates import Rendered, Templates
+from intern.answering.working import asked
+from intern.core.ids import SourceId, UserId
+from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext
+from intern.models.prompt import InT, OutT, Prompt
+from intern.models.templates import Rendered, Templates
 from tests.answering.shelf import Shelf
-from tests.cli.conftest import SOURCE_TREE, environment
 from tests.endpoint_double import endpoint_double, prompt_of, text_of
 from tests.eval.hostile import STRINGS, attacks, strings
 from tests.fakes import ScriptedModel
+from tests.frontends.cli.conftest import SOURCE_TREE, environment
 
 pytestmark = [
     pytest.mark.anyio,
@@ -395,7 +410,7 @@ def watch(event, args):
     elif event in calls:
         os.write(told, f"{event}\\t{args[1:] if event == 'socket.connect' else args!a}\\n".encode())
 sys.addaudithook(watch)
-from intern.cli import main
+from intern.frontends.cli import main
 main()
 """
 _SECRETS = {

@@ -16,18 +16,19 @@ from pathlib import Path
 import pytest
 from anyio import fail_after
 
-from intern.domain import IndexEntry, SourceId
-from intern.errors import SourceError
-from intern.indexing.catalogue import Catalogue
-from intern.indexing.prompts import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
-from intern.indexing.refresh import Refreshed, refresh_sources
-from intern.knowledge.archive import Archive
-from intern.knowledge.indices import read_index
-from intern.knowledge.library import Library
-from intern.knowledge.sources import SourceFolder
-from intern.knowledge.topics import TopicLibrary
-from intern.llm.templates import Templates
-from intern.text.extracting import html_text, plain_text
+from intern.core.errors import SourceError
+from intern.core.ids import SourceId
+from intern.core.records import IndexEntry
+from intern.models.templates import Templates
+from intern.sources.catalogue import Catalogue
+from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
+from intern.sources.documents.extracting import html_text, plain_text
+from intern.sources.files import SourceFolder
+from intern.sources.library import Library
+from intern.sources.refresh import Refreshed, refresh_sources
+from intern.stores.archive import Archive
+from intern.stores.indices import read_index
+from intern.stores.topics import TopicLibrary
 from tests.eval.hostile import STRINGS, strings
 from tests.fakes import HandClock, ScriptedModel
 

@@ -12,18 +12,18 @@ import httpcore
 import pytest
 from anyio import fail_after
 
-from intern.domain import SourceId
-from intern.errors import SourceError
-from intern.indexing.pages import refresh_pages
-from intern.indexing.prompts import SUMMARIZE_SOURCE, SummarizeOut
-from intern.knowledge.pages import PageCopies
-from intern.llm.templates import Templates
-from intern.web.dialling import GuardedBackend
-from intern.web.fetching import PageFetcher
-from intern.web.options import WebOptions
+from intern.core.errors import SourceError
+from intern.core.ids import SourceId
+from intern.models.templates import Templates
+from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
+from intern.sources.options import WebOptions
+from intern.sources.page_copies import PageCopies
+from intern.sources.pages import refresh_pages
+from intern.sources.web.addresses import GuardedBackend
+from intern.sources.web.fetching import PageFetcher
 from tests.eval.hostile import STRINGS, strings
-from tests.indexing.folders import Shelf
 from tests.site_double import ADDRESS, Served, SiteDouble, site_double
+from tests.sources.folders import Shelf
 
 pytestmark = [
     pytest.mark.anyio,

@@ -14,8 +14,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
 from intern.actors.classifier import classifier
+from intern.actors.events import Witness
 from intern.actors.integrator import integrator
-from intern.actors.office import (
+from intern.actors.pipeline import (
     ANSWERS,
     ARCHIVED,
     BATCHES,
@@ -29,20 +30,21 @@ from intern.actors.office import (
     WITHDRAWALS,
 )
 from intern.actors.router import router
-from intern.actors.witness import Witness
-from intern.app.models import offline_rules
-from intern.app.workshop import Workshop
-from intern.conversations.attendance import Attendance
-from intern.conversations.batching import Batches
-from intern.conversations.dispatching import Dispatcher
-from intern.conversations.late import LateChanges
-from intern.conversations.outgoing import Outgoing
-from intern.discord.sandbox import Sandbox
-from intern.domain import AnswerRequest, ChannelId, ChatMessage, Declined, MessageCreated, MessageId, Reply, Withdrawal
-from intern.knowledge.database import Database
-from intern.knowledge.marks import Marks
-from intern.llm.offline import OfflineModel
-from intern.settings import Settings, load_settings
+from intern.chat.batching import Batches
+from intern.chat.checkpoints import Attendance
+from intern.chat.dispatching import Dispatcher
+from intern.chat.outgoing import Outgoing
+from intern.core.flow import AnswerRequest, Declined, MessageCreated, Reply, Withdrawal
+from intern.core.ids import ChannelId, MessageId
+from intern.core.messages import ChatMessage
+from intern.learning.message_changes import LateChanges
+from intern.models.prompt import OfflineModel
+from intern.platforms.memory.chat import Sandbox
+from intern.service.models import offline_rules
+from intern.service.workshop import Workshop
+from intern.settings.loading import Settings, load_settings
+from intern.stores.sqlite.checkpoints import Marks
+from intern.stores.sqlite.database import Database
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
 from tests.fakes import HandClock
 from tests.learners import NoPictures

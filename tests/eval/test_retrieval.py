@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from intern.domain import SourceId
-from intern.llm.embedding_local import LocalEmbedder, installed
+from intern.core.ids import SourceId
+from intern.search.embedding_local import LocalEmbedder, installed
 from tests.eval import retrieval, searching
 from tests.eval.chats import EVAL
 

@@ -11,11 +11,10 @@ from zlib import crc32
 import msgspec
 from anyio.lowlevel import checkpoint
 
-from intern.domain import Image, QAId, TopicBlock
-from intern.errors import ModelRefusedError, ModelReplyError
-from intern.knowledge.blocks import parse_blocks
-from intern.knowledge.indices import parse_index
-from intern.knowledge.topics import TopicLibrary
+from intern.core.errors import ModelRefusedError, ModelReplyError
+from intern.core.ids import QAId
+from intern.core.messages import Image
+from intern.core.records import TopicBlock
 from intern.learning.prompts import (
     CLASSIFY,
     INTEGRATE,
@@ -28,7 +27,10 @@ from intern.learning.prompts import (
     SplitOut,
 )
 from intern.learning.regenerating import Regenerated, regenerate
-from intern.llm.prompt import InT, Model, OutT, Prompt
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.stores.blocks import parse_blocks
+from intern.stores.indices import parse_index
+from intern.stores.topics import TopicLibrary
 from tests.learning.pairs import KilledError, Team
 
 KEEP = IntegrateOut(skip=False, remove_ids=())

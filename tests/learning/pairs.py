@@ -6,14 +6,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zlib import crc32
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, TopicBlock, TopicName, Turn
-from intern.knowledge.archive import Archive
-from intern.knowledge.decisions import DecisionLog
-from intern.knowledge.files import FileLayer
-from intern.knowledge.topics import TopicLibrary
+from intern.core.ids import ConversationId, MessageId, TopicName
+from intern.core.records import Capture, CapturedPair, TopicBlock, Turn
 from intern.learning.filing import Filer
 from intern.learning.material import block_of
 from intern.learning.options import LearningOptions
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.files import FileLayer
+from intern.stores.topics import TopicLibrary
 from tests.fakes import HandClock, ScriptedModel
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)

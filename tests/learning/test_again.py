@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 
 from hypothesis import given, strategies as st
 
-from intern.domain import Approved, Parked, QAId
-from intern.knowledge.attempts import Retry
-from intern.knowledge.blocks import qa_id_of
-from intern.learning.again import again
+from intern.core.ids import QAId
+from intern.core.records import Approved, Parked
+from intern.learning.attempts import again
+from intern.stores.blocks import qa_id_of
+from intern.stores.sqlite.pending import Retry
 from tests.samples import START
 
 

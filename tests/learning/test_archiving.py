@@ -9,10 +9,11 @@ from anyio import fail_after
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn, UserId
-from intern.errors import ConfigError
-from intern.knowledge.archive import Archive
+from intern.core.errors import ConfigError
+from intern.core.ids import ConversationId, MessageId, UserId
+from intern.core.records import Capture, CapturedPair, Turn
 from intern.learning.archiving import Archivist
+from intern.stores.archive import Archive
 from tests.fakes import HandClock
 from tests.learning.pairs import NOON
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from anyio import fail_after
 
-from intern.domain import IndexEntry, Skip, SourceId, Topic, TopicName
-from intern.errors import ModelReplyError, ModelUnavailableError
+from intern.core.errors import ModelReplyError, ModelUnavailableError
+from intern.core.flow import Skip, Topic
+from intern.core.ids import SourceId, TopicName
+from intern.core.records import IndexEntry
 from intern.learning.classifying import choose_topic
 from intern.learning.options import LearningOptions
 from intern.learning.prompts import CLASSIFY, ClassifyOut

@@ -10,13 +10,15 @@ import pytest
 from anyio import fail_after
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Speaker, Topic, Turn, UserId
-from intern.knowledge.archive import Archive
+from intern.core.flow import Topic
+from intern.core.ids import ConversationId, MessageId, UserId
+from intern.core.records import Capture, CapturedPair, Speaker, Turn
 from intern.learning.archiving import Archivist
 from intern.learning.filing import catch_up
 from intern.learning.forgetting import Forget, bury, clear, removed, search
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.regenerating import regenerate
+from intern.stores.archive import Archive
 from tests.learning.pairs import NOON, Team
 from tests.learning.test_withdrawing import NODES, held_in
 

@@ -9,8 +9,8 @@ import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from hypothesis import Phase, given, settings, strategies as st
 
-from intern.domain import Parked, Withdrawn
-from intern.errors import ModelReplyError
+from intern.core.errors import ModelReplyError
+from intern.core.records import Parked, Withdrawn
 from intern.learning.options import LearningOptions
 from intern.learning.prompts import (
     CLASSIFY,

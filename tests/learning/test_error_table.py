@@ -10,8 +10,7 @@ from anyio import fail_after
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from intern.domain import CapturedPair, PairDecision, Parked, Skip, Skipped, Topic
-from intern.errors import (
+from intern.core.errors import (
     KnowledgeError,
     ModelBudgetTooSmallError,
     ModelError,
@@ -22,13 +21,15 @@ from intern.errors import (
     ModelSchemaError,
     ModelUnavailableError,
 )
-from intern.knowledge.decisions import DecisionLog, read_state
-from intern.knowledge.files import FileLayer
-from intern.knowledge.topics import TopicLibrary
+from intern.core.flow import Skip, Topic
+from intern.core.records import CapturedPair, PairDecision, Parked, Skipped
 from intern.learning.classifying import choose_topic
 from intern.learning.filing import try_once
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut
-from intern.llm.prompt import Prompt
+from intern.models.prompt import Prompt
+from intern.stores.decisions import DecisionLog, read_state
+from intern.stores.files import FileLayer
+from intern.stores.topics import TopicLibrary
 from tests.learning.pairs import Team
 
 pytestmark = pytest.mark.anyio

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
-from intern.domain import Rejected
-from intern.errors import ModelUnavailableError
-from intern.learning.estimating import Estimate, estimate
+from intern.core.errors import ModelUnavailableError
+from intern.core.records import Rejected
 from intern.learning.prompts import CLASSIFY, INTEGRATE
-from intern.llm.prompt import Prompt
+from intern.models.prompt import Prompt
+from intern.service.costs import Estimate, estimate
 from tests.learning.anew import KEEP, again, by_first_word, describe
 from tests.learning.pairs import Team
 

@@ -9,27 +9,16 @@ from anyio import fail_after
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
-from intern.domain import (
-    CapturedPair,
-    Decision,
-    Failed,
-    Filed,
-    Filing,
-    Parked,
-    QAId,
-    Replaced,
-    Skip,
-    Skipped,
-    Topic,
-    TopicName,
-)
-from intern.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
-from intern.knowledge.decisions import read_state
-from intern.knowledge.topics import TopicLibrary
-from intern.learning.attempting import GivenUp
+from intern.core.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
+from intern.core.flow import Failed, Filing, Skip, Topic
+from intern.core.ids import QAId, TopicName
+from intern.core.records import CapturedPair, Decision, Filed, Parked, Replaced, Skipped
+from intern.learning.attempts import GivenUp
 from intern.learning.filing import Filer, Tally, catch_up, choice_for
 from intern.learning.material import age_of
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
+from intern.stores.decisions import read_state
+from intern.stores.topics import TopicLibrary
 from tests.learning.pairs import KilledError, KillingLayer, Team, capture
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
-from intern.domain import Capture, CapturedPair, ConversationId, MessageId, Turn, UserId
-from intern.knowledge.archive import Archive
+from intern.core.ids import ConversationId, MessageId, UserId
+from intern.core.records import Capture, CapturedPair, Turn
 from intern.learning.archiving import Archivist
 from intern.learning.importing import Kept, Rehearsal, Rehearsed, keep_imported, names_of, rehearse
+from intern.stores.archive import Archive
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

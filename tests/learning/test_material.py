@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 
 from hypothesis import given, strategies as st
 
-from intern.domain import ConversationId, IndexEntry, QAId, SourceId, TopicBlock, Turn
-from intern.knowledge.blocks import parse_blocks
-from intern.knowledge.indices import format_index
+from intern.core.ids import ConversationId, QAId, SourceId
+from intern.core.records import IndexEntry, TopicBlock, Turn
+from intern.core.text.words import Rarity, word_set
 from intern.learning.material import block_material, blocks_material, index_material, question_of
-from intern.text.words import Rarity, word_set
+from intern.stores.blocks import parse_blocks
+from intern.stores.indices import format_index
 
 _TURNS = st.lists(
     st.builds(Turn, st.sampled_from(["User", "Team"]), st.text(st.characters(codec="utf-8"), max_size=400)),

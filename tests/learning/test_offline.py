@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from intern.domain import CapturedPair, IndexEntry, SourceId
-from intern.knowledge.blocks import qa_id_of
+from intern.core.ids import SourceId
+from intern.core.records import CapturedPair, IndexEntry
+from intern.core.text.words import topic_name
 from intern.learning.material import block_material, block_of, blocks_material, index_material
 from intern.learning.offline import RULES, classify, integrate
 from intern.learning.prompts import (
@@ -19,7 +20,7 @@ from intern.learning.prompts import (
     IntegrateIn,
     IntegrateOut,
 )
-from intern.text.slugs import topic_name
+from intern.stores.blocks import qa_id_of
 from tests.learning.pairs import NOON, capture
 
 

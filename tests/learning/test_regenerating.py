@@ -9,8 +9,7 @@ import pytest
 from anyio import fail_after
 from structlog.testing import capture_logs
 
-from intern.domain import Approved, AwaitingReview, CapturedPair, Filed, Image, Parked, QAId, Rejected, Replaced
-from intern.errors import (
+from intern.core.errors import (
     KnowledgeError,
     ModelAccessError,
     ModelBudgetError,
@@ -20,13 +19,16 @@ from intern.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
-from intern.knowledge.archive import Archive
-from intern.knowledge.decisions import read_state
+from intern.core.ids import QAId
+from intern.core.messages import Image
+from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Parked, Rejected, Replaced
+from intern.learning.draft import COMPLETE, finish_swap
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Progress
-from intern.learning.swapping import COMPLETE, finish_swap
-from intern.llm.prompt import InT, OutT, Prompt
-from intern.llm.usage import Usage
+from intern.models.prompt import InT, OutT, Prompt
+from intern.models.usage import Usage
+from intern.stores.archive import Archive
+from intern.stores.decisions import read_state
 from tests.fakes import ScriptedModel
 from tests.learning.anew import KEEP, again, by_first_word, held
 from tests.learning.pairs import Team

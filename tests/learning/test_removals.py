@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from anyio import fail_after
 
-from intern.domain import CapturedPair, Filed, Filing, Moved, Topic, TopicName
+from intern.core.flow import Filing, Topic
+from intern.core.ids import TopicName
+from intern.core.records import CapturedPair, Filed, Moved
 from intern.learning.prompts import INTEGRATE, IntegrateOut
-from intern.learning.removals import removed_from
+from intern.service.reading import removed_from
 from tests.learning.pairs import Team
 
 pytestmark = pytest.mark.anyio

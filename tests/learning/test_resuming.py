@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
-from intern.domain import Filed, Forgotten, Parked, Removed, TopicName, Withdrawn
-from intern.errors import ModelReplyError, ModelUnavailableError
-from intern.knowledge.archive import Archive
-from intern.knowledge.topics import TopicLibrary
+from intern.core.errors import ModelReplyError, ModelUnavailableError
+from intern.core.ids import TopicName
+from intern.core.records import Filed, Forgotten, Parked, Removed, Withdrawn
+from intern.learning.draft import JOURNAL, finish_swap
 from intern.learning.options import LearningOptions
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.learning.regenerating import progress_of
-from intern.learning.swapping import JOURNAL, finish_swap
+from intern.stores.archive import Archive
+from intern.stores.topics import TopicLibrary
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, held, outcome, until_killed
 from tests.learning.pairs import KillingLayer, Team
 

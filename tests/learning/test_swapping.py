@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from anyio import fail_after
 
-from intern.domain import Filed, Moved, PairDecision, Removed, TopicName
-from intern.errors import KnowledgeError
-from intern.knowledge.decisions import DecisionLog
-from intern.knowledge.files import FileLayer
+from intern.core.errors import KnowledgeError
+from intern.core.ids import TopicName
+from intern.core.records import Filed, Moved, PairDecision, Removed
+from intern.learning.draft import COMPLETE, DRAFTED, JOURNAL, finish_swap
 from intern.learning.prompts import CLASSIFY, INTEGRATE
-from intern.learning.swapping import COMPLETE, DRAFTED, JOURNAL, finish_swap
+from intern.stores.decisions import DecisionLog
+from intern.stores.files import FileLayer
 from tests.learning.anew import KEEP, again, by_first_word, held, until_killed
 from tests.learning.pairs import KilledError, KillingLayer, Team
 

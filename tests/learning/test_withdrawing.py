@@ -11,33 +11,29 @@ import pytest
 from anyio import fail_after
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from intern.domain import (
+from intern.core.errors import KnowledgeError
+from intern.core.flow import Filing, Skip, Topic
+from intern.core.ids import ConversationId, MessageId, TopicName
+from intern.core.records import (
     Capture,
     CapturedPair,
-    ConversationId,
     Filed,
-    Filing,
-    MessageId,
     PairDecision,
     Removed,
     Replaced,
-    Skip,
     Speaker,
-    Topic,
     TopicBlock,
-    TopicName,
     Turn,
     Withdrawn,
 )
-from intern.errors import KnowledgeError
-from intern.knowledge.archive import Archive
-from intern.knowledge.decisions import read_state
-from intern.knowledge.files import FileLayer
-from intern.knowledge.topics import TopicLibrary
 from intern.learning.archiving import Archivist
 from intern.learning.filing import Tally, catch_up
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import regenerate
+from intern.stores.archive import Archive
+from intern.stores.decisions import read_state
+from intern.stores.files import FileLayer
+from intern.stores.topics import TopicLibrary
 from tests.learning.pairs import NOON, KilledError, KillingLayer, Team
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import anyio
 from msgspec import Struct
 
-from intern.observe import log
+from intern.core import log
 from tests.model.serving import serving
 from tests.sample.asking import Outcome, Say, ask_each, known_options, line_of, report_of, sample_settings, table_of
 from tests.sample.cases import CASES, Case

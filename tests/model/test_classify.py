@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from intern.app.models import open_models
-from intern.domain import CapturedPair, IndexEntry, MessageId, Skip, SourceId, Turn
-from intern.errors import ModelError
+from intern.core.clock import SystemClock
+from intern.core.errors import ModelError
+from intern.core.flow import Skip
+from intern.core.ids import MessageId, SourceId
+from intern.core.records import CapturedPair, IndexEntry, Turn
 from intern.learning.classifying import choose_topic
-from intern.llm.prompt import Model
-from intern.observe.clock import SystemClock
-from intern.settings import load_settings
+from intern.models.prompt import Model
+from intern.service.models import open_models
+from intern.settings.loading import load_settings
 from tests import samples
 from tests.eval.chats import EVAL, Exchange, chat_lines, exchanges
 from tests.model.serving import serving

@@ -18,10 +18,7 @@ import pytest
 from msgspec import structs
 
 from intern.answering.prompts import GATE, SELECT, GateIn, SelectIn
-from intern.app.examples import full_example
-from intern.app.models import PROMPTS
-from intern.domain import IndexEntry, SourceId
-from intern.errors import (
+from intern.core.errors import (
     ModelBudgetError,
     ModelError,
     ModelPromptTooLongError,
@@ -30,11 +27,15 @@ from intern.errors import (
     ModelSchemaError,
     ModelUnavailableError,
 )
-from intern.llm.endpoint import EndpointModel
-from intern.llm.options import LlmOptions, StructuredOutput
-from intern.llm.prompt import Prompt
-from intern.llm.templates import Templates
-from intern.llm.usage import Usage
+from intern.core.ids import SourceId
+from intern.core.records import IndexEntry
+from intern.models.endpoint import EndpointModel
+from intern.models.options import LlmOptions, StructuredOutput
+from intern.models.prompt import Prompt
+from intern.models.templates import Templates
+from intern.models.usage import Usage
+from intern.service.models import PROMPTS
+from intern.service.prompt_checks import full_example
 from tests.endpoint_double import retried_at_once
 from tests.model.serving import CONTEXT
 from tests.model.wire import Change, Wire, ruin, tighten

@@ -12,10 +12,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.app import Intern, open_intern
-from intern.domain import Conversation, Message
-from intern.errors import ModelError
-from intern.settings import load_settings
+from intern.core.errors import ModelError
+from intern.core.messages import Conversation, Message
+from intern.service.intern import Intern, open_intern
+from intern.settings.loading import load_settings
 from tests import samples
 from tests.model.serving import serving
 

@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from intern import __version__
-from intern.text.apart import APART
-from intern.text.html import PageText
-from tests.knowledge.test_sources import written_pdf
+from intern.sources.documents.html import PageText
+from intern.sources.documents.sandboxed import APART
 from tests.process.running import family
+from tests.sources.test_files import written_pdf
 
 BINARY = os.environ.get("INTERN_BINARY", "")
 pytestmark = [
@@ -107,7 +107,7 @@ def test_its_example_configuration_is_inside(intern: Intern, folder: Path) -> No
 
 
 def test_each_command_can_be_loaded(intern: Intern) -> None:
-    from intern.cli import COMMANDS  # noqa: PLC0415 only here
+    from intern.frontends.cli import COMMANDS  # noqa: PLC0415 only here
 
     wrong = {name: done.stderr.decode() for name in COMMANDS if (done := intern(name, "--help")).returncode}
     assert wrong == {}
@@ -130,7 +130,7 @@ def test_pdfs_and_pages_are_read_and_found_by_words_and_by_meaning(intern: Inter
 
 def test_hostile_input_is_read_in_a_process_that_is_one_of_its_own_modules(intern: Intern) -> None:
     markup = "<html><title>Spool</title><body><p>The spool keeps metrics on disk.</p></body></html>"
-    done = intern(APART, "intern.text.html", given=msgspec.json.encode((markup, "")))
+    done = intern(APART, "intern.sources.documents.html", given=msgspec.json.encode((markup, "")))
     assert done.returncode == 0, done.stderr.decode()
     assert msgspec.json.decode(done.stdout, type=PageText).title == "Spool"
     assert intern(APART, "os").returncode != 0

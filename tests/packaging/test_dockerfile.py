@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tomli
 
-from intern.settings import load_settings
+from intern.settings.loading import load_settings
 
 pytestmark = pytest.mark.rest
 
@@ -87,7 +87,7 @@ def test_it_runs_the_program_as_somebody_without_rights_who_may_write_the_volume
         ("data/knowledge-base/sources/overview.md", True),
         ("prompts/answer.md.j2", True),
         ("intern.toml.example", True),
-        ("intern/llm/vocabulary.txt", True),
+        ("intern/search/vocabulary.txt", True),
         ("constraints.txt", True),
         ("README.md", True),
         ("LICENSE", True),

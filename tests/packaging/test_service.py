@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from intern.errors import ConfigError
+from intern.core.errors import ConfigError
 
 pytestmark = pytest.mark.rest
 

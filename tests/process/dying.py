@@ -30,18 +30,20 @@ import msgspec
 from anyio import Event, sleep, sleep_forever
 from anyio.to_thread import run_sync
 
-from intern.actors.witness import Witness
-from intern.app.models import offline_rules
-from intern.app.workshop import Workshop
-from intern.domain import AwaitingReview, Capture, Decision, Image, MessageId, Parked, QAId, Withdrawal, Withdrawn
-from intern.knowledge.archive import Archive
-from intern.knowledge.decisions import DecisionLog
-from intern.knowledge.jobs import JobOutcome
+from intern.actors.events import Witness
+from intern.core.flow import Withdrawal
+from intern.core.ids import MessageId, QAId
+from intern.core.messages import Image
+from intern.core.records import AwaitingReview, Capture, Decision, Parked, Withdrawn
 from intern.learning.forgetting import Forget
-from intern.learning.reviewing import Review
-from intern.llm.offline import OfflineModel
-from intern.llm.prompt import InT, Model, OutT, Prompt
-from intern.settings import Settings, load_settings
+from intern.learning.review import Review
+from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
+from intern.service.models import offline_rules
+from intern.service.workshop import Workshop
+from intern.settings.loading import Settings, load_settings
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.jobs import JobOutcome
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 from tests.learners import Learners, learners
 

@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from intern.answering.options import AnsweringOptions
-from intern.app import Intern, open_intern
-from intern.app.models import Models, open_models
-from intern.domain import COULD_NOT_LOOK, Conversation, Image, Message
-from intern.llm.prompt import InT, Model, OutT, Prompt
-from intern.llm.usage import Meter, metered
-from intern.observe.clock import SystemClock
-from intern.settings import Settings, load_settings
+from intern.core.clock import SystemClock
+from intern.core.messages import COULD_NOT_LOOK, Conversation, Image, Message
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.models.usage import Meter, metered
+from intern.service.intern import Intern, open_intern
+from intern.service.models import Models, open_models
+from intern.settings.loading import Settings, load_settings
 from tests.sample.cases import SAMPLE, Case, Kind, Language, is_right
 
 Verdict = Literal["right", "wrong", "silent", "failed"]

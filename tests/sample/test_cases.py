@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from intern.text.words import word_set
+from intern.core.text.words import word_set
 from tests.sample.cases import (
     ANSWERABLE,
     CASES,

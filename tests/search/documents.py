@@ -12,10 +12,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from intern.domain import SearchDocument, SourceId
-from intern.errors import ModelError
-from intern.knowledge.database import Database
-from intern.knowledge.search_store import SqliteSearchStore
+from intern.core.errors import ModelError
+from intern.core.ids import SourceId
+from intern.core.records import SearchDocument
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 

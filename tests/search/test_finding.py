@@ -11,10 +11,10 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
-from intern.domain import SearchFilter
-from intern.errors import KnowledgeError
-from intern.knowledge.search_store import SqliteSearchStore
+from intern.core.errors import KnowledgeError
+from intern.core.records import SearchFilter
 from intern.search.finding import Finder
+from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import document, opened
 
 pytestmark = pytest.mark.anyio

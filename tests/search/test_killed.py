@@ -13,7 +13,7 @@ import pytest
 from anyio import fail_after
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from intern.domain import SearchFilter
+from intern.core.records import SearchFilter
 from tests.search.documents import opened, vector
 from tests.search.writing import NAMES
 

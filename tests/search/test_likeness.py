@@ -10,11 +10,11 @@ import pytest
 from anyio import fail_after
 from hypothesis import given, strategies as st
 
-from intern.domain import SearchFilter
-from intern.errors import KnowledgeError, ModelRefusedError, ModelUnavailableError
-from intern.knowledge.search_store import SqliteSearchStore
+from intern.core.errors import KnowledgeError, ModelRefusedError, ModelUnavailableError
+from intern.core.records import SearchFilter
 from intern.search.finding import Finder, LastVectors
-from intern.search.ranking import LEAST_LIKENESS, LeastLikeness, joined
+from intern.search.query import LEAST_LIKENESS, LeastLikeness, joined
+from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import Directions, document, opened, vector
 
 pytestmark = pytest.mark.anyio

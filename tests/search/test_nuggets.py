@@ -9,9 +9,8 @@ import pytest
 from anyio import fail_after
 from hypothesis import given, strategies as st
 
-from intern.domain import SearchDocument, SearchFilter
-from intern.search.finding import Finder, Found
-from intern.search.nuggets import STAGE_ONE, best_found, reranked
+from intern.core.records import SearchDocument, SearchFilter
+from intern.search.finding import STAGE_ONE, Finder, Found, best_found, reranked
 from tests.search.documents import NOON, Directions, document, opened
 
 pytestmark = pytest.mark.anyio

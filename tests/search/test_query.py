@@ -11,8 +11,7 @@ from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 
 from intern.search.finding import Finder
-from intern.search.query import MOST_TERMS, any_of, quoted, terms_of
-from intern.search.ranking import fused
+from intern.search.query import MOST_TERMS, any_of, fused, quoted, terms_of
 from tests.search.documents import Directions, document, opened
 
 

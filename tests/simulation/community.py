@@ -17,25 +17,14 @@ from anyio import CancelScope, Event, create_task_group, sleep
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from intern.app.bot import open_sandbox
-from intern.discord.sandbox import Call, Sandbox
-from intern.domain import (
-    AskCommand,
-    Author,
-    ButtonPressed,
-    ChannelId,
-    ChatMessage,
-    Interaction,
-    InteractionTicket,
-    LearnCommand,
-    MessageId,
-    RoleId,
-    Secret,
-    UserId,
-    WhyCommand,
-)
-from intern.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
-from intern.settings import Settings, load_settings
+from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.core.flow import AskCommand, ButtonPressed, Interaction, InteractionTicket, LearnCommand, WhyCommand
+from intern.core.ids import ChannelId, MessageId, RoleId, UserId
+from intern.core.messages import Author, ChatMessage
+from intern.core.secret import Secret
+from intern.platforms.memory.chat import Call, Sandbox
+from intern.runtime.bot import open_sandbox
+from intern.settings.loading import Settings, load_settings
 from tests.simulation.machine import SimulatedTime
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents
 from tests.simulation.shaky import LATENCY, ShakyModels, ShakyResponses

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
-from intern.conversations.commands import THANKS
-from intern.conversations.routing import Route, RoutingFacts, route, teaches
-from intern.domain import Batch, ButtonPressed, ChannelId, Filed, LearnCommand, MessageId, Parked
-from intern.knowledge.archive import Archive
-from intern.knowledge.database import Database, Row
-from intern.knowledge.decisions import DecisionLog
-from intern.knowledge.topics import TopicLibrary
-from intern.learning.attempting import MOST_ATTEMPTS
+from intern.answering.slash_commands import THANKS
+from intern.chat.routing import Route, RoutingFacts, route, teaches
+from intern.core.flow import Batch, ButtonPressed, LearnCommand
+from intern.core.ids import ChannelId, MessageId
+from intern.core.records import Filed, Parked
+from intern.learning.attempts import MOST_ATTEMPTS
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.database import Database, Row
+from intern.stores.topics import TopicLibrary
 from tests.simulation.community import Community
 from tests.simulation.people import People, Said
 

@@ -10,9 +10,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from intern.actors.witness import Witness
-from intern.domain import Author, Channel, ChannelId, ChatMessage, MessageId, Reply, RoleId, UserId
-from intern.settings import Settings
+from intern.actors.events import Witness
+from intern.core.flow import Reply
+from intern.core.ids import ChannelId, MessageId, RoleId, UserId
+from intern.core.messages import Author, Channel, ChatMessage
+from intern.settings.loading import Settings
 
 MEMBERS = ("alice", "bob", "carol", "dave")
 TEAM = ("mira", "noor")

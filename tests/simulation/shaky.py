@@ -8,10 +8,8 @@ from random import Random
 
 from anyio import sleep
 
-from intern.app.models import Models, offline_rules
-from intern.discord.sandbox_commands import SandboxCommands
-from intern.domain import Button, Image, InteractionTicket, snowflake_time
-from intern.errors import (
+from intern.core.clock import Clock
+from intern.core.errors import (
     DiscordRefusedError,
     DiscordUnavailableError,
     DiscordUnknownOutcomeError,
@@ -20,11 +18,14 @@ from intern.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
-from intern.knowledge.usage import UsageLog
-from intern.llm.offline import OfflineModel
-from intern.llm.prompt import InT, OutT, Prompt
-from intern.observe.clock import Clock
-from intern.settings import Settings
+from intern.core.flow import InteractionTicket
+from intern.core.ids import snowflake_time
+from intern.core.messages import Button, Image
+from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.platforms.memory.commands import SandboxCommands
+from intern.service.models import Models, offline_rules
+from intern.settings.loading import Settings
+from intern.stores.sqlite.usage import UsageLog
 
 LATENCY = 0.4  # seconds, at most, on each way of a call
 _FIRST_ANSWER = 3.0  # seconds that Discord waits for the first sign

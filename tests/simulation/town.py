@@ -20,20 +20,12 @@ from typing import Literal
 from anyio import CancelScope, Event, create_task_group, current_time, fail_after, open_process, sleep
 from anyio.abc import Process, TaskGroup
 
-from intern.actors.office import Parts, office
-from intern.app.bot import parts_on_discord
-from intern.domain import (
-    Author,
-    Channel,
-    ChannelId,
-    ChatMessage,
-    GuildId,
-    MessageId,
-    RoleId,
-    UserId,
-)
-from intern.observe.clock import SystemClock
-from intern.settings import Settings, load_settings
+from intern.actors.pipeline import Parts, office
+from intern.core.clock import SystemClock
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
+from intern.core.messages import Author, Channel, ChatMessage
+from intern.runtime.bot import parts_on_discord
+from intern.settings.loading import Settings, load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.gateway import Session
 from tests.double.world import FORUM, Channel as RawChannel, Message, User
@@ -269,7 +261,7 @@ class Town(People):
         life = self._life = Life(first_session=len(self.discord.gateway.identifies) + 1)
         self.note(f"a life begins{' in a process' if in_process else ''}")
         if in_process:
-            program = [sys.executable, "-c", "from intern.cli import main; main()", "run"]
+            program = [sys.executable, "-c", "from intern.frontends.cli import main; main()", "run"]
             here = {"PATH": os.defpath, "HOME": os.devnull, "LANG": "C.UTF-8", "PYTHONPATH": str(_SOURCE_TREE)}
             settings = {**here, **self._environment}
             with (self._folder / "stderr").open("ab") as log:

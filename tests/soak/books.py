@@ -13,25 +13,24 @@ from typing import Any, Literal, NamedTuple
 
 import apsw
 
-from intern.domain import (
+from intern.core.ids import MessageId, QAId
+from intern.core.records import (
     CapturedPair,
     Decision,
     Filed,
     Forgotten,
-    MessageId,
     PairDecision,
     Parked,
-    QAId,
     Skipped,
     TopicBlock,
     Turn,
     Withdrawn,
 )
-from intern.knowledge.archive import Archive
-from intern.knowledge.decisions import DecisionLog
-from intern.knowledge.topics import TopicLibrary
-from intern.settings import Paths
-from intern.text.masking import mask_secrets
+from intern.core.text.masking import mask_secrets
+from intern.settings.loading import Paths
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.topics import TopicLibrary
 from tests.soak.traffic import Role
 
 

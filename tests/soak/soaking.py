@@ -26,10 +26,10 @@ from anyio import create_task_group, current_time, fail_after, move_on_after, op
 from anyio.abc import Process
 from anyio.to_thread import run_sync
 
-from intern.domain import MessageId, snowflake_time
-from intern.errors import InternError
-from intern.observe.memory import EVERY_SECONDS
-from intern.settings import Settings, load_settings
+from intern.core.errors import InternError
+from intern.core.ids import MessageId, snowflake_time
+from intern.core.memory import EVERY_SECONDS
+from intern.settings.loading import Settings, load_settings
 from tests.double.discord import DiscordDouble, Request
 from tests.double.gateway import Session
 from tests.double.world import Message, User
@@ -376,7 +376,7 @@ class Soak:
         """A life, up to its first session."""
         sessions = len(self.discord.gateway.identifies)
         log = self.folder / f"life-{len(self.lives) + 1:03}.log"
-        command = [sys.executable, "-c", "from intern.cli import main; main()", "run"]
+        command = [sys.executable, "-c", "from intern.frontends.cli import main; main()", "run"]
         # What a service manager gives (packaging/intern.service), and the tree that this file stands in.
         here = {
             "PATH": os.defpath,

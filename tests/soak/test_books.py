@@ -9,22 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from intern.domain import (
-    CapturedPair,
-    ChannelId,
-    ConversationId,
-    Filed,
-    MessageId,
-    QAId,
-    Skipped,
-    TopicBlock,
-    TopicName,
-    Turn,
-)
-from intern.knowledge.database import Database
-from intern.knowledge.posts import PostLedger
-from intern.knowledge.traces import TraceStore
-from intern.settings import KbSection, Paths
+from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicName
+from intern.core.records import CapturedPair, Filed, Skipped, TopicBlock, Turn
+from intern.settings.loading import KbSection, Paths
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.traces import TraceStore
 from tests.fakes import HandClock
 from tests.soak.books import (
     Account,

@@ -1,0 +1,257 @@
+"""The picturer has the images of pending captures looked at, and archives what waited for that.
+
+What waits is on disk, so it may be stopped anywhere, and takes up at the next start where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Protocol
+
+from anyio import EndOfStream, current_time, move_on_after
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from msgspec.structs import replace
+
+from intern.actors.capturer import Keeper
+from intern.actors.events import Witness
+from intern.actors.guard import Pauses, growing_pauses
+from intern.actors.wakeups import nudge
+from intern.chat.conversations import capture_of
+from intern.core.errors import DiscordError, DiscordRefusedError, ModelError, ModelUnavailableError
+from intern.core.flow import Archived, CapturePending, CaptureRequest
+from intern.core.ids import ChannelId, MessageId
+from intern.core.log import get_logger, traced
+from intern.core.messages import ChatMessage
+from intern.platforms.discord.attachments import LinkExpiredError
+from intern.stores.sqlite.pending import PendingCapture
+
+_log = get_logger(__name__)
+
+LAST_TRY = 5  # after 1, 4, 16 and 60 minutes of a model that answers and does not describe an image
+
+
+def _pauses_of_one() -> Iterator[float]:
+    """Seconds between two looks at one capture's images: a minute, then four times as long, at most an hour."""
+    pause = 60.0
+    while True:
+        yield pause
+        pause = min(pause * 4, 3600.0)
+
+
+class Pending(Protocol):
+    """The captures that wait; see `intern.stores.sqlite.pending`. All methods raise KnowledgeError."""
+
+    async def waiting(self) -> Sequence[int]:
+        """The ids of all that wait, oldest first."""
+        ...
+
+    async def get(self, rid: int, /) -> PendingCapture | None:
+        """A capture that waits; None where it does not any more."""
+        ...
+
+    async def failed(self, rid: int, reason: str, /, *, again_in: timedelta, by_model: bool) -> None:
+        """Its images were looked at in vain; `by_model`: a model that is there could not put them into words."""
+        ...
+
+    async def renew(self, rid: int, messages: Iterable[ChatMessage], /) -> None:
+        """Put newer versions in the place of messages that wait."""
+        ...
+
+    async def finish(self, rid: int, version: int, /) -> bool:
+        """Let it go, for it is archived as that version; false where it has changed since."""
+        ...
+
+    async def forget(self, message_ids: Collection[MessageId], /) -> None:
+        """Take messages out of all that waits."""
+        ...
+
+
+class Pictures(Protocol):
+    """Looks at images; see `intern.learning.captioning`."""
+
+    async def known(self, request: CaptureRequest, /) -> Mapping[MessageId, Sequence[str]] | None:
+        """The words for the images of each message; None where somebody has to look first."""
+        ...
+
+    async def missing(self, request: CaptureRequest, /) -> Collection[MessageId]:
+        """The messages with images that nobody has looked at yet."""
+        ...
+
+    async def look(self, request: CaptureRequest, /, *, fresh: bool, last_try: bool) -> None:
+        """Look at them, and remember what they show. Raises the DiscordError and ModelError families."""
+        ...
+
+
+class Messages(Protocol):
+    """Discord's own memory; see `intern.chat.context`."""
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
+        """A message; None where it is deleted. Raises the DiscordError family: refused where we may not read."""
+        ...
+
+
+async def picturer(
+    inbox: MemoryObjectReceiveStream[CapturePending],
+    archived: MemoryObjectSendStream[Archived],
+    *,
+    pending: Pending,
+    pictures: Pictures,
+    keeper: Keeper,
+    messages: Messages,
+    witness: Witness,
+    pauses: Pauses = growing_pauses,
+    pauses_of_one: Pauses = _pauses_of_one,
+) -> None:
+    """See to each pending capture: at the start, when one is added, and again after growing pauses, until cancelled.
+
+    A capture that fails lets the others pass; a model that is away holds them all, for `pauses`. Once the inbox ends,
+    what is due is tried once more, and the rest stays for the next start.
+    """
+    round_ = _Round(
+        archived,
+        pending=pending,
+        pictures=pictures,
+        keeper=keeper,
+        messages=messages,
+        witness=witness,
+        pauses=pauses,
+        pauses_of_one=pauses_of_one,
+    )
+    async with inbox, archived:
+        while True:
+            seconds = await round_.work_off()
+            with move_on_after(seconds):
+                try:
+                    await inbox.receive()
+                except EndOfStream:
+                    await round_.work_off()
+                    return
+
+
+class _Round:
+    """Who is due, and what becomes of it."""
+
+    def __init__(
+        self,
+        archived: MemoryObjectSendStream[Archived],
+        *,
+        pending: Pending,
+        pictures: Pictures,
+        keeper: Keeper,
+        messages: Messages,
+        witness: Witness,
+        pauses: Pauses,
+        pauses_of_one: Pauses,
+    ) -> None:
+        self._archived = archived
+        self._pending = pending
+        self._pictures = pictures
+        self._keeper = keeper
+        self._messages = messages
+        self._witness = witness
+        self._pauses = pauses
+        self._pauses_of_one = pauses_of_one
+        # Of this process: after a restart everybody is due at once, with fresh links.
+        self._old: set[int] | None = None
+        self._due: dict[int, float] = {}
+        self._waits: dict[int, Iterator[float]] = {}
+        self._away: Iterator[float] | None = None
+        self._turned_away: set[int] = set()
+        self._shut_until = 0.0
+
+    async def work_off(self) -> float | None:
+        """Try all that are due; the seconds until somebody is due again, None where nobody waits."""
+        due = await self._pending.waiting()
+        if self._old is None:
+            self._old = set(due)
+        for rid in due:
+            if current_time() < self._shut_until:
+                break
+            if self._due.get(rid, 0.0) <= current_time():
+                waits = await self._pending.get(rid)
+                with traced(waits.request.messages[-1].id) if waits else nullcontext():
+                    await self._try(rid, waits)
+        waiting = await self._pending.waiting()
+        self._old &= set(waiting)
+        self._due = {rid: moment for rid, moment in self._due.items() if rid in waiting}
+        self._waits = {rid: waits for rid, waits in self._waits.items() if rid in waiting}
+        if not waiting:
+            return None
+        soonest = min(self._due.get(rid, 0.0) for rid in waiting)
+        return max(soonest, self._shut_until) - current_time()
+
+    async def _try(self, rid: int, waits: PendingCapture | None) -> None:
+        wait = next(self._waits.setdefault(rid, self._pauses_of_one()))
+        try:
+            await self._see_to(rid, waits)
+        except (ModelError, DiscordError) as error:
+            away = isinstance(error, ModelUnavailableError)
+            if away:
+                self._away = self._away or self._pauses()
+                self._shut_until = current_time() + next(self._away)
+                self._turned_away.add(rid)
+            by_model = isinstance(error, ModelError) and not away
+            await self._pending.failed(rid, str(error), again_in=timedelta(seconds=wait), by_model=by_model)
+            _log.warning("capture_pending", pending_id=rid, reason=str(error), again_in_seconds=wait)
+        else:
+            self._away = None
+        # Who is done waits for nothing; what cannot be read waits, too, and holds nobody up.
+        self._due[rid] = current_time() + wait
+        if self._away is None:
+            # The model is back: nobody waits longer for that it was not there.
+            self._due.update(dict.fromkeys(self._turned_away - {rid}, 0.0))
+            self._turned_away.clear()
+
+    async def _see_to(self, rid: int, waits: PendingCapture | None) -> None:
+        """Look, and archive, as often as the capture changes meanwhile."""
+        fresh = rid in self._due or rid in (self._old or ())
+        while waits is not None:
+            if fresh:
+                waits = await self._renewed(waits)
+                if waits is None:
+                    return
+            last_try = waits.attempts >= LAST_TRY - 1
+            try:
+                await self._pictures.look(waits.request, fresh=fresh, last_try=last_try)
+            except LinkExpiredError:
+                fresh = True
+                continue
+            waits = await self._pending.get(rid)
+            if waits is not None:
+                await self._archive(waits)
+                waits = await self._pending.get(rid)
+
+    async def _renewed(self, waits: PendingCapture) -> PendingCapture | None:
+        """The capture with fresh links, less what is gone from Discord meanwhile."""
+        wanted = await self._pictures.missing(waits.request)
+        found: list[ChatMessage] = []
+        gone: list[MessageId] = []
+        for message in waits.request.messages:
+            if message.id not in wanted:
+                continue
+            try:
+                now = await self._messages.message(message.channel_id, message.id)
+            except DiscordRefusedError:
+                continue  # what we were told while we might read it stays; its links may have to do
+            if now is None:
+                gone.append(message.id)
+            else:
+                # No more than its files: what else was edited, Discord told us of where we may still learn.
+                found.append(replace(message, attachments=now.attachments))
+        if gone:
+            _log.info("pending_messages_gone", pending_id=waits.id, message_ids=gone)
+            await self._pending.forget(gone)
+        await self._pending.renew(waits.id, found)
+        return await self._pending.get(waits.id)
+
+    async def _archive(self, waits: PendingCapture) -> None:
+        texts = await self._pictures.known(waits.request)
+        if texts is None:
+            return  # more has joined meanwhile, and is looked at next
+        pair = await self._keeper.keep(capture_of(waits.request, texts))
+        await self._pending.finish(waits.id, waits.version)
+        if pair is not None:
+            self._witness.captured(pair)
+            nudge(self._archived, Archived())

@@ -1,0 +1,108 @@
+"""A model that is not asked the same twice: the very same request gets the reply that it got before.
+
+The request holds all that decides about a reply: prompt, examples and settings, the question, every passage that is
+shown, model and temperature. So whatever changes of these is another request. Questions with a history or with images
+are always asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct, structs
+from structlog.contextvars import get_contextvars
+
+from intern.core.errors import KnowledgeError
+from intern.core.ids import MessageId
+from intern.core.log import get_logger
+from intern.core.messages import Image
+from intern.models.chat import chat_request
+from intern.models.options import LlmOptions
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.models.templates import Templates
+from intern.stores.sqlite.replies import ReplyStore
+
+_log = get_logger(__name__)
+
+KeyOf = Callable[[Prompt[Any, Any], Struct], str]
+"""A digest of the request that a prompt makes."""
+
+
+class RepeatingModel:
+    """Serves `Model` for the prompts of one question, those with a `question` and a `history`; others pass through."""
+
+    def __init__(self, model: Model, store: ReplyStore, key_of: KeyOf) -> None:
+        self._model = model
+        self._store = store
+        self._key_of = key_of
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        """The reply to the same request, if there is one; else as the model does it."""
+        asked = _plain(given)
+        if asked is None or images:
+            return await self._model.ask(prompt, given, images=images)
+        key, question_id = self._key_of(prompt, asked), _question_id()
+        known = await self._recalled(prompt, key, question_id)
+        if known is not None:
+            return known
+        forgettings = await self._forgettings()
+        reply = await self._model.ask(prompt, given, images=images)
+        try:
+            if forgettings is not None:
+                await self._store.keep(key, msgspec.json.encode(reply), question_id, forgettings)
+        except KnowledgeError as error:  # no reason to withhold an answer
+            _log.warning("reply_not_kept", reason=str(error))
+        return reply
+
+    async def _forgettings(self) -> int | None:
+        try:
+            return await self._store.forgettings()
+        except KnowledgeError as error:
+            _log.warning("reply_not_kept", reason=str(error))
+            return None
+
+    async def _recalled(self, prompt: Prompt[InT, OutT], key: str, question_id: MessageId | None) -> OutT | None:
+        try:
+            known = await self._store.recall(key, question_id)
+            return None if known is None else msgspec.json.decode(known, type=prompt.gives)
+        except (KnowledgeError, msgspec.MsgspecError) as error:
+            _log.warning("reply_not_recalled", reason=str(error))
+            return None
+
+
+def request_key(options: LlmOptions, templates: Templates) -> KeyOf:
+    """Digest the request as an endpoint would get it, with its address."""
+
+    def key(prompt: Prompt[Any, Any], given: Struct) -> str:
+        request = chat_request(prompt, given, templates.render(prompt, given), (), options)
+        digest = blake2b(request.body, digest_size=24, key=blake2b(options.base_url.encode()).digest()[:32])
+        return digest.hexdigest()
+
+    return key
+
+
+def normalised(question: str) -> str:
+    """A question without what makes it no other one: white space, a capital at its start, marks at its end.
+
+    A question mark stays: without it, a message may ask nothing.
+    """
+    line = " ".join(question.split())
+    line = re.sub(r"\?[?!\s]*\Z", "?", line) if line.rstrip("! ").endswith("?") else line.rstrip(".!… ")
+    return line[:1].casefold() + line[1:]
+
+
+def _plain(given: object) -> Struct | None:
+    """What is asked, with the question normalised; None where it is none by itself."""
+    if not isinstance(given, Struct) or not {"question", "history"} <= set(given.__struct_fields__):
+        return None
+    fields = cast("Any", given)
+    return None if fields.history else structs.replace(given, question=normalised(fields.question))
+
+
+def _question_id() -> MessageId | None:
+    found = get_contextvars().get("message_id")
+    return MessageId(str(found)) if found else None

@@ -1,0 +1,230 @@
+"""Nuggets and facts as sources of answers: what fits a question, as far as what it was made from still stands.
+
+A model made them, so each comes with the team's own words from the archive: only these vouch for a command, a version
+or a link. What was withdrawn or is to be forgotten is left out at once, whether or not anybody has read it again yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from anyio.to_thread import run_sync
+
+from intern.core.clock import Clock
+from intern.core.errors import KnowledgeError, SourceError
+from intern.core.ids import ConversationId, FactId, NuggetId, SourceId
+from intern.core.records import Distilled, Fact, IndexEntry, Learned, Nugget, SearchFilter, SearchKind, SourceText
+from intern.core.text.words import overlap
+from intern.facts.distilling import Segment
+from intern.facts.extracting import standing_segment
+from intern.search.finding import Finder, Found, best_found
+from intern.sources.library import DISCORD, message_link
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
+from intern.stores.sqlite.facts import FactStore
+from intern.stores.sqlite.search_index import SqliteSearchStore
+
+MOST_NUGGETS = 5
+MOST_FACTS = 5
+"""For one question."""
+
+_LONGEST_SUMMARY = 300  # of a nugget, where it is listed
+_LONGEST_TITLE = 120
+_KINDS: tuple[SearchKind, ...] = ("nugget", "fact")
+
+# A fact goes to the model without anybody choosing it, so it must be about what is asked: alike, or with half of the
+# question's words.
+_PROPOSED_FACTS = 20
+_LIKE_ENOUGH = 0.45
+_WORDS_ENOUGH = 0.5
+
+
+class _Standing(NamedTuple):
+    """What a conversation is by now."""
+
+    read: Distilled
+    """As it was when something was learned from it."""
+    segment: Segment | None
+    """What stands of it in the archive; None for what was never archived, such as a note."""
+    site: str
+    """What links to its messages begin with."""
+
+
+class LearnedSources:
+    """Finds and loads nuggets and facts. All methods raise KnowledgeError."""
+
+    def __init__(
+        self,
+        db: Database,
+        search: SqliteSearchStore,
+        finder: Finder,
+        *,
+        archive: Archive,
+        decisions: Callable[[], DecisionLog],
+        clock: Clock,
+        min_confidence: float = 0.0,
+        site: str = DISCORD,
+    ) -> None:
+        """`decisions` may block. `site` is what links to messages begin with."""
+        self._search = search
+        self._finder = finder
+        self._archive = archive
+        self._decisions = decisions
+        self._site = site
+        self._clock = clock
+        self._min_confidence = min_confidence
+        self._nuggets = NuggetStore(db)
+        self._facts = FactStore(db, clock=clock)
+        self._log = ExtractionLog(db, clock=clock)
+
+    async def learned(self, query: str, /) -> Learned:
+        """What fits a question; nothing is embedded where nothing was learned yet."""
+        if not query.strip() or not await self._search.holds(_KINDS):
+            return Learned()
+        only = SearchFilter(kinds=("nugget",))
+        nuggets = await best_found(_Proposing(self._finder), query, only, MOST_NUGGETS, now=self._clock.now())
+        wanted = SearchFilter(kinds=("fact",), status="active", visibility="shared")
+        proposed = await self._finder.propose(query, wanted, _PROPOSED_FACTS)
+        facts = await self._trusted([each for each in proposed if _fits(each, query)])
+        ids = [each.document.source_id for each in (*nuggets, *facts)]
+        loaded = await self._loaded(ids)
+        return Learned(
+            nuggets=tuple(_entry(each) for each, _ in _of(loaded, ids, Nugget)),
+            likeness=max((each.likeness for each in nuggets if each.likeness is not None), default=None),
+            facts=tuple(text for _, text in _of(loaded, ids, Fact)),
+        )
+
+    async def _trusted(self, found: Sequence[Found]) -> list[Found]:
+        """The facts that are certain enough, best first: of two that fit about as well, the more certain one."""
+        ids = [FactId(each.document.source_id.partition(":")[2]) for each in found]
+        facts = await self._facts.by_ids(ids) if ids else ()
+        confidence = {f"fact:{fact.id}": fact.confidence for fact in facts}
+        trusted = [each for each in found if confidence.get(each.document.source_id, -1) >= self._min_confidence]
+        trusted.sort(key=lambda each: -each.score * (1 + confidence[each.document.source_id]))
+        return trusted[:MOST_FACTS]
+
+    async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
+        """Those of these that are nuggets or facts, or why they cannot be told."""
+        ids = [each for each in source_ids if each.startswith(("nugget:", "fact:"))]
+        loaded = await self._loaded(ids)
+        return {
+            each: loaded[each][1] if each in loaded else SourceError(f"{each} is known no more, or for nobody to read")
+            for each in ids
+        }
+
+    async def _loaded(self, ids: Iterable[SourceId]) -> dict[SourceId, tuple[Nugget | Fact, SourceText]]:
+        """Those that may be told, as they stand in the stores: the search may know an older state."""
+        wanted = {kind: [each.partition(":")[2] for each in ids if each.startswith(f"{kind}:")] for kind in _KINDS}
+        loaded: dict[SourceId, tuple[Nugget | Fact, SourceText]] = {}
+        nuggets = await self._nuggets.by_ids([NuggetId(each) for each in wanted["nugget"]]) if wanted["nugget"] else ()
+        for nugget in nuggets:
+            standing = await self._standing(nugget.conversation_id)
+            if standing is not None and _still_says(standing, nugget.source_message_ids):
+                source_id = SourceId(f"nugget:{nugget.id}")
+                loaded[source_id] = (nugget, _text_of_nugget(source_id, nugget, standing))
+        facts = await self._facts.by_ids([FactId(each) for each in wanted["fact"]]) if wanted["fact"] else ()
+        for fact in facts:
+            if fact.is_active and fact.visibility == "shared" and (text := await self._text_of_fact(fact)) is not None:
+                loaded[text.source_id] = (fact, text)
+        return loaded
+
+    async def _text_of_fact(self, fact: Fact) -> SourceText | None:
+        """None where no conversation stands in which it was said."""
+        link = next((each for each in await self._facts.history(fact.id) if each.fact.id == fact.id), None)
+        said_in = () if link is None else reversed([each for each in link.occurrences if not each.is_withdrawn])
+        for occurrence in said_in:
+            standing = await self._standing(occurrence.conversation_id)
+            # Nobody knows which of its messages said so: all that were read must stand.
+            if standing is not None and _still_says(standing, standing.read.message_ids):
+                known = f"confidence {fact.confidence:.2f}, said last on {fact.last_seen_at:%Y-%m-%d}"
+                return SourceText(
+                    source_id=SourceId(f"fact:{fact.id}"),
+                    text=f"{fact.content}\n({known})",
+                    title=_shortened(fact.summary or fact.content, _LONGEST_TITLE),
+                    url=_link(standing, standing.read.message_ids),
+                    said=_team_said(standing),
+                )
+        return None
+
+    async def _standing(self, conversation_id: ConversationId) -> _Standing | None:
+        """None where it stands no more."""
+        read = await self._log.conversation(conversation_id)
+        if read is None:
+            return None
+        if read.origin != "capture":
+            decisions = await run_sync(self._decisions)
+            return None if any(map(decisions.is_withdrawn, read.message_ids)) else _Standing(read, None, self._site)
+        segment = await run_sync(self._segment, conversation_id)
+        return None if segment is None else _Standing(read, segment, self._site)
+
+    def _segment(self, conversation_id: ConversationId) -> Segment | None:
+        decisions = self._decisions()
+        segment = standing_segment(conversation_id, self._archive, decisions)
+        if segment is None:
+            return None
+        written = zip(segment.author_ids, segment.message_ids, strict=False)
+        return None if any(decisions.is_forgotten(author, message) for author, message in written) else segment
+
+
+class _Proposing:
+    """The first stage of nuggets, without telling which words each holds."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    async def find(self, text: str, wanted: SearchFilter, limit: int, /) -> Sequence[Found]:
+        return await self._finder.propose(text, wanted, limit)
+
+
+def _of(
+    loaded: Mapping[SourceId, tuple[Nugget | Fact, SourceText]], ids: Iterable[SourceId], kind: type[Nugget | Fact]
+) -> list[tuple[Nugget | Fact, SourceText]]:
+    return [loaded[each] for each in ids if each in loaded and isinstance(loaded[each][0], kind)]
+
+
+def _fits(found: Found, query: str) -> bool:
+    if found.likeness is not None and found.likeness >= _LIKE_ENOUGH:
+        return True
+    return overlap(query, f"{found.document.title}\n{found.document.text}") >= _WORDS_ENOUGH
+
+
+def _still_says(standing: _Standing, message_ids: Collection[str]) -> bool:
+    return standing.segment is None or set(message_ids) <= set(standing.segment.message_ids)
+
+
+def _entry(nugget: Nugget | Fact) -> IndexEntry:
+    assert isinstance(nugget, Nugget)
+    words = f"{nugget.status}, {nugget.timestamp:%Y-%m-%d}. {nugget.topic}: {nugget.topic_summary}"
+    return IndexEntry(SourceId(f"nugget:{nugget.id}"), _shortened(" ".join(words.split()), _LONGEST_SUMMARY))
+
+
+def _text_of_nugget(source_id: SourceId, nugget: Nugget, standing: _Standing) -> SourceText:
+    said = _team_said(standing)
+    account = f"{nugget.status}, {nugget.timestamp:%Y-%m-%d}. {nugget.topic_summary}\n\n{nugget.detailed_analysis}"
+    return SourceText(
+        source_id=source_id,
+        text=f"{account}\n\nThe team's words:\n\n{said}" if said else account,
+        title=_shortened(nugget.topic, _LONGEST_TITLE),
+        url=_link(standing, nugget.source_message_ids),
+        said=said,
+    )
+
+
+def _team_said(standing: _Standing) -> str:
+    turns = () if standing.segment is None else standing.segment.turns
+    return "\n\n".join(turn.text for turn in turns if turn.speaker == "Team")
+
+
+def _link(standing: _Standing, message_ids: Sequence[str]) -> str | None:
+    """Where people find the conversation; nowhere, where it was none of Discord's."""
+    if standing.segment is None and standing.read.origin == "note":
+        return None
+    read = standing.read
+    return message_link(read.guild_id, read.channel_id, message_ids[-1] if message_ids else None, standing.site)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

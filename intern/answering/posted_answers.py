@@ -1,0 +1,306 @@
+"""Whether posted answers still stand: what they cite is compared with its source; some are edited to a note.
+
+A comparison looks at how a text reads; white space, typography and markup are no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+from anyio.to_thread import run_sync
+from msgspec import Struct, structs
+
+from intern.answering.citing import digest, reading
+from intern.core.clock import Clock
+from intern.core.errors import SourceError
+from intern.core.ids import MessageId, QAId, SourceId, TopicName
+from intern.core.log import get_logger
+from intern.core.records import Filed, Replaced, SourceText, TopicBlock
+from intern.core.text.masking import mask_secrets
+from intern.core.text.passages import best_passages
+from intern.sources.library import Library
+from intern.stores.blocks import time_of
+from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.replies import Cited, CitedStore, Compared, OutdatedAnswer, State, Watched
+from intern.stores.topics import TopicLibrary
+
+SETTLED = timedelta(minutes=5)
+"""For how long a citation must not have stood before its answer is edited: a document may be half written just now."""
+
+_AT_ONCE = 50  # sources that are read together
+_MOVED = 3  # sources that may hold the text of one that is gone
+_LONGEST_CHAIN = 20  # newer versions of a conversation
+_MOST_SHOWN = 1_000  # characters
+
+_log = get_logger(__name__)
+
+
+class Outlet(Protocol):
+    """The way to messages that were posted."""
+
+    async def retract(self, question_id: MessageId, note: str, /) -> bool:
+        """Edit an answer to a note; false where it cannot be. Raises the DiscordError and KnowledgeError families."""
+        ...
+
+
+class Traces(Protocol):
+    """Keeps what became of questions."""
+
+    async def ended(self, question_id: MessageId, /, *, outcome: str, reason: str = "") -> None:
+        """What became of the reply to a question. Raises KnowledgeError."""
+        ...
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A citation that does not stand any more, and what its source says now."""
+
+    cited: Cited
+    now: str
+    """Empty where the source was withdrawn."""
+
+
+class Outdated(Struct, frozen=True, kw_only=True):
+    """A posted answer with such citations."""
+
+    answer: OutdatedAnswer
+    changes: tuple[Change, ...]
+
+
+class _Text(NamedTuple):
+    """What a source says now."""
+
+    text: str | None
+    """None: the source is gone."""
+    is_newer: bool = False
+    """It is that of a newer version of the conversation."""
+    quotable: str | None = None
+    """Of a conversation, what everybody said, with the speakers; what counts as a change of it is the team's part."""
+
+
+class PostedAnswers:
+    """Compares posted answers with their sources. All methods raise KnowledgeError."""
+
+    def __init__(
+        self,
+        store: CitedStore,
+        library: Library,
+        topics: TopicLibrary,
+        decisions: DecisionLog,
+        *,
+        emails: bool = False,
+    ) -> None:
+        """With `emails`, addresses are masked in quotes."""
+        self._store = store
+        self._library = library
+        self._topics = topics
+        self._decisions = decisions
+        self._emails = emails
+        self._seen: dict[SourceId, tuple[str, bool]] = {}
+
+    async def check(self) -> None:
+        """Compare every citation whose source was never compared, or reads differently since."""
+        watched = await self._store.sources()
+        self._seen = {each.source_id: seen for each in watched if (seen := self._seen.get(each.source_id))}
+        for start in range(0, len(watched), _AT_ONCE):
+            await self._compare(watched[start : start + _AT_ONCE])
+
+    async def outdated(self, limit: int) -> tuple[Outdated, ...]:
+        """The answers that do not stand any more, newest first, with what their sources say now."""
+        answers = await self._store.outdated(limit)
+        texts = await self._texts({each.source_id for answer in answers for each in answer.citations})
+        return tuple(
+            Outdated(
+                answer=answer,
+                changes=tuple(
+                    Change(cited=each, now=_shown(texts.get(each.source_id), each)) for each in answer.citations
+                ),
+            )
+            for answer in answers
+        )
+
+    async def _compare(self, watched: Sequence[Watched]) -> None:
+        texts = await self._texts(each.source_id for each in watched)
+        for each in watched:
+            text = texts.get(each.source_id)
+            if text is None:
+                continue  # it cannot be read now; the next look tells more
+            read_as = "" if text.text is None else await run_sync(reading, text.text)
+            seen = ("" if text.text is None else digest(read_as), text.is_newer)
+            if each.is_new or self._seen.get(each.source_id) != seen:
+                cited = await self._store.citing(each.source_id)
+                judged = await run_sync(self._judged, cited, text, read_as, seen[0])
+                pairs = zip(cited, judged, strict=True)
+                await self._store.compared([await self._compared(one, result) for one, result in pairs])
+                self._seen[each.source_id] = seen
+
+    async def _compared(self, cited: Cited, judged: Compared) -> Compared:
+        if judged.state == "gone" and (moved := await self._moved(cited)) is not None:
+            judged = structs.replace(judged, source_id=moved, state="")
+        if judged.state and not cited.state:
+            _log.info("answer_outdated", message_id=cited.question_id, source_id=judged.source_id, state=judged.state)
+        return judged
+
+    async def _moved(self, cited: Cited) -> SourceId | None:
+        """Where the quote of a document that is gone stands: it may have been renamed."""
+        if not cited.quote or not cited.source_id.startswith("kb:"):
+            return None
+        found = [each for each in await self._library.best(cited.quote, _MOVED) or () if each.startswith("kb:")]
+        for source_id, text in (await self._texts(found)).items():
+            if text.text is not None and reading(cited.quote) in await run_sync(reading, text.text):
+                return source_id
+        return None
+
+    async def _texts(self, source_ids: Iterable[SourceId]) -> dict[SourceId, _Text]:
+        """What sources say now; without those that cannot be read just now."""
+        wanted = list(dict.fromkeys(source_ids))
+        blocks = {each: block for each in wanted if (block := _block_of(each))}
+        texts: dict[SourceId, _Text] = await run_sync(self._blocks, blocks) if blocks else {}
+        others = [each for each in wanted if each not in blocks]
+        listed = {entry.source_id for entry in await self._library.entries()} if others else set[SourceId]()
+        for source_id, read in zip(others, await self._library.load_each(others), strict=True):
+            if isinstance(read, SourceText):
+                texts[source_id] = _Text(f"{read.text}\n{read.said or ''}")
+            elif (
+                isinstance(read, SourceError)
+                and source_id not in listed
+                and (listed or not source_id.startswith("kb:"))
+            ):
+                texts[source_id] = _Text(None)
+            else:  # also where no document is listed at all: rather, their folder is away
+                _log.warning("cited_source_unreadable", source_id=source_id, error=str(read))
+        return texts
+
+    # Worker threads.
+
+    def _judged(self, cited: Sequence[Cited], text: _Text, read_as: str, found: str) -> list[Compared]:
+        return [self._judge(one, text, read_as, found) for one in cited]
+
+    def _judge(self, cited: Cited, text: _Text, read_as: str, found: str) -> Compared:
+        state = self._state(cited, text, read_as, found)
+        block = None if state else self._block_with(cited)
+        return Compared(
+            question_id=cited.question_id,
+            n=cited.n,
+            source_id=block or cited.source_id,
+            # It is compared with the block from now on.
+            digest="" if block else cited.digest or found or "-",
+            state=state,
+        )
+
+    def _state(self, cited: Cited, text: _Text, read_as: str, found: str) -> State:
+        if text.text is None:
+            return "gone"
+        within = read_as if text.quotable is None else reading(text.quotable)
+        holds = not cited.quote or reading(cited.quote) in within or self._holds_masked(text.text, cited.quote)
+        if not _block_of(cited.source_id):
+            # It may change in what was not quoted.
+            return "" if holds else "changed"
+        if not text.is_newer and cited.digest in {"", found}:
+            return "" if holds else "changed"
+        return "extended" if cited.quote and holds else "changed"
+
+    def _holds_masked(self, text: str, quote: str) -> bool:
+        # A secret in a document is masked in what is kept of it.
+        return "[masked " in quote and reading(quote) in reading(mask_secrets(text, emails=self._emails).text)
+
+    def _blocks(self, wanted: Mapping[SourceId, QAId]) -> dict[SourceId, _Text]:
+        newer: dict[QAId, QAId] | None = None
+        texts: dict[SourceId, _Text] = {}
+        for source_id, qa_id in wanted.items():
+            block = self._block(qa_id)
+            is_newer = block is None
+            if block is None:
+                newer = _newer(self._decisions) if newer is None else newer
+                block = self._block_since(qa_id, newer)
+            texts[source_id] = _Text(None) if block is None else _Text(_of_team(block), is_newer, _of_all(block))
+        return texts
+
+    def _block_since(self, qa_id: QAId, newer: Mapping[QAId, QAId]) -> TopicBlock | None:
+        """What took the place of a block; None where nothing did."""
+        for _ in range(_LONGEST_CHAIN):
+            if qa_id not in newer:
+                return None
+            qa_id = newer[qa_id]
+            if (block := self._block(qa_id)) is not None:
+                return block
+        return None
+
+    def _block_with(self, cited: Cited) -> SourceId | None:
+        """The block of a topic, cited as a whole, that holds the quote: it may move to another topic."""
+        kind, _, name = cited.source_id.partition(":")
+        if kind != "team" or "#" in name or not cited.quote:
+            return None
+        part = reading(cited.quote)
+        for block in self._topics.read(TopicName(name.removesuffix(".txt"))):
+            if part in reading(_of_all(block)):
+                return SourceId(f"{cited.source_id}#{block.qa_id}")
+        return None
+
+    def _block(self, qa_id: QAId) -> TopicBlock | None:
+        """A block, in whichever topic it stands."""
+        topic = self._topics.topic_of(qa_id)
+        blocks = () if topic is None else self._topics.read(topic)
+        return next((each for each in blocks if time_of(each.qa_id) == time_of(qa_id)), None)
+
+
+class Retractions:
+    """Edits answers that their sources do not back any more. Raises the DiscordError and KnowledgeError families."""
+
+    def __init__(self, store: CitedStore, outlet: Outlet, traces: Traces, *, clock: Clock, note: str) -> None:
+        self._store = store
+        self._outlet = outlet
+        self._traces = traces
+        self._clock = clock
+        self._note = note
+
+    async def retract(self) -> None:
+        """Edit each such answer to the note, once."""
+        for question_id in await self._store.to_retract(self._clock.now() - SETTLED):
+            # From here on it is finished, though the source may come back.
+            await self._store.retract(question_id, "open")
+            edited = await self._outlet.retract(question_id, self._note)
+            await self._store.retract(question_id, "retracted" if edited else "dropped")
+            if edited:
+                await self._traces.ended(question_id, outcome="answer retracted", reason="source_changed")
+            _log.info("answer_retracted", message_id=question_id, edited=edited)
+
+
+def _block_of(source_id: SourceId) -> QAId | None:
+    """The block that a citation of a team answer names."""
+    named = source_id.partition("#")[2] if source_id.startswith("team:") else ""
+    try:
+        time_of(QAId(named))
+    except ValueError:
+        return None
+    return QAId(named)
+
+
+def _of_team(block: TopicBlock) -> str:
+    return "\n".join(turn.text for turn in block.turns if turn.speaker == "Team")
+
+
+def _of_all(block: TopicBlock) -> str:
+    return "\n".join(f"{turn.speaker}: {turn.text}" for turn in block.turns)
+
+
+def _newer(decisions: DecisionLog) -> dict[QAId, QAId]:
+    """By block that gave way: the one that it gave way to."""
+    newer: dict[QAId, QAId] = {}
+    for decision in decisions.all():
+        match decision:
+            case Replaced(qa_id=qa_id, by=by):
+                newer[qa_id] = by
+            case Filed(qa_id=qa_id, removed=removed):
+                newer.update(dict.fromkeys(removed, qa_id))
+            case _:
+                pass
+    return newer
+
+
+def _shown(text: _Text | None, cited: Cited) -> str:
+    """What stands there now: of a document, the passage that is nearest to what was quoted."""
+    if text is None or text.text is None:
+        return ""
+    return best_passages(text.text, cited.quote or cited.title, _MOST_SHOWN)

@@ -1,0 +1,355 @@
+"""What is said to the asker: an answer with its buttons, or, to who called the bot, a word on why there is none.
+
+Why an answer was given, in one line: from what it was made, and how it was checked. Pure.
+
+Questions that nobody works on: each is accounted for, and who called the bot is told why, though not at every turn.
+
+What is said costs no model. One member is told a thing once in a while, or who asks too much would make us a nuisance.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from traceback import walk_tb
+from types import MappingProxyType
+from typing import Any, Final, Protocol, cast
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from msgspec import Struct, structs
+
+from intern.chat.conversations import joined, without
+from intern.chat.options import ConversationOptions
+from intern.chat.outbox import plain_line
+from intern.core.clock import Clock
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
+from intern.core.ids import ChannelId, MessageId, RoleId, UserId
+from intern.core.log import get_logger
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Button
+
+_FOLDER = "messages"
+_SUFFIX = ".md.j2"
+_MAX_CHARS = 1900  # with the mention of a role, one message of Discord's
+_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+
+_VOTES = {"up": "👍", "down": "👎"}
+
+
+class Wording(Struct, frozen=True, kw_only=True):
+    """What is said where there is no answer: of each field, the text of the template of its name."""
+
+    unknown: str
+    """Looked, and found nothing."""
+    handoff: str
+    """Looked, found nothing, and the mention of the team's role follows."""
+    refused: str
+    """Did not look, for the question is out of scope."""
+    cannot_look: str
+    """Could not look."""
+    over_budget: str
+    """Could not look, for what may be spent in a day is spent."""
+    greeting: str
+    """Nothing was asked."""
+    limit: str
+    """Asked too much."""
+    busy: str
+    """There was no room for the question."""
+    late: str
+    """Asked too long ago, when it was read, or when Discord could be reached again."""
+    no_thread: str
+    """There is an answer, but no thread to give it in."""
+    retracted: str
+    """In place of an answer whose sources do not back it any more."""
+
+
+def load_wording(
+    prompts_dir: Path | None = None, constants: Mapping[str, str] = MappingProxyType({"project_introduction": ""})
+) -> Wording:
+    """Every text, from `<prompts_dir>/messages` where there is a template of the name, else from those shipped.
+
+    The templates may use the `constants`. Raises ConfigError for one that is missing, broken, blank or too long.
+    """
+    return Wording(**{each.name: worded(each.name, prompts_dir, constants) for each in structs.fields(Wording)})
+
+
+def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) -> str:
+    """One of the texts, as it is said. Raises ConfigError as `load_wording` does, naming file and line."""
+    return _text(wording_file(name, prompts_dir), constants)
+
+
+def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
+    """The template of one of the texts. Raises ConfigError where there is none."""
+    folders: tuple[Traversable, ...] = (*((prompts_dir / _FOLDER,) if prompts_dir else ()), *_shipped())
+    file = next((file for folder in folders if (file := folder / (name + _SUFFIX)).is_file()), None)
+    if file is None:
+        raise ConfigError(f"there is no template {_FOLDER}/{name}{_SUFFIX}: this installation is incomplete")
+    return file
+
+
+class Replying:
+    """What is made of questions and results, as the operator wants it."""
+
+    def __init__(
+        self, wording: Wording, options: ConversationOptions, *, handoff_role_id: RoleId | None = None
+    ) -> None:
+        self._wording = wording
+        self._options = options
+        self._handoff_role_id = handoff_role_id
+
+    def reply_of(self, request: AnswerRequest, result: AIResult) -> Reply | None:
+        """What to post; None for silence."""
+        return reply_of(request, result, self._wording, handoff_role_id=self._handoff_role_id)
+
+    def joined(self, older: AnswerRequest, newer: AnswerRequest) -> AnswerRequest:
+        """One question out of two of the same asker."""
+        return joined(older, newer, self._options)
+
+    def without(self, request: AnswerRequest, message_ids: Collection[MessageId]) -> AnswerRequest | None:
+        """What is left of a question once some of its messages are gone; None where nothing is."""
+        return without(request, message_ids, self._options)
+
+
+def reply_of(
+    request: AnswerRequest, result: AIResult, wording: Wording, *, handoff_role_id: RoleId | None = None
+) -> Reply | None:
+    """What to post; None for silence.
+
+    Who mentions the bot or replies to it always gets a word. In its own thread, and in a new forum post, people also
+    talk to each other: there, only what it looked for, or would have, is worth one.
+    """
+    if result.should_reply and result.reply_text:
+        return structs.replace(
+            _reply(request, result.reply_text),
+            citations=result.citations,
+            buttons=answer_buttons(request.batch.last.id),
+        )
+    nothing_to_look_for = result.reason in {"not_a_question", "not_answerable"}
+    if not request.called and (nothing_to_look_for or not request.addressed):
+        return None
+    if result.reason in COULD_NOT_LOOK:
+        return notice(request, wording.over_budget if result.reason == "over_budget" else wording.cannot_look)
+    if nothing_to_look_for:
+        return notice(request, wording.greeting if result.reason == "not_a_question" else wording.refused)
+    if handoff_role_id is None:
+        return notice(request, wording.unknown)
+    # The team has been told by this very message, or not at all.
+    told = notice(request, f"{wording.handoff} <@&{handoff_role_id}>")
+    return structs.replace(told, mention_role=handoff_role_id)
+
+
+def answer_buttons(question_id: MessageId) -> tuple[Button, ...]:
+    """The buttons under the answer to a question: two votes, and why it was given. Their ids name the question."""
+    votes = [Button(custom_id=f"intern:{vote}:{question_id}", emoji=emoji) for vote, emoji in _VOTES.items()]
+    return (*votes, Button(custom_id=f"intern:why:{question_id}", label="Why?"))
+
+
+def notice(request: AnswerRequest, text: str) -> Reply:
+    """A word on why there is no answer."""
+    return structs.replace(_reply(request, text), notice=True)
+
+
+def _reply(request: AnswerRequest, text: str) -> Reply:
+    return Reply(
+        question=request.batch.last,
+        target="in_place" if request.channel.is_thread else "new_thread",
+        text=text,
+        called=request.called,
+        settles=tuple(message.id for message in request.batch.messages),
+        asked="\n".join(message.text for message in request.batch.messages),
+    )
+
+
+def _text(file: Traversable, constants: Mapping[str, str]) -> str:
+    jinja = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
+    try:
+        text = jinja.from_string(file.read_text(encoding="utf-8")).render(constants).strip()
+    except (OSError, UnicodeError, *_MISTAKES) as error:
+        raise ConfigError(f"{file}{_line_of(error)}: {error}") from error
+    if not text or len(text) > _MAX_CHARS:
+        raise ConfigError(f"{file}: the text has {len(text)} characters; it must have 1 to {_MAX_CHARS}")
+    return text
+
+
+def _line_of(error: Exception) -> str:
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return f", line {error.lineno}"
+    # Jinja gives the frames of a template the lines of its source.
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _shipped() -> tuple[Traversable, ...]:
+    """The folder of the wheel, or else that of the source tree."""
+    package = files("intern")
+    folders = (package / "_prompts" / _FOLDER, Path(str(package)).parent / "prompts" / _FOLDER)
+    return tuple(folder for folder in folders if folder.is_dir())[:1]
+
+
+_MOST_NAMED = 4
+_QA_DATE = re.compile(r"#qa_(\d{4})(\d\d)(\d\d)_")
+
+
+def why_line(debug: Mapping[str, Any]) -> str:
+    """Say what an answer was made from and how it was checked, by its trace; empty where the trace holds no sources.
+
+    Missing steps and fields are left out, so the line never claims a check that the trace does not show.
+    """
+    generation, verification = _step(debug, "generation"), _step(debug, "verification")
+    sources = _named(_texts(generation.get("citations")))
+    if not sources:
+        return ""
+    checks = _checks(generation, verification)
+    return f"From {sources}" + (f"; {_joined(checks, last=', ')}." if checks else ".")
+
+
+def _named(source_ids: Sequence[str]) -> str:
+    documents: list[str] = []
+    pages: list[str] = []
+    dates: list[str] = []
+    others: list[str] = []
+    team = 0
+    for source_id in source_ids:
+        kind, _, name = source_id.partition(":")
+        if kind == "team":
+            team += 1
+            if date := _QA_DATE.search(source_id):
+                dates.append("-".join(date.groups()))
+        elif kind in {"nugget", "fact"}:
+            others.append("a conversation" if kind == "nugget" else "a fact from conversations")
+        elif re.match(r"https?://", name):
+            pages.append(_code(name))
+        else:
+            documents.append(_code(name or source_id))
+    parts = [
+        *_list("docs", documents),
+        *_list("the page" if len(pages) == 1 else "the pages", pages),
+        *_team_answers(team, dates),
+        *dict.fromkeys(others),
+    ]
+    return _joined(parts)
+
+
+def _team_answers(count: int, dates: Sequence[str]) -> list[str]:
+    days = sorted(set(dates))
+    of = f" of {_joined(_few(days))}" if days else ""
+    return [] if not count else [f"a team answer{of}" if count == 1 else f"{count} team answers{of}"]
+
+
+def _list(what: str, names: Sequence[str]) -> list[str]:
+    return [f"{what} {_joined(_few(names))}"] if names else []
+
+
+def _few(names: Sequence[str]) -> list[str]:
+    rest = len(names) - _MOST_NAMED
+    return [*names[:_MOST_NAMED], *([f"{rest} more"] if rest > 0 else [])]
+
+
+def _checks(generation: Mapping[str, object], verification: Mapping[str, object]) -> list[str]:
+    checks: list[str] = []
+    quotes = _number(generation.get("quotes_count"))
+    if quotes:
+        checks.append("1 quote checked word for word" if quotes == 1 else f"{quotes} quotes checked word for word")
+    strange = _number(generation.get("strange_count"))
+    suspicions = _number(generation.get("suspicions_count")) if strange is None else strange
+    if suspicions == 0:
+        checks.append("commands and links checked")
+    elif quotes or _number(generation.get("strange_urls_count")) == 0:
+        # With `ai.strict_grounding` off, an answer may hold commands that no source does.
+        unfounded = f", {strange} commands or versions not found in them" if strange else ""
+        checks.append(f"links checked{unfounded}")
+    if verification.get("is_good_enough") is True:
+        by_code = verification.get("by") == "code"
+        checks.append("found safe without a second look" if by_code else "confirmed by a second look")
+    return checks
+
+
+def _step(debug: Mapping[str, Any], name: str) -> Mapping[str, object]:
+    step = debug.get(name)
+    return cast("Mapping[str, object]", step) if isinstance(step, Mapping) else {}
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list | tuple):
+        return []
+    return list(dict.fromkeys(each for each in cast("Sequence[object]", value) if isinstance(each, str) and each))
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _code(name: str) -> str:
+    return f"`{plain_line(name)}`"
+
+
+def _joined(parts: Sequence[str], last: str = " and ") -> str:
+    return last.join([*([", ".join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
+
+
+_log = get_logger(__name__)
+
+# How long what was said to a member holds for all that they ask. A full house empties soon, and who asks again then is
+# owed a new word.
+_TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
+    {"asked too much": timedelta(hours=1), "too old": timedelta(hours=1), "shed": timedelta(minutes=1)}
+)
+
+
+class Traces(Protocol):
+    """Remembers what became of questions; see `intern.stores.sqlite.traces`."""
+
+    async def keep(
+        self, message_ids: Sequence[MessageId], channel_id: ChannelId, /, *, outcome: str, reason: str = ""
+    ) -> None:
+        """Keep what became of a question, whose id is the last of `message_ids`. Raises KnowledgeError."""
+        ...
+
+
+class Declining:
+    """Says no. Remembers whom it told what, for as long as that holds."""
+
+    def __init__(self, wording: Wording, *, traces: Traces, clock: Clock) -> None:
+        self._texts: Mapping[DeclineReason, str] = {
+            "asked too much": wording.limit,
+            "too old": wording.late,
+            "shed": wording.busy,
+        }
+        self._traces = traces
+        self._clock = clock
+        self._told: dict[DeclineReason, OrderedDict[UserId, datetime]] = {each: OrderedDict() for each in self._texts}
+
+    async def account_for(self, declined: Declined) -> None:
+        """Keep why there is no answer, for whoever asks later."""
+        batch = declined.request.batch
+        try:
+            await self._traces.keep(
+                [message.id for message in batch.messages],
+                batch.channel_id,
+                outcome="shed" if declined.reason == "shed" else "passed over",
+                reason=declined.reason,
+            )
+        except KnowledgeError as error:  # an account that is missing changes nothing for anybody
+            _log.warning("trace_not_kept", message_id=batch.last.id, reason=str(error))
+
+    def word(self, declined: Declined) -> Reply | None:
+        """What to say, counted as said; None to who did not call the bot, or was told before."""
+        if not declined.request.called or self._told_before(declined.reason, declined.request.batch.author.id):
+            return None
+        return notice(declined.request, self._texts[declined.reason])
+
+    def _told_before(self, reason: DeclineReason, user_id: UserId) -> bool:
+        told, now = self._told[reason], self._clock.now()
+        # In the order of telling, so that what holds no longer stands in front. The clock may have been put back.
+        while told and not abs(now - next(iter(told.values()))) < _TOLD_FOR[reason]:
+            told.popitem(last=False)
+        if user_id in told:
+            return True
+        told[user_id] = now
+        return False

@@ -1,0 +1,477 @@
+"""What commands and buttons do: an answer for one pair of eyes, a conversation to learn from, a vote, an account.
+
+Whatever is said goes through the same link check and splitting as a reply on the channel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+
+from msgspec import Struct, structs
+
+from intern.answering.images import Answers
+from intern.answering.replying import Wording, answer_buttons, why_line
+from intern.chat.context import Gathered, History, gather
+from intern.chat.conversations import answer_request, conversation_around
+from intern.chat.options import ConversationOptions
+from intern.chat.outbox import parts_of, thread_name
+from intern.core.errors import DiscordError, DiscordRefusedError, KnowledgeError
+from intern.core.flow import (
+    AnswerRequest,
+    AskCommand,
+    Batch,
+    ButtonPressed,
+    CaptureRequest,
+    Interaction,
+    InteractionTicket,
+    LearnCommand,
+    UnknownInteraction,
+    WhyCommand,
+)
+from intern.core.ids import ChannelId, GuildId, MessageId, UserId, snowflake_time
+from intern.core.log import get_logger
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, Channel, ChatMessage, Citation, SilenceReason
+
+_log = get_logger(__name__)
+
+ANSWERS_KEPT = 500  # for sharing; a few kilobytes each. Who closes Discord does not see the button again
+
+IN_PRIVATE = "I answer on the server only, not in private messages."
+FOREIGN_SERVER = "I do not work for this server."
+NOT_SPEAKING = "I only listen in this channel."
+NOT_PUBLIC = "Not everybody can read this channel, so I keep out of it. Please ask me in a public one."
+TEAM_ONLY = "This is for the team only."
+UNKNOWN = "I do not know this command or button; it may be of an older version. /ask always works."
+NO_TEXT = "There is no text in it that I could answer."
+FROM_BOT = "A bot wrote this message; I answer people."
+GONE = "I do not hold this answer any more; ask again, then share."
+SHARED_ALREADY = "This answer is shared already."
+SHARED = "Shared."
+NOT_YOURS = "Only who asked may share the answer."
+CANNOT_SPEAK = "I may not write in this channel, so the answer could not be shared."
+THANKS = "Thank you, noted."
+NOT_KNOWN = "I don't know this yet. Only you have seen the question; ask it in the channel, and the team can answer."
+NOTHING_TO_LEARN = (
+    "I found no question of a member with an answer of the team around this message, so there is nothing to learn. "
+    "Use this on the team's answer, best on one that replies to the question."
+)
+NO_MESSAGE = "That is neither a message id nor a link to a message."
+NO_ACCOUNT = "I hold nothing on that: I did not take it for a question to me, or it was too long ago."
+WHY_UNKNOWN = "I do not know any more how this answer came about; it was too long ago."
+
+_SILENCES: Final[Mapping[SilenceReason, str]] = {
+    "": "It was answered.",
+    "not_a_question": "I did not take it for a question.",
+    "not_answerable": "I took it for a question that I am not meant to answer.",
+    "no_sources": "No source that I have fits it.",
+    "sources_unreadable": "The sources that fit it could not be read.",
+    "no_answer": "The sources do not answer it.",
+    "no_citations": "The answer could not name its sources.",
+    "ungrounded": "The answer did not stand on the sources.",
+    "too_long": "The answer was longer than allowed.",
+    "rejected": "The answer did not pass the check that every answer goes through.",
+    "timeout": "It took longer than allowed.",
+    "over_budget": "What may be spent in a day was spent; it starts anew at 00:00 UTC.",
+    "model_unavailable": "The model could not be reached.",
+    "model_failed": "The model gave no usable reply, or could not be asked at all.",
+    "knowledge_failed": "My knowledge could not be read.",
+    "images_unavailable": "Its images could not be looked at.",
+}
+
+_OTHER_REASONS: Final[Mapping[str, str]] = {
+    "asked too much": "Its asker had asked as much as one member may within an hour.",
+    "shed": "Too many questions waited already.",
+    "too old": "It was too old when I came to read it.",
+    "question_deleted": "The question was deleted before the reply was posted.",
+    "team_answered": "The team answered before the reply was posted.",
+    "not_public": "Not everybody could read the channel any more.",
+    "refused": "Discord refused the reply: I may not write there, or the channel is gone.",
+    "no_thread": "Discord let me open no thread there.",
+    "source_changed": "A source that the answer was based on has changed or was withdrawn since.",
+    "too_old": "Discord could not be reached until nobody waited for the reply any more.",
+}
+
+
+class Counted(Protocol):
+    """The votes on one answer."""
+
+    @property
+    def up(self) -> int:
+        """How many found it helpful."""
+        ...
+
+    @property
+    def down(self) -> int:
+        """How many did not."""
+        ...
+
+
+class Feedback(Protocol):
+    """Keeps what members think of answers."""
+
+    async def vote(self, question_id: MessageId, user_id: UserId, /, *, up: bool) -> object:
+        """Keep a member's vote; their last one counts. Raises KnowledgeError."""
+        ...
+
+    async def of(self, question_id: MessageId, /) -> Counted:
+        """The votes on the answer to a question. Raises KnowledgeError."""
+        ...
+
+
+class Account(Protocol):
+    """What became of a question."""
+
+    @property
+    def question_id(self) -> MessageId:
+        """The message that asked."""
+        ...
+
+    @property
+    def outcome(self) -> str:
+        """In a word or a few."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """A SilenceReason, or why a reply was withheld; empty where it was answered."""
+        ...
+
+    @property
+    def debug(self) -> Mapping[str, Any]:
+        """Per step of the answering workflow: what it decided."""
+        ...
+
+
+class Traces(Protocol):
+    """Remembers what became of questions. All methods raise KnowledgeError."""
+
+    async def of(self, message_id: MessageId, /) -> Account | None:
+        """The account of a question, by any of its messages or of the reply's."""
+        ...
+
+    async def newest_in(self, channel_id: ChannelId, /) -> Account | None:
+        """The account of the newest question in a channel or thread."""
+        ...
+
+    async def keep(
+        self,
+        message_ids: Sequence[MessageId],
+        channel_id: ChannelId,
+        /,
+        *,
+        outcome: str,
+        reason: str = "",
+        debug: Mapping[str, Any] | None = None,
+        beside: bool = False,
+    ) -> None:
+        """Keep the account of a question, whose id is the last of `message_ids`."""
+        ...
+
+
+class Audience(Protocol):
+    """Knows where everybody may read."""
+
+    def admits(self, channel: Channel, /) -> bool:
+        """Whether the bot may work in a channel."""
+        ...
+
+
+class Speaker(Protocol):
+    """The way to a channel."""
+
+    async def send(
+        self, channel_id: ChannelId, text: str, nonce: str, /, *, buttons: Sequence[Button] = ()
+    ) -> MessageId:
+        """Post a message that pings nobody. For some minutes, a nonce posts only once. Raises DiscordError."""
+        ...
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """What an interaction is answered with, after its `captures` were handed on."""
+
+    parts: tuple[str, ...]
+    """Messages of at most 2,000 characters, never none."""
+    buttons: tuple[Button, ...] = ()
+    """Under the last part."""
+    captures: tuple[CaptureRequest, ...] = ()
+
+
+def said(text: str, citations: Sequence[Citation] = ()) -> Said:
+    """A text as it may be shown: no links but to what is cited, split where it is long."""
+    return Said(parts=tuple(parts_of(text, citations)))
+
+
+@dataclass(kw_only=True)
+class _Shareable:
+    """An answer that its asker may share."""
+
+    user_id: UserId
+    parts: tuple[str, ...]
+    shared: bool = False
+
+
+class Commands:
+    """Does what interactions ask for; many at once. Remembers the last answers, so that they can be shared."""
+
+    def __init__(
+        self,
+        *,
+        answers: Answers,
+        history: History,
+        audience: Audience,
+        speaker: Speaker,
+        feedback: Feedback,
+        traces: Traces,
+        options: ConversationOptions,
+        guild_ids: Collection[GuildId],
+        wording: Wording,
+        allows: Callable[[UserId], bool] = lambda _: True,
+        count: Callable[[AIResult], object] = lambda _: None,
+        over_limit: Callable[[], object] = lambda: None,
+        answers_kept: int = ANSWERS_KEPT,
+    ) -> None:
+        """`allows` counts a question of a member's and says whether it is within their limit; `count` hears results.
+
+        `over_limit` is called for each question that is not.
+        """
+        self._answers = answers
+        self._history = history
+        self._audience = audience
+        self._speaker = speaker
+        self._feedback = feedback
+        self._traces = traces
+        self._options = options
+        self._guild_ids = frozenset(guild_ids)
+        self._allows = allows
+        self._count = count
+        self._over_limit = over_limit
+        self._wording = wording
+        self._answers_kept = answers_kept
+        self._shareable: OrderedDict[str, _Shareable] = OrderedDict()
+
+    async def handle(self, interaction: Interaction) -> Said:
+        """Do it, and say what the member is told. Raises the DiscordError and KnowledgeError families."""
+        ticket = interaction.interaction
+        if ticket.guild_id not in self._guild_ids:
+            return said(IN_PRIVATE if ticket.guild_id is None else FOREIGN_SERVER)
+        match interaction:
+            case UnknownInteraction(what=what):
+                _log.warning("interaction_unknown", interaction_id=ticket.id, what=what)
+                return said(UNKNOWN)
+            case ButtonPressed():
+                return await self._pressed(interaction)
+            case AskCommand():
+                return await self._ask(interaction)
+            case LearnCommand() | WhyCommand():
+                return await self._for_team(interaction)
+
+    async def _for_team(self, command: LearnCommand | WhyCommand) -> Said:
+        if command.user.type != "team_member":
+            return said(TEAM_ONLY)
+        return await (self._learn(command) if isinstance(command, LearnCommand) else self._why(command))
+
+    async def _ask(self, command: AskCommand) -> Said:
+        channel = await self._open_channel(command.interaction)
+        if channel is None:
+            return said(NOT_PUBLIC)
+        question = _question(command)
+        if question.author.type == "bot":
+            return said(FROM_BOT)
+        if not (question.text.strip() or question.attachments):
+            return said(NO_TEXT)
+        if command.user.type != "team_member" and not self._allows(command.user.id):
+            self._over_limit()
+            return said(self._wording.limit)
+        request = await self._request(question, channel, with_context=command.on is not None)
+        result = await self._answers.answer(request.conversation, request.context, addressed=True)
+        await self._note(command, result)
+        if result.should_reply and result.reply_text:
+            return self._answered(command, question, result.reply_text, result.citations)
+        return said(self._instead(result.reason))
+
+    def _instead(self, reason: SilenceReason) -> str:
+        if reason == "over_budget":
+            return self._wording.over_budget
+        if reason in COULD_NOT_LOOK:
+            return self._wording.cannot_look
+        if reason == "not_answerable":
+            return self._wording.refused
+        return self._wording.greeting if reason == "not_a_question" else NOT_KNOWN
+
+    async def _note(self, command: AskCommand, result: AIResult) -> None:
+        self._count(result)
+        # Under an id of its own: what became of the message by itself stays known, too.
+        on = (command.on.id,) if command.on else ()
+        ticket = command.interaction
+        try:
+            await self._traces.keep(
+                (*on, MessageId(ticket.id)),
+                ticket.channel_id,
+                outcome=f"{'answered' if result.should_reply else 'silent'} for one member",
+                reason=result.reason,
+                debug=result.debug,
+                beside=True,
+            )
+        except KnowledgeError as error:  # no reason to withhold an answer
+            _log.warning("trace_not_kept", interaction_id=ticket.id, reason=str(error))
+
+    async def _request(self, question: ChatMessage, channel: Channel, *, with_context: bool) -> AnswerRequest:
+        batch = Batch(channel_id=channel.id, author=question.author, messages=(question,))
+        gathered = Gathered()
+        if with_context:
+            try:
+                gathered = await gather(batch, channel, self._history, self._options.bounds)
+            except DiscordError as error:
+                # A question without its surroundings is still a question, and somebody waits.
+                _log.info("context_unreadable", channel_id=channel.id, reason=str(error))
+        return answer_request(batch, channel, gathered, self._options, addressed=True)
+
+    def _answered(self, command: AskCommand, question: ChatMessage, text: str, citations: tuple[Citation, ...]) -> Said:
+        ticket_id = command.interaction.id
+        heading = f"**{thread_name(question.text)}**"
+        self._shareable[ticket_id] = _Shareable(
+            user_id=command.user.id, parts=tuple(parts_of(f"{heading}\n\n{text}", citations))
+        )
+        if len(self._shareable) > self._answers_kept:
+            self._shareable.popitem(last=False)
+        share = Button(custom_id=f"intern:share:{ticket_id}", label="Share")
+        return structs.replace(said(text, citations), buttons=(share, *answer_buttons(MessageId(ticket_id))))
+
+    async def _learn(self, command: LearnCommand) -> Said:
+        if await self._open_channel(command.interaction) is None:
+            return said(NOT_PUBLIC)
+        # Read anew: the payload tells no author's roles.
+        on = await self._history.message(command.on.channel_id, command.on.id)
+        bounds = self._options.bounds
+        request = await conversation_around(on, command.user, self._history, bounds) if on else None
+        if request is None:
+            return said(NOTHING_TO_LEARN)
+        return structs.replace(said(_summary(request)), captures=(request,))
+
+    async def _why(self, command: WhyCommand) -> Said:
+        if await self._open_channel(command.interaction) is None:
+            return said(NOT_PUBLIC)
+        if not command.about:
+            account = await self._traces.newest_in(command.interaction.channel_id)
+        else:
+            named = re.search(r"(?<!\d)(\d{15,20})/?>?\s*\Z", command.about)
+            if named is None:
+                return said(NO_MESSAGE)
+            account = await self._traces.of(MessageId(named[1]))
+        if account is None:
+            return said(NO_ACCOUNT)
+        return said(explained(account, await self._feedback.of(account.question_id)))
+
+    async def _pressed(self, press: ButtonPressed) -> Said:
+        pressed = re.fullmatch(r"intern:(up|down|why|share):([0-9]{1,20})", press.button)
+        match pressed.groups() if pressed else ():
+            case ("up" | "down" as vote, question_id):
+                await self._feedback.vote(MessageId(question_id), press.user.id, up=vote == "up")
+                return said(THANKS)
+            case ("why", question_id):
+                account = await self._traces.of(MessageId(question_id))
+                return said((why_line(account.debug) if account else "") or WHY_UNKNOWN)
+            case ("share", ticket_id):
+                return said(await self._share(press, ticket_id))
+            case _:
+                _log.warning("interaction_unknown", interaction_id=press.interaction.id, what=press.button[:100])
+                return said(UNKNOWN)
+
+    async def _share(self, press: ButtonPressed, ticket_id: str) -> str:
+        answer = self._shareable.get(ticket_id)
+        if answer is None:
+            return GONE
+        if answer.user_id != press.user.id:
+            return NOT_YOURS
+        if answer.shared:
+            return SHARED_ALREADY
+        channel = await self._open_channel(press.interaction)
+        if channel is None or self._options.mode_of(channel) in {"capture_only", "off"}:
+            return NOT_PUBLIC if channel is None else NOT_SPEAKING
+        answer.shared = True  # before the first wait: who presses twice shares once
+        try:
+            await self._speak(channel.id, ticket_id, answer.parts)
+        except DiscordRefusedError as refusal:
+            _log.info("share_refused", channel_id=channel.id, reason=str(refusal))
+            answer.shared = False
+            return CANNOT_SPEAK
+        except BaseException:
+            answer.shared = False  # pressing again goes on where this ended: the nonces are the same
+            raise
+        return SHARED
+
+    async def _speak(self, channel_id: ChannelId, ticket_id: str, parts: Sequence[str]) -> None:
+        for n, part in enumerate(parts, 1):
+            buttons = answer_buttons(MessageId(ticket_id)) if n == len(parts) else ()
+            await self._speaker.send(channel_id, part, f"s{ticket_id}-{n}", buttons=buttons)
+
+    async def _open_channel(self, ticket: InteractionTicket) -> Channel | None:
+        """Where it was used; None where not everybody may read, or where we may not look."""
+        try:
+            channel = await self._history.channel(ticket.channel_id)
+        except DiscordRefusedError:
+            return None
+        return channel if self._audience.admits(channel) else None
+
+
+def explained(account: Account, votes: Counted | None = None) -> str:
+    """The account of a question, and what people thought of its answer, for people of the team."""
+    known = {**{str(reason): words for reason, words in _SILENCES.items()}, **_OTHER_REASONS}
+    reason = known.get(account.reason, account.reason)
+    lines = [f"Message {account.question_id}: **{_line(account.outcome)}**. {_line(reason)}"]
+    if line := why_line(account.debug) if not account.reason else "":
+        lines.append(f"- {line}")
+    if votes and (votes.up or votes.down):
+        lines.append(f"- votes: 👍 {votes.up}, 👎 {votes.down}")
+    for name, told in account.debug.items():
+        fields = cast("Mapping[str, object]", told if isinstance(told, Mapping) else {"": told})
+        lines.append(f"- {name}: {_fields(fields)}")
+    return "\n".join(lines)
+
+
+def _fields(fields: Mapping[str, object]) -> str:
+    shown = {name: value for name, value in fields.items() if value not in _EMPTY}
+    return "; ".join(f"{name.replace('_', ' ')} {_line(value)}".lstrip() for name, value in shown.items()) or "done"
+
+
+_EMPTY: Final[tuple[object, ...]] = ("", None, [], ())
+
+
+def _line(value: object) -> str:
+    """A value from wherever on one line of bearable length; several as code."""
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        return ", ".join(f"`{_line(item).replace('`', '')}`" for item in items[:10])
+    return " ".join(str(value).split())[:300]
+
+
+def _summary(request: CaptureRequest) -> str:
+    team = sum(message.author.type == "team_member" for message in request.messages)
+    members = len(request.messages) - team
+    return (
+        f"I learn from this conversation: {_count(members)} of members and {_count(team)} of the team, beginning with "
+        f"“{thread_name(request.messages[0].text)}”."
+    )
+
+
+def _count(messages: int) -> str:
+    return "1 message" if messages == 1 else f"{messages} messages"
+
+
+def _question(command: AskCommand) -> ChatMessage:
+    """What is asked, as if the member had written it on the channel."""
+    if command.on is not None:
+        return command.on
+    ticket = command.interaction
+    return ChatMessage(
+        id=MessageId(ticket.id),
+        guild_id=ticket.guild_id,
+        channel_id=ticket.channel_id,
+        author=command.user,
+        text=command.question,
+        at=snowflake_time(ticket.id),
+    )

@@ -1,0 +1,247 @@
+"""Whom a message in a channel is for where its author did not press "reply": the one whom it names, or nobody new.
+
+Pure: it goes by what was said before the message, so that live and read again from history it comes to the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+
+from msgspec import structs
+
+from intern.chat.options import ContextBounds
+from intern.core.flow import Batch
+from intern.core.ids import ChannelId, MessageId, UserId, by_age
+from intern.core.messages import ChatMessage
+
+_QUESTION_MARKS = "?？؟"
+_MOST_LINES = 150  # of a channel; a busy one has as many in a quarter of an hour
+_MOST_LINES_IN_ALL = 15_000  # some 10 MB; of channels beyond that, nothing is known, as after a start
+
+
+def named_by(message: ChatMessage) -> UserId | None:
+    """The one account that a message mentions; None where it mentions none or several.
+
+    Beside whom a team member answers, they may mention colleagues and bots.
+    """
+    mentions = message.mentions
+    if message.author.type == "team_member" and len(mentions) > 1:
+        mentions -= message.mentioned_staff
+    return next(iter(mentions)) if len(mentions) == 1 else None
+
+
+def split_by_target(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
+    """One author's consecutive messages, parted before each that goes to something else than the one before it.
+
+    A message goes to what it replies to, or else to whom it names. A reply to a message of the same part opens no new
+    one, nor does what goes to nobody.
+    """
+    parts: list[list[ChatMessage]] = []
+    target: MessageId | UserId | None = None
+    for message in messages:
+        inward = bool(parts) and any(message.reply_to == earlier.id for earlier in parts[-1])
+        aim = None if inward else message.reply_to or named_by(message)
+        if not parts or (aim is not None and aim != target):
+            parts.append([])
+        target = aim or target
+        parts[-1].append(message)
+    return parts
+
+
+def _may_go_on(message: ChatMessage) -> bool:
+    """Whether it may be for a team member who spoke to its author before: it is neither for the bot nor for several."""
+    return not message.mentions_bot and len(message.mentions) <= 1
+
+
+def _opens(message: ChatMessage) -> bool:
+    """Whether a message for nobody asks something new. On real chat, two of three of these did."""
+    return not message.mentions and any(mark in message.text for mark in _QUESTION_MARKS)
+
+
+class Talk:
+    """What was said in a channel, as far as it was read."""
+
+    def __init__(self, messages: Iterable[ChatMessage], bounds: ContextBounds) -> None:
+        self._said = sorted(messages, key=lambda message: by_age(message.id))
+        self._ages = [by_age(message.id) for message in self._said]
+        self._by_id = {message.id: message for message in self._said}
+        self._pause = timedelta(seconds=bounds.window_seconds)
+        self._mentioned_within = timedelta(seconds=bounds.mention_seconds)
+        self._named_follows_within = timedelta(seconds=bounds.named_follow_up_seconds)
+        self._asks_within = timedelta(seconds=bounds.question_seconds)
+        self._follows_within = timedelta(seconds=bounds.follow_up_seconds)
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def target(self, message: ChatMessage) -> ChatMessage | None:
+        """What a message is for: what it replies to, or what it answers or goes on with all the same."""
+        if message.reply_to is not None:
+            return self._by_id.get(message.reply_to)
+        if message.author.type == "team_member":
+            return self.answers(message)
+        if message.author.type == "bot":
+            return None
+        named = named_by(message)
+        if named is not None and not message.mentions_bot:  # whom one names is not as soon somebody else's
+            return self._said_to(message, named, self._mentioned_within)
+        return self.goes_on(message) or self._asked_before(message)
+
+    def _asked_before(self, message: ChatMessage) -> ChatMessage | None:
+        """What a member's message for nobody adds to: their own last words for nobody, if no answer came between."""
+        if message.mentions or message.mentions_bot:
+            return None
+        for earlier in self._before(message, self._asks_within):
+            if earlier.author.id == message.author.id:
+                if earlier.reply_to is None and not earlier.mentions and not earlier.mentions_bot:
+                    return earlier
+                if message.at - earlier.at < self._pause:  # it belongs to that, then
+                    return None
+            elif earlier.author.type == "team_member" and self._is_told(earlier, message.author.id):
+                return None
+        return None
+
+    def answers(self, message: ChatMessage) -> ChatMessage | None:
+        """What a team member's message that replies to nothing answers: the newest that the one it names asked.
+
+        That is of their latest batch, which has to ask something, or to go on with what the team answered.
+        """
+        named = named_by(message)
+        if message.reply_to is not None or message.author.type != "team_member" or named is None:
+            return None
+        latest: ChatMessage | None = None
+        for earlier in self._before(message, self._mentioned_within):
+            if earlier.author.id != named:
+                continue
+            if earlier.author.type != "community_user" or (latest and latest.at - earlier.at > self._pause):
+                return None
+            if self._asks(earlier):
+                return earlier
+            latest = earlier
+        return None
+
+    def goes_on(self, message: ChatMessage) -> ChatMessage | None:
+        """The team's message that its asker goes on with: for that team member, or for nobody, and not for long."""
+        author, named = message.author, named_by(message)
+        if author.type != "community_user" or not _may_go_on(message):
+            return None
+        if message.reply_to is not None:
+            target = self._by_id.get(message.reply_to)
+            late = target is not None and message.at - target.at > self._named_follows_within
+            return target if target is not None and not late and self._is_told(target, author.id) else None
+        return None if named is None and _opens(message) else self._said_to(message, named, self._named_follows_within)
+
+    def _said_to(self, message: ChatMessage, named: UserId | None, within: timedelta) -> ChatMessage | None:
+        """What the team, or the one who is named, said last to a message's author, if that was not long ago."""
+        author, at = message.author, message.at
+        for earlier in self._before(message):
+            if at - earlier.at > within:
+                break
+            if earlier.author.id == author.id:
+                if named is None and earlier.reply_to is None and _opens(earlier):
+                    break
+                at = earlier.at if self._asks(earlier) else at
+            elif named in {None, earlier.author.id} and self._is_told(earlier, author.id):
+                return earlier
+            elif named is None and earlier.author.type != "bot":
+                within = self._follows_within  # among others, words for nobody are soon about something else
+        return None
+
+    def _is_told(self, message: ChatMessage, user_id: UserId) -> bool:
+        """Whether the team says this to them, in answer to something that they said."""
+        seen: set[MessageId] = set()
+        here: ChatMessage | None = message
+        while here is not None and here.author.type == "team_member" and here.id not in seen:
+            seen.add(here.id)
+            here = self.target(here) if here.reply_to or here.mentions else self._line_before(here)
+        return here is not None and here.author.id == user_id
+
+    def _line_before(self, message: ChatMessage) -> ChatMessage | None:
+        before = self._before(message, self._pause)
+        return next((earlier for earlier in before if earlier.author.id == message.author.id), None)
+
+    def _asks(self, message: ChatMessage) -> bool:
+        """Whether it asks, by the routing table, or goes on with the team."""
+        if message.reply_to is None:
+            return True
+        target = self._by_id.get(message.reply_to)
+        if target is None:
+            return False
+        return target.author.id == message.author.id or target.author.is_self or target.author.type == "team_member"
+
+    def _before(self, message: ChatMessage, within: timedelta | None = None) -> Iterator[ChatMessage]:
+        """Older messages, the newest first."""
+        for at in range(bisect_left(self._ages, by_age(message.id)) - 1, -1, -1):
+            earlier = self._said[at]
+            if within is not None and message.at - earlier.at > within:
+                return
+            yield earlier
+
+
+class Recent:
+    """The last lines of each channel, without their words: they tell whether a member may go on with the team.
+
+    So most of what members say costs no REST call. After a start, nothing is known of a channel: `may_go_on` is true
+    there until `look_back` is told what was said before.
+    """
+
+    def __init__(self, bounds: ContextBounds) -> None:
+        self._bounds = bounds
+        self._within = timedelta(seconds=bounds.mention_seconds)
+        self._replied_within = timedelta(seconds=bounds.named_follow_up_seconds)
+        self._places: OrderedDict[ChannelId, dict[MessageId, ChatMessage]] = OrderedDict()
+        self._looked_back: set[ChannelId] = set()
+        self._lines = 0
+
+    def may_go_on(self, batch: Batch) -> bool:
+        """Hear a batch. Whether its author may go on with what the team said there."""
+        place, first = batch.channel_id, batch.messages[0]
+        self.learn(place, batch.messages)
+        if batch.author.type != "community_user" or not any(map(_may_go_on, batch.messages)):
+            return False
+        if place not in self._looked_back:
+            return True
+        said = self._places[place]
+        lately = [
+            line for line in said.values() if line.author.type == "team_member" and first.at - line.at <= self._within
+        ]
+        if not lately:
+            return False
+        talk = Talk(said.values(), self._bounds)
+        if any(talk.goes_on(message) for message in batch.messages):
+            return True
+        # What the team replied to may be too old to be known here.
+        return not all(map(_opens, batch.messages)) and any(
+            line.reply_to not in said and line.reply_to_author == batch.author.id
+            for line in lately
+            if first.at - line.at <= self._replied_within
+        )
+
+    def look_back(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
+        """Remember what was said before a batch, and that no more than this is to be had."""
+        self._looked_back.add(place)
+        self.learn(place, messages)
+
+    def learn(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
+        """Remember what was said in a channel, in short."""
+        said = self._places.setdefault(place, {})
+        self._places.move_to_end(place)
+        before = len(said)
+        said.update((message.id, _in_short(message)) for message in messages)
+        while len(said) > _MOST_LINES:
+            del said[min(said, key=by_age)]
+        self._lines += len(said) - before
+        while self._lines > _MOST_LINES_IN_ALL:
+            gone, lines = self._places.popitem(last=False)
+            self._looked_back.discard(gone)
+            self._lines -= len(lines)
+
+
+def _in_short(message: ChatMessage) -> ChatMessage:
+    """What addressing goes by: of the words, whom they mention and whether they ask."""
+    words = [f"<@{user_id}>" for user_id in sorted(message.mentions)]
+    words += [mark for mark in _QUESTION_MARKS if mark in message.text]
+    return structs.replace(message, text=" ".join(words), attachments=())

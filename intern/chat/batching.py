@@ -1,0 +1,203 @@
+"""One author's messages in one channel, held together until the author pauses.
+
+Pure: the caller brings the time and asks when to come back. One heap serves every channel and author, with one live
+entry per open batch however many messages restart its wait.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush, heapreplace
+from itertools import count
+
+from msgspec import structs
+
+from intern.core.flow import (
+    Batch,
+    ChannelRead,
+    Heard,
+    LateChange,
+    MessageCreated,
+    MessageEdited,
+    MessageRead,
+    MessagesDeleted,
+)
+from intern.core.ids import ChannelId, MessageId, UserId, by_age
+from intern.core.messages import ChatMessage
+
+_Key = tuple[ChannelId, UserId]
+
+DEFAULT_MAX_AGE = 300.0  # who writes without a pause for five minutes should not wait longer for an answer
+DEFAULT_MAX_OPEN = 4000  # messages, mostly under 1 KB each; within the usual minute that is 66 a second
+
+
+class Batches:
+    """The open batches.
+
+    Every message comes out exactly once, in order for each channel and author, and not before its author was silent
+    for `wait` seconds, unless the batch holds `max_messages` or is `max_age` seconds old by then. Bots' messages form
+    batches like all others: so whatever arrives is settled in the same way, and the router alone says who matters.
+
+    Messages that were read from history part as they would have done when they were written. Their batch is due once
+    the channel was read past its window, or to its end; should neither be heard of, `wait` seconds after the last one.
+    """
+
+    def __init__(
+        self, wait: float, *, max_messages: int = 50, max_age: float = DEFAULT_MAX_AGE, max_open: int = DEFAULT_MAX_OPEN
+    ) -> None:
+        self._wait = wait
+        self._max_messages = max_messages
+        self._max_age = max(wait, max_age)
+        self._max_open = max_open
+        self._open: dict[_Key, _OpenBatch] = {}
+        self._home: dict[MessageId, _OpenBatch] = {}
+        # Batches of channels that are being read, whose windows may be over without anybody having seen it yet.
+        self._past: dict[ChannelId, dict[_OpenBatch, None]] = {}
+        # Entries may be older than their batch's deadline (a message restarted the wait) or left behind by a batch
+        # that is gone; both are put right when they come up.
+        self._heap: list[tuple[float, int, _OpenBatch]] = []
+        self._serial = count()
+
+    @property
+    def is_full(self) -> bool:
+        """So many messages are held that no more should be added before some batches are due."""
+        return len(self._home) >= self._max_open
+
+    def add(self, event: Heard, now: float, age: float = 0.0) -> LateChange | None:
+        """Take an event at `now` (seconds of a clock that never goes back); `age`: seconds since a read message.
+
+        Gives back what concerns messages that are not here any more: an edit, or the deletions that found nothing.
+        """
+        match event:
+            case MessageCreated(message=message):
+                self._channel_read(message.channel_id)
+                self._created(message, now, written=now)
+                return None
+            case MessageRead(message=message):
+                self._pass(message.channel_id, now - age)
+                self._created(message, now, written=now - age)
+                return None
+            case ChannelRead(channel_id=channel_id):
+                self._channel_read(channel_id)
+                return None
+            case MessageEdited(message=message):
+                return None if self._edited(message) else event
+            case MessagesDeleted(message_ids=ids):
+                gone = tuple(message_id for message_id in ids if not self._deleted(message_id))
+                return structs.replace(event, message_ids=gone) if gone else None
+
+    def due(self, now: float) -> list[Batch]:
+        """The batches whose time has come, earliest first."""
+        settled: list[Batch] = []
+        while self._home and self.next_deadline() <= now:
+            settled.append(self._settle(heappop(self._heap)[2]))
+        return settled
+
+    def next_deadline(self) -> float:
+        """When `due` will have something, if nothing is added before; infinity while nothing is open."""
+        while self._heap:
+            deadline, serial, batch = self._heap[0]
+            if not batch.messages or batch.deadline < deadline:
+                heappop(self._heap)
+            elif batch.deadline > deadline:
+                heapreplace(self._heap, (batch.deadline, serial, batch))
+            else:
+                return deadline
+        return math.inf
+
+    def flush(self) -> list[Batch]:
+        """All open batches at once, earliest deadline first."""
+        return self.due(math.inf)
+
+    def _created(self, message: ChatMessage, now: float, *, written: float) -> None:
+        if self._edited(message):  # a resumed session may tell a thing twice
+            return
+        key = (message.channel_id, message.author.id)
+        batch = self._open.get(key)
+        if batch is not None and (batch.ends <= written or self._parted(batch, message)):
+            self._close(batch, now)
+            batch = None
+        if batch is None:
+            batch = self._open[key] = _OpenBatch(key, opened=written, serial=next(self._serial))
+        batch.messages[message.id] = message
+        self._home[message.id] = batch
+        batch.ends = min(written + self._wait, batch.opened + self._max_age)
+        if written < now:
+            self._past.setdefault(message.channel_id, {})[batch] = None
+        self._set_deadline(batch, batch.ends if written == now else now + self._wait)
+        if len(batch.messages) >= self._max_messages:
+            self._close(batch, now)
+
+    def _parted(self, batch: _OpenBatch, message: ChatMessage) -> bool:
+        # Messages that arrive together may have been written far apart: after an outage.
+        return (message.at - batch.newest.at).total_seconds() > self._wait
+
+    def _pass(self, channel_id: ChannelId, written: float) -> None:
+        """The channel was read up to something written then: whoever paused before has paused for good."""
+        for batch in [each for each in self._past.get(channel_id, ()) if each.ends <= written]:
+            self._close(batch, batch.ends)
+
+    def _channel_read(self, channel_id: ChannelId) -> None:
+        """Nothing older than now comes any more: the windows go by the clock."""
+        for batch in self._past.pop(channel_id, ()):
+            self._set_deadline(batch, batch.ends)
+
+    def _edited(self, message: ChatMessage) -> bool:
+        batch = self._home.get(message.id)
+        if batch is None:
+            return False
+        # Nobody can take over a message; an edit's payload may lack the roles that told us who the author is.
+        batch.messages[message.id] = structs.replace(message, author=batch.messages[message.id].author)
+        return True
+
+    def _deleted(self, message_id: MessageId) -> bool:
+        batch = self._home.pop(message_id, None)
+        if batch is None:
+            return False
+        del batch.messages[message_id]
+        if not batch.messages:
+            self._forget(batch)
+        return True
+
+    def _close(self, batch: _OpenBatch, now: float) -> None:
+        """Nothing joins the batch any more; edits and deletions still reach it until it is handed out."""
+        self._forget(batch)
+        self._set_deadline(batch, min(batch.deadline, batch.ends, now))
+
+    def _set_deadline(self, batch: _OpenBatch, deadline: float) -> None:
+        if deadline < batch.deadline:  # a later one is found when the entry in the heap comes up
+            heappush(self._heap, (deadline, batch.serial, batch))
+        batch.deadline = deadline
+
+    def _settle(self, batch: _OpenBatch) -> Batch:
+        self._forget(batch)
+        # Discord may tell of two messages in the wrong order.
+        messages = tuple(sorted(batch.messages.values(), key=lambda message: by_age(message.id)))
+        for message in messages:
+            del self._home[message.id]
+        batch.messages = {}
+        return Batch(channel_id=batch.key[0], author=messages[-1].author, messages=messages)
+
+    def _forget(self, batch: _OpenBatch) -> None:
+        """The batch is no longer open."""
+        if self._open.get(batch.key) is batch:
+            del self._open[batch.key]
+        past = self._past.get(batch.key[0])
+        if past is not None:
+            past.pop(batch, None)
+            if not past:
+                del self._past[batch.key[0]]
+
+
+class _OpenBatch:
+    def __init__(self, key: _Key, *, opened: float, serial: int) -> None:
+        self.key = key
+        self.opened = opened
+        self.serial = serial  # of two batches with one deadline, the older comes first
+        self.ends = math.inf  # when the author has paused for the window
+        self.deadline = math.inf  # when the batch is handed out
+        self.messages: dict[MessageId, ChatMessage] = {}  # in order of arrival
+
+    @property
+    def newest(self) -> ChatMessage:
+        return next(reversed(self.messages.values()))

@@ -1,0 +1,501 @@
+"""What is settled, and how far each channel is read: Discord's history is our inbox, and nothing in it is skipped.
+
+Pure, of one event loop: whoever hears of messages calls it between two awaits, so nothing falls between them.
+
+- A message is *begun* by whoever puts it into the stream, and *settled* once nothing is left to do for it. A channel's
+  *mark* passes settled messages only; reading takes up at the marks after a restart.
+- A channel is *live* (the gateway tells what is written there) or *behind* (it is read over REST, and what the gateway
+  tells only says how far). It goes live again in one step, once a page that was asked for after the last word of the
+  gateway reached the channel's end.
+- Within a process a message is begun at most once, provided that Discord tells it at most DISORDER late.
+
+What is remembered: the unsettled messages, those of each channel's newest seconds, and a few numbers for each channel
+that somebody wrote in lately. A server's quiet channels stand where the server does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from intern.core.flow import ChannelSeen, SessionStarted
+from intern.core.ids import ChannelId, GuildId, MessageId
+from intern.core.messages import Channel, ChatMessage, Page
+from intern.stores.sqlite.checkpoints import Mark, Marks
+
+# As distances between snowflakes, which count milliseconds above their lowest 22 bits.
+DISORDER = 5_000 << 22
+"""How much older than the newest message of its channel a message may be when it is first heard of.
+
+Discord makes ids on many machines and promises no order; what was seen are milliseconds.
+"""
+LAG = 600_000 << 22
+"""How much longer than the liveliest channel of a server another one may be silent, and still not be passed over."""
+PLENTY = 60_000 << 22
+"""How much older than its server's newest message one must be, to be sure that the gateway has told all up to it.
+
+By DISORDER, a twelfth of that would do; what was seen are milliseconds.
+"""
+
+
+def everywhere(_: Channel) -> bool:
+    """Admits every channel."""
+    return True
+
+
+class Reading:
+    """One page of a channel that is behind: from the asking to the last message that is taken from it."""
+
+    def __init__(self, channel: _Channel) -> None:
+        self.channel = channel
+        self.told = channel.target  # the newest message that we knew of when we asked
+        self.read_to = channel.cursor if channel.late is None else min(channel.cursor, channel.late - 1)
+        self.ended = False
+        self.overtaken = False  # a message was heard of that should be on the page, and is not
+        self._after = self.read_to
+        self._held: set[int] | None = None
+        self._heard: set[int] = set()
+        self._changed: set[int] = set()
+
+    @property
+    def after(self) -> MessageId:
+        """The page begins behind this."""
+        return _id(self._after)
+
+    def received(self, page: Page) -> None:
+        """The page is here."""
+        self._held = {int(message.id) for message in page.messages}
+        self.read_to = max(self._after, int(page.read_to))
+        self.ended = not page.more or self.read_to == self._after  # a page that leads nowhere is the last
+        if self.ended:
+            # What we knew of before we asked, and did not get, is deleted.
+            self.read_to = max(self.read_to, self.told)
+        for number in self._heard:
+            self.hear(number)
+        self._heard.clear()
+
+    def hear(self, number: int) -> None:
+        """The gateway tells of a message. Discord may have made the page before it."""
+        if self._held is None:
+            self._heard.add(number)
+        elif number <= self.read_to and number not in self._held:
+            self.miss(number)
+
+    def miss(self, number: int) -> None:
+        """A message that the page should hold must be read by another one."""
+        self.overtaken = True
+        self.channel.miss(number)
+
+    def change(self, number: int) -> None:
+        """A message was edited or deleted that may be on the page."""
+        if self._held is None or number in self._held:
+            self._changed.add(number)
+
+    def is_stale(self, message: ChatMessage) -> bool:
+        """Whether the message may differ from what the page says: then read the page again."""
+        return int(message.id) in self._changed or not self.channel.is_behind
+
+
+class Unhandled(NamedTuple):
+    """What was heard of and is not settled, or may still be unread."""
+
+    messages: int
+    """In work."""
+    oldest: MessageId | None
+    """Of the messages in work."""
+    channels: int
+    """Behind, or with archived threads that are not listed yet."""
+
+
+class Listing:
+    """A channel whose archived threads were not listed yet."""
+
+    def __init__(self, channel_id: ChannelId, guild: _Guild) -> None:
+        self.channel_id = channel_id
+        self.guild = guild
+        self._after = guild.until  # which stays until all are listed
+
+    @property
+    def after(self) -> MessageId:
+        """Threads without a message newer than this have nothing for us."""
+        return _id(self._after)
+
+
+class Attendance:
+    """Where every channel stands. See the module for its promises."""
+
+    def __init__(self, marks: Marks, *, baseline: MessageId) -> None:
+        """`baseline` is where a server stands that `marks` does not know, and where private messages do."""
+        self._baseline = int(baseline)
+        self._guilds: dict[GuildId | None, _Guild] = {None: _Guild(None, self._baseline)}
+        self._channels: dict[ChannelId, _Channel] = {}
+        self._behind: dict[ChannelId, _Channel] = {}
+        self._stirred: set[_Guild] = set()
+        for guild_id, until in marks.attended.items():
+            self._guilds[guild_id] = _Guild(guild_id, int(until))
+        for channel_id, mark in marks.channels.items():
+            channel = self._enter(channel_id, mark.guild_id)
+            if int(mark.settled_to) > channel.read_to:
+                channel.stand_at(int(mark.settled_to))
+                channel.kept = channel.mark
+
+    # Messages.
+
+    def knows(self, message: ChatMessage) -> bool:
+        """Whether a message was begun before: it is in work, or settled."""
+        channel = self._channels.get(message.channel_id)
+        number = int(message.id)
+        return channel.knows(number) if channel else number <= self._guild(message.guild_id).until
+
+    def begin(self, message: ChatMessage) -> bool:
+        """A message is in work from now on, until it is settled. False where it was begun before: leave it alone then.
+
+        Called in the same step as the message is put into the stream, so that a mark never passes it.
+        """
+        if self.knows(message):
+            return False
+        channel, number = self._enter(message.channel_id, message.guild_id), int(message.id)
+        channel.begin(number)
+        if not channel.is_behind:
+            # REST may be ahead of the gateway, so what it shows tells nothing of other channels.
+            channel.guild.hear(number)
+        self._stirred.add(channel.guild)
+        return True
+
+    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
+        """Nothing is left to do for these messages: they are archived, answered, silent, shed, or gone."""
+        channel = self._channels.get(channel_id)
+        if channel:
+            for message_id in message_ids:
+                channel.settle(int(message_id))
+            self._stirred.add(channel.guild)
+
+    @property
+    def unsettled(self) -> int:
+        """How many messages are in work."""
+        return sum(len(channel.work) for channel in self._channels.values())
+
+    def unhandled(self) -> Unhandled:
+        """What is left to do. Marks do not tell: those of quiet channels stand still, though nothing waits there."""
+        busy = [channel.work for channel in self._channels.values() if channel.work]
+        unlisted = {listing.channel_id for listing in self.unlisted()}
+        return Unhandled(
+            messages=sum(map(len, busy)),
+            oldest=_id(min(map(min, busy))) if busy else None,
+            channels=len(unlisted.union(self._behind)),
+        )
+
+    # Marks.
+
+    def mark(self, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
+        """Everything up to here is settled. A channel that nobody wrote in lately stands where its server does."""
+        channel = self._channels.get(channel_id)
+        return _id(channel.mark if channel else self._guild(guild_id).until)
+
+    def moved(self) -> Marks:
+        """The marks that moved since the last call."""
+        attended: dict[GuildId, MessageId] = {}
+        channels: dict[ChannelId, Mark] = {}
+        for guild in self._stirred:
+            if guild.advance():
+                for channel_id in guild.forget():
+                    del self._channels[channel_id]
+            if guild.id is None:  # private messages are not caught up with
+                continue
+            if guild.kept != guild.until:
+                guild.kept = guild.until
+                attended[guild.id] = _id(guild.until)
+            for channel in guild.channels.values():
+                # Also where it went back to where the server stands: what is written down says more.
+                if channel.kept != channel.mark and max(channel.kept, channel.mark) > guild.until:
+                    channel.kept = channel.mark
+                    channels[channel.id] = Mark(guild_id=guild.id, settled_to=_id(channel.mark))
+        self._stirred.clear()
+        return Marks(attended=attended, channels=channels)
+
+    # Live or behind.
+
+    def is_live(self, message: ChatMessage) -> bool:
+        """Whether the message may be begun as the gateway tells it: there is nothing older to be read before it."""
+        return message.channel_id not in self._behind and self._guild(message.guild_id).tells_all(message.channel_id)
+
+    def fall_behind(self, message: ChatMessage) -> bool:
+        """The gateway's message will be read over REST. True where its channel was live until now."""
+        if self.knows(message):
+            return False
+        channel = self._enter(message.channel_id, message.guild_id)
+        channel.guild.told.add(channel.id)
+        return self._fall_behind(channel, int(message.id))
+
+    def behind(self) -> tuple[ChannelId, ...]:
+        """The channels that are behind, longest first."""
+        return tuple(self._behind)
+
+    def is_behind(self, channel_id: ChannelId) -> bool:
+        """Whether the channel is to be read over REST."""
+        return channel_id in self._behind
+
+    def will_read(self, channel_id: ChannelId, message_id: MessageId) -> bool:
+        """Hear that a message was edited or deleted. True where it is still to be read: as it is now, then."""
+        channel, number = self._behind.get(channel_id), int(message_id)
+        if channel is None or channel.knows(number):
+            return False
+        if channel.reading:
+            channel.reading.change(number)
+        return True
+
+    @contextmanager
+    def reading(self, channel_id: ChannelId) -> Generator[Reading]:
+        """Ask for a page of a channel that is behind; begin what is on it, oldest first; then say `caught_up`."""
+        channel = self._behind[channel_id]
+        channel.reading = Reading(channel)
+        try:
+            yield channel.reading
+        finally:
+            channel.reading = None
+
+    def caught_up(self, reading: Reading) -> bool:
+        """Everything on the page was begun. Whether that was the last one: the channel is live from now on."""
+        channel = reading.channel
+        if channel.is_behind and not reading.overtaken:
+            channel.read(reading.read_to)
+            if reading.ended and channel.target <= channel.read_to:
+                self._go_live(channel)
+        self._stirred.add(channel.guild)
+        return not channel.is_behind
+
+    def give_up(self, channel_id: ChannelId) -> None:
+        """Discord does not let us read the channel: what was missed there is shed."""
+        channel = self._behind[channel_id]
+        channel.read(channel.target)
+        self._go_live(channel)
+        self._stirred.add(channel.guild)
+
+    # Sessions.
+
+    def session(self, started: SessionStarted, admits: Callable[[Channel], bool] = everywhere) -> None:
+        """A new session: each channel with something that was not told falls behind; archived threads are to be listed.
+
+        What was missed in a channel that `admits` refuses is passed over, unread.
+        """
+        guild = self._guild(started.guild_id)
+        guild.begin(started.channels)
+        for seen in started.channels:
+            if not admits(seen.channel):
+                self._pass_over(guild, seen)
+                continue
+            if seen.last_message_id:
+                self._see(guild, seen.channel.id, int(seen.last_message_id))
+            if not seen.channel.is_thread:
+                guild.unlisted[seen.channel.id] = Listing(seen.channel.id, guild)
+        self._stirred.add(guild)
+
+    def unlisted(self) -> tuple[Listing, ...]:
+        """The channels whose archived threads are to be listed."""
+        return tuple(listing for guild in self._guilds.values() for listing in guild.unlisted.values())
+
+    def listed(self, listing: Listing, threads: Sequence[ChannelSeen]) -> None:
+        """The archived threads with messages newer than `listing.after`; none also where they may not be listed."""
+        guild = listing.guild
+        for seen in threads:
+            guild.told.add(seen.channel.id)
+            # Where Discord does not tell the newest message, only reading does.
+            self._see(guild, seen.channel.id, int(seen.last_message_id) if seen.last_message_id else None)
+        if guild.unlisted.get(listing.channel_id) is listing:  # else a newer session wants it listed again
+            del guild.unlisted[listing.channel_id]
+        self._stirred.add(guild)
+
+    def _see(self, guild: _Guild, channel_id: ChannelId, newest: int | None) -> None:
+        channel = self._enter(channel_id, guild.id)
+        # Above the floor there may be older messages than we were told, though the newest of all is known.
+        if newest is None or (newest > channel.floor and not guild.told_all_of(channel, newest)):
+            self._fall_behind(channel, newest if newest and newest > channel.read_to else 0)
+        elif channel.is_untouched:
+            # Nothing is newer than that. A server's very first mark is made by our clock, which may run fast.
+            channel.stand_at(newest)
+
+    def _pass_over(self, guild: _Guild, seen: ChannelSeen) -> None:
+        channel = self._enter(seen.channel.id, guild.id)
+        if seen.last_message_id:
+            channel.read(int(seen.last_message_id))
+        if channel.is_behind:
+            self.give_up(channel.id)
+
+    def _fall_behind(self, channel: _Channel, target: int) -> bool:
+        newly = not channel.is_behind
+        channel.fall_behind(target)
+        self._behind[channel.id] = channel
+        self._stirred.add(channel.guild)
+        return newly
+
+    def _go_live(self, channel: _Channel) -> None:
+        channel.is_behind, channel.late = False, None
+        del self._behind[channel.id]
+
+    def _guild(self, guild_id: GuildId | None) -> _Guild:
+        if guild_id not in self._guilds:
+            self._guilds[guild_id] = _Guild(guild_id, self._baseline)
+        return self._guilds[guild_id]
+
+    def _enter(self, channel_id: ChannelId, guild_id: GuildId | None) -> _Channel:
+        channel = self._channels.get(channel_id)
+        if channel is None:
+            guild = self._guild(guild_id)
+            channel = self._channels[channel_id] = guild.channels[channel_id] = _Channel(channel_id, guild)
+        return channel
+
+
+class _Guild:
+    """A server, or all private messages. Everything up to `until` is settled, in each of its channels."""
+
+    def __init__(self, guild_id: GuildId | None, until: int) -> None:
+        self.id = guild_id
+        self.until = self.kept = until
+        self.channels: dict[ChannelId, _Channel] = {}
+        self.unlisted: dict[ChannelId, Listing] = {}
+        self.told: set[ChannelId] = set()  # channels that we know everything of since this session began
+        self.begun_at: int | None = None  # whatever is newer than this snowflake was made in this session
+        if guild_id is None:
+            self.begun_at = 0  # sessions do not tell of private messages
+        self.newest = 0  # that the gateway told
+        self.told_before = 0  # the newest that it told in earlier sessions, of which nothing is left to be listed
+        self.steady: int | None = None  # what the gateway told first, once all archived threads were listed
+
+    def begin(self, channels: Sequence[ChannelSeen]) -> None:
+        """A new session."""
+        if not self.unlisted:
+            self.told_before = self.newest
+        ids = [int(one) for seen in channels for one in (seen.channel.id, seen.last_message_id) if one]
+        self.begun_at = max((self.until, *ids))
+        self.told = {seen.channel.id for seen in channels}
+        self.steady = None
+
+    def tells_all(self, channel_id: ChannelId) -> bool:
+        """Whether nothing was missed in the channel, so far as it is not behind.
+
+        Of a thread that was archived when the session began, older messages may be unread. It may have woken up before
+        anybody could list it.
+        """
+        return self.begun_at is not None and (channel_id in self.told or int(channel_id) > self.begun_at)
+
+    def told_all_of(self, channel: _Channel, newest: int) -> bool:
+        """Whether an earlier session told of everything in a channel where nothing is newer than that."""
+        return newest <= channel.read_to and newest <= self.told_before - PLENTY
+
+    def hear(self, number: int) -> None:
+        """The gateway tells of a message."""
+        self.newest = max(self.newest, number)
+        if self.steady is None and not self.unlisted:
+            self.steady = number
+
+    def advance(self) -> bool:
+        """Move on, as far as nothing holds it back. Whether it did."""
+        if self.begun_at is None or self.steady is None or self.newest <= self.steady + PLENTY:
+            return False
+        # Who woke up a thread before the listing, which then left it out, was told of by now.
+        until = self.newest - LAG
+        if until <= self.until:
+            return False
+        held = [channel.mark for channel in self.channels.values() if channel.work or channel.is_behind]
+        until = min((until, *held))
+        if until <= self.until:
+            return False
+        self.until = until
+        return True
+
+    def forget(self) -> list[ChannelId]:
+        """Let go of the channels that stand no further than the server; they are given back."""
+        idle = [each.id for each in self.channels.values() if each.mark <= self.until and each.is_idle]
+        for channel_id in idle:
+            del self.channels[channel_id]
+        return idle
+
+
+class _Channel:
+    def __init__(self, channel_id: ChannelId, guild: _Guild) -> None:
+        self.id = channel_id
+        self.guild = guild
+        self.floor = guild.until  # nothing up to here is begun any more
+        self.read_to = guild.until  # everything up to here was begun, is gone, or is not ours
+        self.kept = guild.until  # the mark as it was last given away
+        self.work: set[int] = set()
+        self.done: dict[int, None] = {}  # settled, above the floor; in the order of settling, which is nearly theirs
+        self.is_untouched = True  # nothing was begun here
+        self.is_behind = False
+        self.target = 0  # while behind: the newest message that we know of
+        self.cursor = 0  # while behind: where the next page begins
+        self.late: int | None = None  # while behind: the oldest message that was missed on a page
+        self.reading: Reading | None = None
+
+    @property
+    def mark(self) -> int:
+        mark = self.read_to
+        if self.work:
+            mark = min(mark, min(self.work) - 1)
+        return mark if self.late is None else min(mark, self.late - 1)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.work and not self.is_behind
+
+    def stand_at(self, number: int) -> None:
+        self.floor = self.read_to = number
+
+    def knows(self, number: int) -> bool:
+        return number <= self.floor or number in self.work or number in self.done
+
+    def begin(self, number: int) -> None:
+        self.is_untouched = False
+        self.work.add(number)
+        self._reach(number)
+
+    def settle(self, number: int) -> None:
+        if number in self.work:
+            self.work.discard(number)
+            if number > self.floor:
+                self.done[number] = None
+
+    def read(self, number: int) -> None:
+        self.is_untouched = False
+        self.cursor = max(self.cursor, number)
+        missed = self.late is not None
+        if self.late is not None and self.late <= number:  # else a later page has it
+            self.late = None
+        self._reach(number)
+        if missed:  # the floor may have been far behind
+            self.done = {each: None for each in self.done if each > self.floor}
+
+    def fall_behind(self, target: int) -> None:
+        """`target` is 0 where nobody knows whether, and up to where, there is something new."""
+        if not self.is_behind:
+            self.is_behind = True
+            self.target = 0
+            self.cursor = self.floor  # a little back, should messages have come out of order
+        if target == 0:
+            if self.reading:
+                self.reading.overtaken = True
+        elif target <= self.read_to:  # this one did
+            (self.reading or self).miss(target)
+        elif self.reading:
+            self.reading.hear(target)
+        self.target = max(self.target, target)
+
+    def miss(self, number: int) -> None:
+        self.late = number if self.late is None else min(self.late, number)
+
+    def _reach(self, number: int) -> None:
+        self.read_to = max(self.read_to, number)
+        if not self.is_untouched:
+            floor = self.read_to - DISORDER
+            # A page that was overtaken may go far beyond what is missed on it, and that is still to be begun.
+            self.floor = max(self.floor, floor if self.late is None else min(floor, self.late - 1))
+            self._forget()
+
+    def _forget(self) -> None:
+        while self.done and (oldest := next(iter(self.done))) <= self.floor:
+            del self.done[oldest]
+
+
+def _id(number: int) -> MessageId:
+    return MessageId(str(number))

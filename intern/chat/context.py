@@ -1,0 +1,423 @@
+"""What a batch belongs to: the thread it stands in, and the chains that its replies point to.
+
+Bounded in depth, messages and REST calls. One request reads through one memory: a page of history serves every hop
+that falls into it, so a long chain costs few calls.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Protocol
+
+from msgspec import Struct
+
+from intern.chat.addressing import Talk, named_by, split_by_target
+from intern.chat.options import ContextBounds
+from intern.core.errors import DiscordNotFoundError, DiscordRefusedError
+from intern.core.flow import Batch
+from intern.core.ids import ChannelId, MessageId, by_age
+from intern.core.log import get_logger
+from intern.core.messages import Author, Channel, ChatMessage, Lookups
+
+_log = get_logger(__name__)
+
+_PAGE = 100  # what Discord gives at most
+_PAGES = 3  # of what was said before a batch, where that was much
+_CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
+_NEWEST = (1 << 63) - 1  # a snowflake after all others
+
+
+class History(Protocol):
+    """Discord's own memory, over REST. All methods raise the DiscordError family."""
+
+    async def channel(self, channel_id: ChannelId, /) -> Channel:
+        """A channel or thread."""
+        ...
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
+        """A message; None where it is deleted or may not be read."""
+        ...
+
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id` (any snowflake will do; None: of all), oldest first.
+
+        `lookups` bounds the further calls that finding out about the authors may cost; None: as many as it takes.
+        """
+        ...
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, /, limit: int) -> Sequence[ChatMessage]:
+        """The oldest messages newer than `message_id`, oldest first."""
+        ...
+
+
+class Chain(Struct, frozen=True):
+    """What a reply points to, upwards: each hop with its author's neighbours. Oldest first; maybe empty.
+
+    Under a team member's reply in a channel also what else passed between those members and others by replies.
+    """
+
+    reply: MessageId
+    """The message that replies. The chain holds it only if it is a neighbour of what it replies to."""
+    messages: tuple[ChatMessage, ...]
+
+
+class Gathered(Struct, frozen=True, kw_only=True):
+    """The surroundings of a batch, bots' messages included."""
+
+    thread: tuple[ChatMessage, ...] = ()
+    """In a thread: what it hangs on, and its messages, oldest first; for a question, those up to it. Else empty."""
+    chains: tuple[Chain, ...] = ()
+    """Of the batch's replies; in a thread also of its other messages' replies that point out of it."""
+    reply_authors: Mapping[MessageId, Author | None] = {}
+    """Who wrote what the batch replies to; None where that cannot be resolved."""
+    answered: Mapping[MessageId, Author | None] = {}
+    """Of the batch's replies to its author's own earlier words: whom those answered, by the replied message's id."""
+    named: Mapping[MessageId, Author] = {}
+    """Of a team member's messages that reply to nothing: whom they answer by naming them; by their own ids."""
+    goes_on: frozenset[MessageId] = frozenset()
+    """Of an asker's messages in a channel: those that go on with what the team answered them."""
+    read: tuple[ChatMessage, ...] = ()
+    """All that was read in the batch's channel; nothing in a thread."""
+    cut: bool = False
+    """A bound was reached, so there is more."""
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """Everything once, oldest first."""
+        return in_order(self.thread, *(chain.messages for chain in self.chains))
+
+
+def in_order(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """The union of the groups by message id, oldest first; of two versions the one that comes later here wins."""
+    known = {message.id: message for group in groups for message in group}
+    return tuple(sorted(known.values(), key=lambda message: by_age(message.id)))
+
+
+async def gather(
+    batch: Batch, channel: Channel, history: History, bounds: ContextBounds, *, follow_ups: bool = False
+) -> Gathered:
+    """The surroundings of a batch, within bounds.
+
+    A reference that cannot be resolved (deleted, in a foreign channel) is no error and leads nowhere. Raises
+    DiscordUnavailableError where Discord could not be asked: that is not the same as finding nothing. What it refuses
+    to show is left out of a question; of what the team teaches it would be missed for ever, so DiscordRefusedError is
+    raised there.
+    """
+    reader = _Reader(history, bounds, batch, channel)
+    said = await reader.thread() if channel.is_thread else ()
+    if not channel.is_thread:
+        await reader.recent(follow_ups=follow_ups)
+    # What the batch replies to comes first: routing depends on it, so it must not run out of budget.
+    await reader.targets()
+    # Where nobody looks for more than the question, it costs no call.
+    talk = reader.talk() if reader.teaches or follow_ups else None
+    aims = {} if talk is None else {message.id: talk.target(message) for message in batch.messages}
+    chains = [await reader.chain(message) for message in batch.messages if message.reply_to or aims.get(message.id)]
+    thread = in_order(await reader.opening(), said) if channel.is_thread else ()
+    inside = {message.id for message in thread}
+    chains += [
+        await reader.chain(message)
+        for message in reversed(thread)
+        if message.reply_to and message.reply_to not in inside and message not in batch.messages
+    ]
+    if reader.cut:
+        _log.info("context_cut", channel_id=channel.id, message_id=batch.last.id, rest_calls=reader.calls)
+    return Gathered(
+        thread=thread,
+        chains=tuple(chains),
+        reply_authors={
+            message.reply_to: target.author if (target := reader.known(message, message.reply_to)) else None
+            for message in batch.messages
+            if message.reply_to
+        },
+        answered={
+            message.reply_to: await reader.answered(message)
+            for message in batch.messages
+            if message.reply_to and _is_own(reader.known(message, message.reply_to), batch.author)
+        },
+        named={
+            message.id: target.author
+            for message in batch.messages
+            if message.reply_to is None and (target := aims.get(message.id)) is not None and reader.teaches
+        },
+        goes_on=frozenset(
+            message.id for message in batch.messages if talk is not None and talk.goes_on(message) is not None
+        ),
+        read=() if channel.is_thread else reader.read(),
+        cut=reader.cut,
+    )
+
+
+class _Shelf:
+    """What is known of one channel: messages by number, and the ranges of ids within which nothing is missing."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, ChatMessage] = {}
+        self._ranges: list[tuple[int, int]] = []  # [from, to), sorted, apart from each other
+
+    def put(self, messages: Iterable[ChatMessage], start: int, end: int) -> None:
+        for message in messages:
+            self.messages.setdefault(int(message.id), message)
+        apart = [(a, b) for a, b in self._ranges if b < start or end < a]
+        joined = [(a, b) for a, b in self._ranges if not (b < start or end < a)]
+        start, end = min([start, *(a for a, _ in joined)]), max([end, *(b for _, b in joined)])
+        self._ranges = sorted([*apart, (start, end)])
+
+    def gap_below(self, start: int, end: int) -> int | None:
+        """The upper end of the highest unknown range within [start, end); None where all of it is known."""
+        for a, b in self._ranges:
+            if a < end <= b:
+                end = a
+                break
+        return end if end > start else None
+
+
+class _Reader:
+    """One request's view of Discord: its memory, and its budget of REST calls."""
+
+    def __init__(self, history: History, bounds: ContextBounds, batch: Batch, channel: Channel) -> None:
+        self._history = history
+        self._bounds = bounds
+        self._batch = batch
+        self._channel = channel
+        self._shelves: dict[ChannelId, _Shelf] = {}
+        # A window as a distance between snowflakes, which count milliseconds above their lowest 22 bits.
+        self._window = (ceil(bounds.window_seconds * 1000) + 1) << 22
+        # What came after a question was not what it asks. A thread that the team answered in is kept whole.
+        self.teaches = batch.author.type == "team_member"
+        self._horizon = _NEWEST if channel.is_thread and self.teaches else int(batch.last.id) + 1
+        self._talk: Talk | None = None
+        self.calls = 0
+        self.cut = False
+        own_replies = sum(1 for message in batch.messages if message.reply_to)
+        self._max_calls = max(bounds.max_calls, _CALLS_PER_REPLY * own_replies)
+        if channel.is_thread and (born := _number(channel.id)) is not None:
+            self._shelf(channel.id).put((), 0, born)  # nothing in a thread is older than the thread
+        for message in batch.messages:
+            self._shelf(batch.channel_id).messages[int(message.id)] = message
+
+    async def thread(self) -> tuple[ChatMessage, ...]:
+        """The thread up to the batch's last message; of a long one, the newest."""
+        said: list[ChatMessage] = []
+        cursor = self._horizon
+        while len(said) < self._bounds.max_messages:
+            page = await self._page(self._channel.id, cursor)
+            said = [*(page or ()), *said]
+            # System messages are left out of a page, so one that is nearly full need not be the last.
+            if not page or len(page) < _PAGE // 2:
+                break
+            cursor = int(page[0].id)
+        everything = in_order(said, self._batch.messages)
+        self.cut = self.cut or len(everything) > self._bounds.max_messages
+        return everything[-self._bounds.max_messages :]
+
+    async def opening(self) -> tuple[ChatMessage, ...]:
+        """What the thread hangs on: it has the thread's id, in the parent channel or, in a forum, in the post."""
+        place = self._channel.id if self._channel.kind == "post" else self._channel.parent_id
+        opening = await self._find(place, MessageId(self._channel.id)) if place else None
+        return tuple(await self._neighbours(opening)) if opening else ()
+
+    async def targets(self) -> None:
+        """Find what the batch's own messages reply to, before anything else is read."""
+        for message in self._batch.messages:
+            if message.reply_to and (place := self._place_of(message)) is not None:
+                await self._find(place, message.reply_to)
+
+    async def recent(self, *, follow_ups: bool) -> None:
+        """Read what was said right before the batch: mostly the question, and what passed from there to the answer."""
+        first = self._batch.messages[0]
+        names = any(message.reply_to is None and named_by(message) for message in self._batch.messages)
+        replies = any(message.reply_to and self._place_of(message) for message in self._batch.messages)
+        within = 0.0
+        if self.teaches and names:
+            within = self._bounds.mention_seconds
+        elif not self.teaches and follow_ups:
+            within = self._bounds.named_follow_up_seconds if names else self._bounds.follow_up_seconds
+        elif not (self.teaches and replies):
+            return
+        cursor = self._horizon
+        for _ in range(_PAGES):
+            page = await self._page(self._channel.id, cursor)
+            if not page or (first.at - page[0].at).total_seconds() > within:
+                break
+            cursor = int(page[0].id)
+
+    def read(self) -> tuple[ChatMessage, ...]:
+        """What was read in the channel beside the batch."""
+        own = {message.id for message in self._batch.messages}
+        return tuple(each for each in self._shelf(self._channel.id).messages.values() if each.id not in own)
+
+    def talk(self) -> Talk | None:
+        """What was said in the channel, as far as it was read; None in a thread."""
+        if self._channel.is_thread:
+            return None
+        said = self._shelf(self._channel.id).messages
+        if self._talk is None or len(self._talk) < len(said):
+            self._talk = Talk(said.values(), self._bounds)
+        return self._talk
+
+    async def chain(self, reply: ChatMessage) -> Chain:
+        """The chain that a reply points to, hop by hop."""
+        found: dict[MessageId, ChatMessage] = {}
+        hop = [reply]
+        for _ in range(self._bounds.max_hops):
+            above: list[ChatMessage] = []
+            for message in hop:
+                target = await self._aim(message)
+                for neighbour in await self._neighbours(target) if target and target.id not in found else ():
+                    if neighbour.id not in found:
+                        found[neighbour.id] = neighbour
+                        above.append(neighbour)
+            hop = [message for message in above if message.reply_to or self._may_aim(message)]
+            if not hop or len(found) >= self._bounds.max_messages:
+                break
+        self.cut = self.cut or any(message.reply_to for message in hop)
+        if not self._channel.is_thread and (self.teaches or reply.reply_to is None):
+            found |= self._branches(found)
+        return Chain(reply.id, in_order(found.values()))
+
+    def _may_aim(self, message: ChatMessage) -> bool:
+        return not self._channel.is_thread and message.author.type != "bot"
+
+    async def _aim(self, message: ChatMessage) -> ChatMessage | None:
+        """What a message is for: what it replies to, or in a channel what it answers or goes on with all the same."""
+        if message.reply_to:
+            return await self._target(message)
+        talk = self.talk()
+        return talk.target(message) if talk else None
+
+    def _branches(self, chain: Mapping[MessageId, ChatMessage]) -> dict[MessageId, ChatMessage]:
+        """What else the chain's members and others said for each other, until the batch.
+
+        Only what was read by then is looked at: such a branch is worth having, but not a call.
+        """
+        askers = {message.author.id for message in chain.values() if message.author.type == "community_user"}
+        own = {message.id for message in self._batch.messages}
+        known, branches = dict(chain), dict[MessageId, ChatMessage]()
+        talk = self.talk()
+        # Oldest first, for nothing replies to what is not there yet.
+        for message in in_order(self._shelf(self._channel.id).messages.values()):
+            if message.id in known or message.id in own or int(message.id) >= self._horizon:
+                continue
+            target = known.get(message.reply_to) if message.reply_to else None
+            if talk and not message.reply_to and not askers.isdisjoint((message.author.id, named_by(message))):
+                aim = talk.target(message)
+                target = known.get(aim.id) if aim else None
+            if target is not None and not askers.isdisjoint((message.author.id, target.author.id)):
+                known[message.id] = branches[message.id] = message
+        return branches
+
+    async def answered(self, reply: ChatMessage) -> Author | None:
+        """Whom a reply to its author's own words answers: whoever those, or the lines around them, replied to."""
+        target = self.known(reply, reply.reply_to) if reply.reply_to else None
+        for _ in range(self._bounds.max_hops):
+            if target is None or not _is_own(target, reply.author):
+                break
+            # The chain was read before, so that this mostly costs no call.
+            said = await self._neighbours(target)
+            inside = {message.id for message in said}
+            outward = next((each for each in said if each.reply_to and each.reply_to not in inside), None)
+            target = await self._target(outward) if outward else None
+        return target.author if target else None
+
+    def known(self, reply: ChatMessage, target: MessageId) -> ChatMessage | None:
+        """A reply's target, if it was found."""
+        place = self._place_of(reply)
+        number = _number(target)
+        return self._shelf(place).messages.get(number) if place and number is not None else None
+
+    async def _target(self, reply: ChatMessage) -> ChatMessage | None:
+        place = self._place_of(reply)
+        return await self._find(place, reply.reply_to) if place and reply.reply_to else None
+
+    def _place_of(self, reply: ChatMessage) -> ChannelId | None:
+        """Where a reply's target stands, if we follow it there."""
+        # A reference to a foreign channel (a forwarded message) may lead to where our audience may not read.
+        place = reply.reply_to_channel or reply.channel_id
+        return place if place in {reply.channel_id, self._channel.id, self._channel.parent_id} else None
+
+    async def _find(self, place: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        number = _number(message_id)
+        if number is None or number >= self._horizon:
+            return None
+        shelf = self._shelf(place)
+        # The page that ends a window after the target also holds its neighbours and, mostly, the hops above it. Where
+        # a hundred others wrote meanwhile, it does not reach the target, and a second page begins right there.
+        for cursor in (min(number + 1 + self._window, self._horizon), number + 1):
+            if number not in shelf.messages and shelf.gap_below(number, number + 1) is not None:
+                await self._page(place, cursor)
+        return shelf.messages.get(number)
+
+    async def _neighbours(self, message: ChatMessage) -> list[ChatMessage]:
+        """The message with those of its author's around it that belong to it. A bot's message stands alone."""
+        if message.author.type == "bot":
+            return [message]
+        run = [message]
+        while earlier := await self._neighbour(run[0], -1):
+            run.insert(0, earlier)
+        while later := await self._neighbour(run[-1], +1):
+            run.append(later)
+        return next(group for group in split_by_target(run) if message in group)
+
+    async def _neighbour(self, message: ChatMessage, step: int) -> ChatMessage | None:
+        """The author's next message within the window, in one direction of time."""
+        number = int(message.id)
+        start, end = number - self._window, number
+        if step > 0:
+            start, end = number + 1, min(number + 1 + self._window, self._horizon)
+        shelf = self._shelf(message.channel_id)
+        gap = shelf.gap_below(start, end)
+        if gap is not None:
+            await self._page(message.channel_id, gap)
+        numbers = sorted(shelf.messages)
+        at = bisect_left(numbers, number)
+        for other in reversed(numbers[:at]) if step < 0 else numbers[at + 1 :]:
+            candidate = shelf.messages[other]
+            if abs((candidate.at - message.at).total_seconds()) > self._bounds.window_seconds:
+                return None
+            if candidate.author.id == message.author.id:
+                return candidate
+        return None
+
+    async def _page(self, place: ChannelId, cursor: int) -> Sequence[ChatMessage] | None:
+        """Read the page that ends before `cursor`; None where the budget does not allow it."""
+        if self.calls >= self._max_calls:
+            self.cut = True
+            return None
+        self.calls += 1
+        # Half of what is left: the next page may tell more than who wrote this one.
+        lookups = Lookups((self._max_calls - self.calls) // 2)
+        try:
+            page = await self._history.before(place, MessageId(str(cursor)), limit=_PAGE, lookups=lookups)
+        except DiscordRefusedError as error:
+            if self.teaches and not isinstance(error, DiscordNotFoundError):
+                raise
+            _log.warning("context_unreadable", channel_id=place, reason=str(error))
+            page = ()
+        else:
+            self._check_shown(place, page, cursor)
+        self.calls += lookups.made
+        self.cut = self.cut or lookups.refused
+        self._shelf(place).put(page, int(page[0].id) if page else 0, cursor)
+        return page
+
+    def _check_shown(self, place: ChannelId, page: Sequence[ChatMessage], cursor: int) -> None:
+        # Without the right to read history, Discord gives empty pages.
+        expected = self.teaches and place == self._batch.channel_id and cursor > int(self._batch.last.id)
+        if expected and not page:
+            raise DiscordRefusedError(f"channel {place} shows no history, not even what was just written there")
+
+    def _shelf(self, place: ChannelId) -> _Shelf:
+        return self._shelves.setdefault(place, _Shelf())
+
+
+def _is_own(message: ChatMessage | None, author: Author) -> bool:
+    return message is not None and message.author.id == author.id
+
+
+def _number(snowflake: str) -> int | None:
+    return int(snowflake) if snowflake.isascii() and snowflake.isdigit() else None

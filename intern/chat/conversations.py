@@ -1,0 +1,349 @@
+"""From a community member's batch to the conversation that the answering room takes.
+
+From a batch to what the archive keeps: the conversation, message by message, exactly as written.
+
+From one message to the conversation around it, where somebody of the team says that it teaches something.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from msgspec import structs
+
+from intern.chat.addressing import named_by, split_by_target
+from intern.chat.context import Gathered, History, gather, in_order
+from intern.chat.options import ContextBounds, ConversationOptions
+from intern.chat.routing import teaches
+from intern.core.errors import DiscordRefusedError
+from intern.core.flow import AnswerRequest, Batch, CaptureRequest
+from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
+from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext
+from intern.core.records import Capture, Turn
+
+
+def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tuple[CaptureRequest, ...]:
+    """The conversations that a team member's batch answers, or that an asker's batch goes on with.
+
+    In a thread that is the whole thread. In a channel each reply belongs to the conversation that it points to, with
+    the lines that follow it; lines before the first reply go with it. A message that replies to nothing, and names one
+    account, is taken for a reply to what that account said. Parts that lead to one conversation are one.
+    Bots' messages are left out: a correction leads through the bot's answer to the question. A conversation is kept
+    only if both a user and the team say something in it.
+    """
+    if channel.is_thread:
+        whole = in_order(gathered.messages, batch.messages)
+        requests = [capture_request(batch, thread_conversation(channel.id), whole)]
+    else:
+        requests = [capture_request(batch, None, messages) for messages in _conversations(batch, gathered)]
+    return tuple(request for request in requests if request is not None)
+
+
+def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence[str]] | None = None) -> Capture:
+    """What goes into the archive: one turn a message.
+
+    `image_texts` are what a model saw in a message's images, in their order, "" where none looked; they follow the
+    message's text.
+    """
+    texts = image_texts or {}
+    return Capture(
+        conversation_id=request.conversation_id,
+        turns=tuple(
+            Turn(
+                "Team" if message.author.type == "team_member" else "User",
+                text_of(message, texts.get(message.id, ())),
+            )
+            for message in request.messages
+        ),
+        message_ids=tuple(message.id for message in request.messages),
+        author_ids=tuple(message.author.id for message in request.messages),
+        author_names=tuple(message.author.names for message in request.messages),
+        answered_at=max(message.at for message in request.messages),
+        guild_id=request.guild_id,
+        channel_id=request.channel_id,
+    )
+
+
+def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
+    """The message's text as written; then its images in words, and its other files where it has no text."""
+    images = [attachment for attachment in message.attachments if attachment.is_image]
+    seen = {image.id: text for image, text in zip(images, image_texts, strict=False) if text}
+    lines = [message.text] if message.text else []
+    lines += [
+        f"[{'image' if attachment.is_image else 'file'}: {_one_line(attachment.filename)}]"
+        + (f" {seen[attachment.id]}" if attachment.id in seen else "")
+        for attachment in message.attachments
+        if attachment.is_image or not message.text.strip()
+    ]
+    return "\n".join(lines)
+
+
+def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, ...]]:
+    """The batch's parts, each with the chains of its replies; parts that share a message are joined."""
+    chains = {chain.reply: chain.messages for chain in gathered.chains}
+    joined: list[tuple[tuple[ChatMessage, ...], bool]] = []
+    parts = _parts(batch)
+    if batch.author.type == "community_user":
+        parts = [[message for message in part if message.id in gathered.goes_on] for part in parts]
+    for part in filter(None, parts):
+        messages = in_order(*(chains.get(message.id, ()) for message in part), part)
+        taught = any(teaches(message, gathered) or message.id in gathered.goes_on for message in part)
+        ids = {message.id for message in messages}
+        same = [other for other in joined if not ids.isdisjoint(message.id for message in other[0])]
+        joined = [other for other in joined if other not in same]
+        joined.append(
+            (
+                in_order(*(earlier for earlier, _ in same), messages),
+                taught or any(teaching for _, teaching in same),
+            )
+        )
+    return [messages for messages, taught in joined if taught]
+
+
+def _parts(batch: Batch) -> list[list[ChatMessage]]:
+    first, *others = split_by_target(batch.messages)
+    if others and not any(message.reply_to or named_by(message) for message in first):
+        others[0] = [*first, *others[0]]
+        return others
+    return [first, *others]
+
+
+def capture_request(
+    batch: Batch, conversation: ConversationId | None, messages: Sequence[ChatMessage]
+) -> CaptureRequest | None:
+    """The request to keep these messages, oldest first; None where not both a user and the team say something.
+
+    Bots' messages and empty ones are left out. Without a `conversation` it is that of the oldest message.
+    """
+    kept = tuple(message for message in messages if message.author.type != "bot" and text_of(message).strip())
+    if {message.author.type for message in kept} != {"community_user", "team_member"}:
+        return None
+    return CaptureRequest(
+        # The oldest message is the root, however the chain branches and whoever replied to which of its lines.
+        conversation_id=conversation or reply_conversation(kept[0].id),
+        guild_id=batch.last.guild_id,
+        channel_id=batch.channel_id,
+        messages=kept,
+    )
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split())
+
+
+_LEADING_MENTION = re.compile(r"\A\s*<@[!&]?\d+>[\s,:]*")
+
+
+def answer_request(
+    batch: Batch, channel: Channel, gathered: Gathered, options: ConversationOptions, *, addressed: bool
+) -> AnswerRequest:
+    """The question that a batch asks, with its context."""
+    return AnswerRequest(
+        batch=batch,
+        channel=channel,
+        conversation=conversation_of(batch, gathered, options),
+        context=RequestContext(
+            guild_id=batch.last.guild_id,
+            channel_id=(channel.parent_id or channel.id) if channel.is_thread else channel.id,
+            thread_id=channel.id if channel.is_thread else None,
+            message_id=batch.last.id,
+        ),
+        addressed=addressed,
+        called=_calls(batch, gathered),
+    )
+
+
+def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOptions) -> AnswerRequest:
+    """One question out of two of the same asker in the same place: the older one's messages first, then the newer's.
+
+    It hangs on the newer one's last message. Of a message that is in both, the newer version counts.
+    """
+    again = {message.id for message in newer.batch.messages}
+    messages = (*(m for m in older.batch.messages if m.id not in again), *newer.batch.messages)
+    said = {_key(m): m for m in (*older.conversation.messages, *newer.conversation.messages)}
+    asked = [_key(_said(m)) for m in messages]
+    known = {*asked, *(_key(_said(m)) for m in older.batch.messages)}
+    context = sorted((m for key, m in said.items() if key not in known), key=lambda m: m.at or _LONG_AGO)
+    question = [said[key] for key in dict.fromkeys(asked) if key in said]
+    return structs.replace(
+        newer,
+        batch=structs.replace(newer.batch, messages=messages),
+        conversation=_bounded(context, question, options),
+        addressed=older.addressed or newer.addressed,
+        called=older.called or newer.called,
+    )
+
+
+def without(
+    request: AnswerRequest, message_ids: Collection[MessageId], options: ConversationOptions
+) -> AnswerRequest | None:
+    """What is left of a question once some of its messages are gone; None where nothing is."""
+    left = tuple(each for each in request.batch.messages if each.id not in message_ids)
+    if not left:
+        return None
+    gone = {_key(_said(each)) for each in request.batch.messages if each.id in message_ids}
+    asked = [_said(each) for each in left]
+    known = {_key(each) for each in asked} | gone
+    context = [each for each in request.conversation.messages if _key(each) not in known]
+    return structs.replace(
+        request,
+        batch=structs.replace(request.batch, messages=left),
+        conversation=_bounded(context, asked, options),
+    )
+
+
+def conversation_of(batch: Batch, gathered: Gathered, options: ConversationOptions) -> Conversation:
+    """The context, oldest first, then the asker's batch, which is what is to be answered.
+
+    Bounded by `max_history_messages` of context and `max_history_chars` in all. The batch has precedence, then the
+    question that opened the conversation, then the newest. Other bots' messages are left out.
+    """
+    asked = {message.id for message in batch.messages}
+    context = [_said(m) for m in gathered.messages if m.id not in asked and _counts(m)]
+    return _bounded(context, [_said(m) for m in batch.messages], options)
+
+
+def _bounded(context: list[Message], asked: list[Message], options: ConversationOptions) -> Conversation:
+    room = options.max_history_chars
+    question = _newest(asked, room) or asked[-1:]
+    room -= _size(question)
+    opening = [message for message in context if message.role == "user"][:1]
+    if not (options.max_history_messages and opening and _size(opening) <= room):
+        opening = []
+    later = context[context.index(opening[0]) + 1 :] if opening else context
+    kept = _newest(later[max(0, len(later) - options.max_history_messages + len(opening)) :], room - _size(opening))
+    return Conversation((*opening, *kept, *question))
+
+
+def _calls(batch: Batch, gathered: Gathered) -> bool:
+    targets = (gathered.reply_authors.get(m.reply_to) for m in batch.messages if m.reply_to)
+    return any(m.mentions_bot for m in batch.messages) or any(author and author.is_self for author in targets)
+
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def _key(message: Message) -> tuple[str, str | None, datetime | None, str]:
+    """Which message it is; a conversation holds no ids."""
+    return message.role, message.author_id, message.at, message.text
+
+
+def _counts(message: ChatMessage) -> bool:
+    return bool(text_of(message).strip()) and (message.author.type != "bot" or message.author.is_self)
+
+
+def _said(message: ChatMessage) -> Message:
+    text = message.text  # what is attached goes beside it
+    if message.mentions_bot:
+        text = _LEADING_MENTION.sub("", text)  # the address on the letter is not part of it
+    return Message(
+        role="assistant" if message.author.is_self else "user",
+        text=text,
+        at=message.at,
+        author_id=message.author.id,
+        attachments=message.attachments,
+    )
+
+
+def _newest(messages: Iterable[Message], room: int) -> list[Message]:
+    """As many of the newest as fit in `room` characters, oldest first."""
+    kept: list[Message] = []
+    for message in reversed(list(messages)):
+        if len(message.text) > room:
+            break
+        kept.append(message)
+        room -= len(message.text)
+    return kept[::-1]
+
+
+def _size(messages: Iterable[Message]) -> int:
+    return sum(len(message.text) for message in messages)
+
+
+_PAGE = 100  # what Discord gives at most
+_SHORTLY_BEFORE = 3600.0  # seconds: an answer that replies to nothing answers what was asked within the hour
+
+
+async def conversation_around(
+    on: ChatMessage, teacher: Author, history: History, bounds: ContextBounds
+) -> CaptureRequest | None:
+    """The conversation that a message belongs to; None where no member and the team speak in it.
+
+    In a thread, or under a message that one hangs on, that is the whole thread. In a channel it is what the message
+    replies to, what replies to any of that, and the lines around each. A team member's message that replies to nothing
+    goes with what a member said last before it. Raises the DiscordError family.
+    """
+    place = await history.channel(on.channel_id)
+    if place.is_thread:
+        return await _in_thread(on, place, teacher, history, bounds)
+    return await _under(on, teacher, history, bounds) or await _in_channel(on, place, history, bounds)
+
+
+async def _in_thread(
+    on: ChatMessage, thread: Channel, teacher: Author, history: History, bounds: ContextBounds
+) -> CaptureRequest | None:
+    # With a team member as its author, the batch stands for an answer: then the thread is read to its end.
+    batch = Batch(channel_id=thread.id, author=teacher, messages=(on,))
+    return next(iter(capture_requests(batch, thread, await gather(batch, thread, history, bounds))), None)
+
+
+async def _under(on: ChatMessage, teacher: Author, history: History, bounds: ContextBounds) -> CaptureRequest | None:
+    if on.thread_id is None:
+        return None
+    try:
+        thread = await history.channel(on.thread_id)
+    except DiscordRefusedError:  # deleted
+        return None
+    return await _in_thread(on, thread, teacher, history, bounds)
+
+
+async def _in_channel(
+    on: ChatMessage, channel: Channel, history: History, bounds: ContextBounds
+) -> CaptureRequest | None:
+    before = await history.before(channel.id, on.id, limit=_PAGE)
+    near = in_order(before, await history.after(channel.id, on.id, limit=_PAGE), (on,))
+    said = _run(on, near, bounds.window_seconds)
+    batch = Batch(channel_id=channel.id, author=on.author, messages=said)
+    chains = (await gather(batch, channel, history, bounds)).messages
+    whole = _with_replies(in_order(chains, said), near, bounds.window_seconds)
+    if on.author.type == "team_member" and not any(map(_is_members, whole)):
+        whole = in_order(_asked_before(said[0], before, bounds.window_seconds), whole)
+    return capture_request(batch, None, whole)
+
+
+def _run(message: ChatMessage, near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
+    """The message with its author's lines around it, each within the window of the next, that go to the same."""
+    run = [message]
+    own = [other for other in near if other.author.id == message.author.id]
+    at = next((n for n, other in enumerate(own) if other.id == message.id), 0)
+    for earlier in reversed(own[:at]):
+        if (run[0].at - earlier.at).total_seconds() > window:
+            break
+        run.insert(0, earlier)
+    for later in own[at + 1 :]:
+        if (later.at - run[-1].at).total_seconds() > window:
+            break
+        run.append(later)
+    return tuple(next(group for group in split_by_target(run) if message in group))
+
+
+def _with_replies(whole: Sequence[ChatMessage], near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
+    """The messages, with what replies to any of them, and so on; oldest first."""
+    known = {message.id: message for message in whole}
+    for message in near:  # oldest first, and nothing replies to what is not there yet
+        if message.reply_to in known:
+            known |= {line.id: line for line in _run(message, near, window)}
+    return in_order(known.values())
+
+
+def _asked_before(answer: ChatMessage, before: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
+    asked = next((message for message in reversed(before) if _is_members(message)), None)
+    if asked is None or (answer.at - asked.at).total_seconds() > _SHORTLY_BEFORE:
+        return ()
+    return _run(asked, before, window)
+
+
+def _is_members(message: ChatMessage) -> bool:
+    return message.author.type == "community_user"

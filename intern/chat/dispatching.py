@@ -1,0 +1,272 @@
+"""Whom a batch concerns, and with what: the reading on Discord that routing needs, and no more.
+
+Only where intern may listen, only as the channel's mode says, and only within what one member may ask. Where intern may
+not listen, or not answer, nothing is said and nothing kept; what is declined for another reason says so.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
+
+from msgspec import structs
+
+from intern.chat.addressing import Recent
+from intern.chat.context import Gathered, History, gather
+from intern.chat.conversations import answer_request, capture_requests
+from intern.chat.options import STILL_WAITED_FOR, ConversationOptions
+from intern.chat.routing import addressed, asks, facts_of, route, worth_gathering
+from intern.core.clock import Clock
+from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, DiscordUnknownOutcomeError
+from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
+from intern.core.ids import ChannelId, GuildId, MessageId, UserId
+from intern.core.log import get_logger
+from intern.core.messages import Channel
+
+_log = get_logger(__name__)
+
+Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
+
+PassedOver = Literal["not public", "mode"]
+"""Why intern keeps out of it, without a word, whoever might be concerned."""
+
+PRIVATE_NOTE = (
+    "Hello! I answer on the server only, where everybody can read along. Please ask there; I do not read private "
+    "messages."
+)
+
+_HOUR = timedelta(hours=1)
+
+
+class AnsweredThreads(Protocol):
+    """Remembers where the bot has answered; see `intern.stores.sqlite.outbox`."""
+
+    async def answered_in(self, thread_id: ChannelId, /) -> bool:
+        """Whether a reply of the bot's stands in this thread."""
+        ...
+
+
+class Audience(Protocol):
+    """Knows where everybody may read; see `intern.platforms.discord.audience`."""
+
+    def admits(self, channel: Channel, /) -> bool:
+        """Whether the bot may listen and speak in a channel."""
+        ...
+
+
+class Speaker(Protocol):
+    """The way to a private channel."""
+
+    async def send(self, channel_id: ChannelId, text: str, nonce: str, /) -> MessageId:
+        """Post a message that pings nobody. For some minutes, a nonce posts only once. Raises DiscordError."""
+        ...
+
+
+class Greeted(Protocol):
+    """Remembers who was told that intern reads no private messages; see `intern.stores.sqlite.members`."""
+
+    async def add(self, user_id: UserId, /) -> bool:
+        """Whether they were not told before; from now on they were. Raises KnowledgeError."""
+        ...
+
+    async def drop(self, user_id: UserId, /) -> None:
+        """They were not told after all. Raises KnowledgeError."""
+        ...
+
+
+class Allowance:
+    """How much one member may ask: at most `per_hour` within any hour, 0 being no limit. Calling it counts.
+
+    What was refused does not count. Holds the members who asked within the hour, and no others.
+    """
+
+    def __init__(self, per_hour: int, *, clock: Clock) -> None:
+        self._per_hour = per_hour
+        self._clock = clock
+        # In the order of their last question, so that whoever may be forgotten stands in front.
+        self._asked: OrderedDict[UserId, deque[datetime]] = OrderedDict()
+
+    def __call__(self, user_id: UserId) -> bool:
+        """Whether this member may ask one more question now."""
+        if not self._per_hour:
+            return True
+        now = self._clock.now()
+        self._forget(now)
+        asked = self._asked.setdefault(user_id, deque())
+        while asked and not _within_hour(asked[0], now):
+            asked.popleft()
+        if len(asked) >= self._per_hour:
+            return False
+        asked.append(now)
+        self._asked.move_to_end(user_id)
+        return True
+
+    def _forget(self, now: datetime) -> None:
+        while self._asked:
+            user_id, asked = next(iter(self._asked.items()))
+            if asked and _within_hour(asked[-1], now):
+                return
+            del self._asked[user_id]
+
+
+def _within_hour(then: datetime, now: datetime) -> bool:
+    # Also true of a time ahead, but not for ever: the clock may have been put back by a year.
+    return abs(now - then) < _HOUR
+
+
+class PrivateNotes:
+    """Tells whoever writes in private where to ask, once each for ever."""
+
+    def __init__(self, speaker: Speaker, greeted: Greeted) -> None:
+        self._speaker = speaker
+        self._greeted = greeted
+
+    async def answer(self, batch: Batch) -> None:
+        """Say it, unless it was said. Raises DiscordUnavailableError, and KnowledgeError where nobody knows."""
+        # Before the first wait on Discord: two messages get one note.
+        if not await self._greeted.add(batch.author.id):
+            return
+        try:
+            await self._speaker.send(batch.channel_id, PRIVATE_NOTE, f"note {batch.last.id}")
+        except DiscordUnavailableError:
+            await self._greeted.drop(batch.author.id)
+            raise
+        except (DiscordRefusedError, DiscordUnknownOutcomeError) as error:
+            _log.info("private_note_not_sent", message_id=batch.last.id, reason=str(error))
+
+
+class Dispatcher:
+    """Routes one batch at a time; several may be under way at once.
+
+    `allows` counts a question of a member's and says whether it is within their limit. Without `private`, private
+    messages are passed over without a word.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        answered: AnsweredThreads,
+        options: ConversationOptions,
+        *,
+        guild_ids: Collection[GuildId],
+        audience: Audience,
+        clock: Clock,
+        allows: Callable[[UserId], bool] = lambda _: True,
+        private: PrivateNotes | None = None,
+    ) -> None:
+        self._history = history
+        self._answered = answered
+        self._options = options
+        self._guild_ids = frozenset(guild_ids)
+        self._audience = audience
+        self._clock = clock
+        self._allows = allows
+        self._private = private
+        self._recent = Recent(options.bounds)
+
+    async def dispatch(self, batch: Batch) -> Requests:
+        """The captures that follow from a batch, and the question, declined or not; nothing where it concerns nobody.
+
+        Raises DiscordUnavailableError where Discord could not be asked.
+        """
+        if batch.author.type == "bot":
+            return ()
+        if batch.last.guild_id not in self._guild_ids:
+            if batch.last.guild_id is None and self._private:
+                await self._private.answer(batch)
+            return ()
+        may_go_on = self._recent.may_go_on(batch)  # before the first await, so that batches are noted in order
+        channel = await self._history.channel(batch.channel_id)
+        may_go_on = may_go_on and not channel.is_thread
+        answered = channel.is_thread and await self._answered.answered_in(channel.id)
+        if not (may_go_on or worth_gathering(batch, channel, answered_in_thread=answered)):
+            return ()
+        if reason := self._closed(channel):
+            return self._pass_over(batch, reason)
+        if batch.author.type == "team_member":
+            return await self._taught(batch, channel)
+        return await self._said(batch, channel, answered_in_thread=answered, may_go_on=may_go_on)
+
+    async def _taught(self, batch: Batch, channel: Channel) -> Requests:
+        gathered = await gather(batch, channel, self._history, self._options.bounds)
+        # Reading takes a while, and a channel that turned private meanwhile is closed at once.
+        if not self._audience.admits(channel):
+            return self._pass_over(batch, "not public")
+        if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
+            return ()
+        return capture_requests(batch, channel, gathered)
+
+    async def _said(self, batch: Batch, channel: Channel, *, answered_in_thread: bool, may_go_on: bool) -> Requests:
+        """What follows from a member's batch: it goes on with what was captured, or asks something, or both."""
+        listens = self._listens(batch, channel)
+        late = self._age(batch) > timedelta(seconds=self._options.max_question_age)
+        gathered = Gathered()
+        if may_go_on or (listens and not late):
+            gathered = await gather(batch, channel, self._history, self._options.bounds, follow_ups=may_go_on)
+            take_in = self._recent.look_back if may_go_on else self._recent.learn
+            take_in(channel.id, gathered.read)
+            if not self._audience.admits(channel):
+                return self._pass_over(batch, "not public")
+        goes_on = capture_requests(batch, channel, gathered) if may_go_on else ()
+        if not listens:
+            return goes_on or self._pass_over(batch, "mode")
+        if late:
+            return (*goes_on, *await self._too_late(batch, channel))
+        return (*goes_on, *self._ask(batch, channel, gathered, answered_in_thread=answered_in_thread))
+
+    def _ask(
+        self, batch: Batch, channel: Channel, gathered: Gathered, *, answered_in_thread: bool
+    ) -> Sequence[AnswerRequest | Declined]:
+        facts = facts_of(batch, gathered, answered_in_thread=answered_in_thread)
+        asked = asks(batch, channel, facts)
+        if not asked:
+            return ()
+        to_bot = addressed(batch, channel, facts)
+        question = structs.replace(batch, messages=asked)
+        request = answer_request(question, channel, gathered, self._options, addressed=to_bot)
+        if self._options.mode_of(channel) == "mention_only" and not request.called:
+            return self._pass_over(batch, "mode")
+        # Last of all, so that what is passed over, or asked for again, does not count.
+        if not self._allows(batch.author.id):
+            return (Declined(request=request, reason="asked too much"),)
+        return (request,)
+
+    async def _too_late(self, batch: Batch, channel: Channel) -> Sequence[Declined]:
+        """What became of a question that nobody waits for any more. It is read only as far as it takes to say so."""
+        request = answer_request(batch, channel, Gathered(), self._options, addressed=False)
+        called = self._age(batch) <= STILL_WAITED_FOR and (request.called or await self._replies_to_us(batch))
+        return (Declined(request=structs.replace(request, called=called), reason="too old"),)
+
+    async def _replies_to_us(self, batch: Batch) -> bool:
+        for message in batch.messages:
+            if message.reply_to:
+                place = message.reply_to_channel or batch.channel_id
+                replied = await self._history.message(place, message.reply_to)
+                if replied and replied.author.is_self:
+                    return True
+        return False
+
+    def _age(self, batch: Batch) -> timedelta:
+        return self._clock.now() - batch.last.at
+
+    def _closed(self, channel: Channel) -> PassedOver | None:
+        """Why nothing needs to be read there; None where something does."""
+        if not self._audience.admits(channel):
+            return "not public"
+        return "mode" if self._options.mode_of(channel) == "off" else None
+
+    def _listens(self, batch: Batch, channel: Channel) -> bool:
+        """Whether the channel's mode lets a member ask there."""
+        mode = self._options.mode_of(channel)
+        return mode == "answer" or (mode == "mention_only" and _may_call(batch))
+
+    def _pass_over(self, batch: Batch, reason: PassedOver) -> tuple[()]:
+        _log.debug("batch_passed_over", channel_id=batch.channel_id, message_id=batch.last.id, reason=reason)
+        return ()
+
+
+def _may_call(batch: Batch) -> bool:
+    """Whether a batch mentions the bot, or replies to somebody who may be the bot."""
+    return any(message.mentions_bot or message.reply_to for message in batch.messages)

@@ -1,0 +1,77 @@
+"""What an operator can set about reading and posting conversations, and the bounds that are not theirs to set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from intern.core.ids import ChannelId
+from intern.core.messages import Channel
+from intern.platforms.discord.options import ChannelMode
+
+STILL_WAITED_FOR: Final = timedelta(days=1)
+"""Limit for notices: a member who asked earlier no longer waits for one."""
+
+
+_SETTLED_AFTER = 5  # batch waits
+
+
+class ContextBounds(Struct, frozen=True, kw_only=True):
+    """How far one request looks around on Discord."""
+
+    window_seconds: float = 60.0
+    """Messages of one author that follow each other within this belong together; the batch wait."""
+    mention_seconds: float = 900.0
+    """A team member's message answers the member that it mentions, if that member asked within this time."""
+    question_seconds: float = 300.0
+    """Messages of one member that mention no one belong to one question, if the pauses are no longer than this."""
+    follow_up_seconds: float = 120.0
+    """After an answer, the asker's messages that mention no one join the capture if the pause is no longer than this
+    and others wrote meanwhile. On real chat, later ones were mostly about something new."""
+    named_follow_up_seconds: float = 300.0
+    """The same for messages that mention the team member who answered, or while no one else writes."""
+    settle_seconds: float = 300.0
+    """File a captured conversation once nothing was added to it for this long. Five batch waits are enough for the
+    asker's next messages."""
+    max_hops: int = 20
+    """Replies to replies to replies."""
+    max_messages: int = 200
+    """Of a thread, and of each reply chain."""
+    max_calls: int = 10
+    """REST calls in all. Discord allows a channel about one read a second before it makes us wait."""
+
+
+class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the conversations room takes from the settings."""
+
+    message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
+    mention_reply_window: Annotated[float, Meta(ge=0)] = 900.0
+    """Seconds after a question in which a team member's message that mentions its author counts as a reply to it."""
+    max_history_messages: Annotated[int, Meta(ge=0)] = 50
+    """Context messages that go to a model with a question."""
+    max_history_chars: Annotated[int, Meta(ge=1)] = 12_000
+    """Of the question and its context together."""
+    modes: Mapping[ChannelId, ChannelMode] = {}
+    """Of the channels and threads that have one of their own."""
+    default_mode: ChannelMode = "answer"
+    max_question_age: Annotated[float, Meta(gt=0)] = 3600.0
+    """Seconds; older questions are passed over."""
+
+    @property
+    def bounds(self) -> ContextBounds:
+        """How far one request looks around."""
+        return ContextBounds(
+            window_seconds=self.message_batch_wait_seconds,
+            mention_seconds=self.mention_reply_window,
+            settle_seconds=_SETTLED_AFTER * self.message_batch_wait_seconds,
+        )
+
+    def mode_of(self, channel: Channel) -> ChannelMode:
+        """What intern does there. A thread that is not named itself follows the channel that it hangs in."""
+        for place in (channel.id, channel.parent_id):
+            if place is not None and place in self.modes:
+                return self.modes[place]
+        return self.default_mode

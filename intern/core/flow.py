@@ -1,0 +1,268 @@
+"""Anything one actor hands to another. Nobody edits it once it is sent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId
+from intern.core.messages import Author, Button, Channel, ChatMessage, Citation, Conversation, RequestContext
+from intern.core.records import CapturedPair
+from intern.core.secret import Secret
+
+
+class _Flow(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
+    pass
+
+
+class InteractionTicket(Struct, frozen=True, kw_only=True):
+    """What an interaction is answered with. Discord wants a sign within 3 s; the token is good for 15 minutes."""
+
+    id: str
+    token: Secret
+    application_id: str
+    guild_id: GuildId | None
+    channel_id: ChannelId
+
+
+class MessageCreated(_Flow, frozen=True, kw_only=True):
+    """Somebody wrote."""
+
+    message: ChatMessage
+
+
+class MessageEdited(_Flow, frozen=True, kw_only=True):
+    """Somebody changed what they wrote (content or attachments; not an embed that arrived later)."""
+
+    message: ChatMessage
+
+
+class MessagesDeleted(_Flow, frozen=True, kw_only=True):
+    """Messages are gone; Discord tells no more than their ids."""
+
+    guild_id: GuildId | None
+    channel_id: ChannelId
+    message_ids: tuple[MessageId, ...]
+
+
+MessageEvent = MessageCreated | MessageEdited | MessagesDeleted
+
+
+class MessageRead(_Flow, frozen=True, kw_only=True):
+    """Somebody wrote, maybe long ago: read over REST, in order within its channel, because the gateway did not tell."""
+
+    message: ChatMessage
+
+
+class ChannelRead(_Flow, frozen=True, kw_only=True):
+    """A channel was read to its end: what comes there now, the gateway tells."""
+
+    channel_id: ChannelId
+
+
+Heard = MessageEvent | MessageRead | ChannelRead
+"""What the batcher hears."""
+
+
+class ChannelSeen(Struct, frozen=True, kw_only=True):
+    """A channel or thread as a new session finds it."""
+
+    channel: Channel
+    last_message_id: MessageId | None = None
+    """Its newest message, deleted or not; None where there never was one, or Discord does not tell."""
+
+
+class SessionStarted(_Flow, frozen=True, kw_only=True):
+    """A gateway session that is no continuation: what happened on this server before it was not told."""
+
+    guild_id: GuildId
+    channels: tuple[ChannelSeen, ...]
+    """Text channels, forums and active threads that the bot can see."""
+
+
+class ButtonPressed(_Flow, frozen=True, kw_only=True):
+    """Somebody pressed a button under a message of ours."""
+
+    interaction: InteractionTicket
+    user: Author
+    button: str
+    """The `custom_id` that we gave it."""
+    message_id: MessageId
+    """The message that holds the button."""
+
+
+class AskCommand(_Flow, frozen=True, kw_only=True):
+    """`/ask`, or "Answer this" on a message: an answer for one pair of eyes."""
+
+    interaction: InteractionTicket
+    user: Author
+    question: str
+    on: ChatMessage | None = None
+    """The message that the menu entry was used on."""
+
+
+class LearnCommand(_Flow, frozen=True, kw_only=True):
+    """The menu entry "Learn from this" on a message."""
+
+    interaction: InteractionTicket
+    user: Author
+    on: ChatMessage
+
+
+class WhyCommand(_Flow, frozen=True, kw_only=True):
+    """`/intern why`: why was this answered, or not?"""
+
+    interaction: InteractionTicket
+    user: Author
+    about: str
+    """A message id or jump link; empty for the newest question of the channel."""
+
+
+class UnknownInteraction(_Flow, frozen=True, kw_only=True):
+    """What we can answer, but not understand: a command of an older version, a form, a broken payload."""
+
+    interaction: InteractionTicket
+    what: str
+    """What it was; for the log."""
+
+
+Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand | UnknownInteraction
+
+
+class Approval(_Flow, frozen=True, kw_only=True):
+    """Somebody of the team put a ✅ on a message: what was captured with it is right."""
+
+    guild_id: GuildId
+    channel_id: ChannelId
+    message_id: MessageId
+    by: UserId
+
+
+GatewayEvent = MessageEvent | SessionStarted | Interaction | Approval
+
+LateChange = MessageEdited | MessagesDeleted
+"""What happened to messages whose batch was handed on before."""
+
+
+class Batch(_Flow, frozen=True, kw_only=True):
+    """Consecutive messages of one author in one channel, oldest first, never empty; settled by a quiet window."""
+
+    channel_id: ChannelId
+    author: Author
+    messages: tuple[ChatMessage, ...]
+
+    @property
+    def last(self) -> ChatMessage:
+        """The newest message: the one a reply hangs on."""
+        return self.messages[-1]
+
+
+class AnswerRequest(_Flow, frozen=True, kw_only=True):
+    """A question to answer: the asker's batch with all the context that was gathered."""
+
+    batch: Batch
+    channel: Channel
+    conversation: Conversation
+    context: RequestContext
+    addressed: bool
+    """The asker mentions the bot, replies to it, or writes in its thread or a new forum post."""
+    called: bool = False
+    """The asker mentions the bot or replies to it, and so is owed a word, be it that there is no answer."""
+
+
+DeclineReason = Literal["asked too much", "shed", "too old"]
+
+
+class Declined(_Flow, frozen=True, kw_only=True):
+    """A question that nobody works on. Who called the bot is owed the reason."""
+
+    request: AnswerRequest
+    reason: DeclineReason
+
+
+class Withdrawal(_Flow, frozen=True, kw_only=True):
+    """Messages that their authors deleted: no answer, and nothing learned from them any more."""
+
+    message_ids: tuple[MessageId, ...]
+
+
+class CaptureRequest(_Flow, frozen=True, kw_only=True):
+    """A conversation that a team member answered; messages in time order, bots left out."""
+
+    conversation_id: ConversationId
+    guild_id: GuildId | None
+    channel_id: ChannelId
+    messages: tuple[ChatMessage, ...]
+    settles: tuple[MessageId, ...] = ()
+    """The batch that is settled once this is archived; on the last capture that followed from it."""
+
+
+class FellBehind(_Flow, frozen=True, kw_only=True):
+    """Nudge: there may be channels to read over REST."""
+
+
+class Archived(_Flow, frozen=True, kw_only=True):
+    """Nudge: the archive has grown."""
+
+
+class CapturePending(_Flow, frozen=True, kw_only=True):
+    """Nudge: a capture waits for a word on its images."""
+
+
+class Decided(_Flow, frozen=True, kw_only=True):
+    """Nudge: the decisions have grown."""
+
+
+class SourceChanged(_Flow, frozen=True, kw_only=True):
+    """Nudge: files, pages or topics may differ from their index."""
+
+
+class Topic(_Flow, frozen=True, kw_only=True):
+    """File the pair under this topic, which may be new."""
+
+    name: TopicName
+
+
+class Skip(_Flow, frozen=True, kw_only=True):
+    """The pair cannot guide a future answer."""
+
+    reason: str
+
+
+class Failed(_Flow, frozen=True, kw_only=True):
+    """No decision could be had."""
+
+    reason: str
+
+
+class Filing(_Flow, frozen=True, kw_only=True):
+    """Where an archived pair should go."""
+
+    pair: CapturedPair
+    choice: Topic | Skip | Failed
+
+
+ReplyTarget = Literal["new_thread", "in_place"]
+"""`new_thread`: in the thread of the question's message, made if need be. `in_place`: the question is in a thread."""
+
+
+class Reply(_Flow, frozen=True, kw_only=True):
+    """An answer on its way to Discord. `question` is the batch's last message; one question gets one reply."""
+
+    question: ChatMessage
+    target: ReplyTarget
+    text: str
+    citations: tuple[Citation, ...] = ()
+    called: bool = False
+    """The asker mentions the bot or replies to it, and so is owed a word, be it that there is no answer."""
+    notice: bool = False
+    """A word on why there is no answer. Ours, not a model's, so its links are good; its thread stays unanswered."""
+    settles: tuple[MessageId, ...] = ()
+    """All messages that the reply is for: settled once it is posted or given up."""
+    buttons: tuple[Button, ...] = ()
+    """Under its last message."""
+    mention_role: RoleId | None = None
+    """The one role that its last message may ping: in a hand-off to the team, and nowhere else."""
+    asked: str = ""
+    """The question, in its asker's words."""

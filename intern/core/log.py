@@ -1,0 +1,211 @@
+"""One event, one line: a name and fields, scrubbed of secrets at the sink.
+
+Names and fields are the specs' own. Fields hold ids rather than text. Libraries that log through the standard
+library (hikari, httpx, aiohttp) come out of the same sink.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any, Literal, TextIO, cast
+
+import structlog
+
+from intern.core.progress import LOG_EVERY, Pace
+from intern.core.text.masking import mask_secrets
+
+Logger = structlog.stdlib.BoundLogger
+LogFormat = Literal["auto", "json", "pretty"]
+LogLevel = Literal["debug", "info", "warning", "error", "auto"]
+
+# Libraries are quieter than we are: their INFO tells of each request.
+_LIBRARIES = ("hikari", "httpx", "httpcore", "aiohttp", "asyncio")
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of a module. Before `configure`, warnings and errors go to stderr and nothing else does.
+
+    It has processors of its own: a program that opens the door as a library may configure structlog as it likes.
+    """
+    logger: Logger = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=PROCESSORS,
+        wrapper_class=structlog.stdlib.BoundLogger,
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    )
+    return logger
+
+
+class LogProgress:
+    """Writes an event every ten seconds: for programs whose output is a log."""
+
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self._now = now
+        self._pace = Pace(now)
+        self._told = now()
+
+    def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Log it, if it is time to."""
+        left = self._pace.left(what, done, total)
+        if total and self._now() - self._told >= LOG_EVERY:
+            self._told = self._now()
+            seconds_left = None if left is None else round(left)
+            get_logger(__name__).info(
+                "progress", work=what.format(total=total), done=done, seconds_left=seconds_left, note=note
+            )
+
+
+@contextmanager
+def traced(trace_id: str) -> Generator[None]:
+    """Every line from inside, whoever logs it, carries `trace_id`: the newest message of the batch that led to it.
+
+    It is carried into tasks that are started inside. What streams hand on is traced anew by who takes it.
+    """
+    with structlog.contextvars.bound_contextvars(trace_id=trace_id):
+        yield
+
+
+def configure(
+    *,
+    log_format: LogFormat = "auto",
+    level: LogLevel = "auto",
+    secrets: Iterable[str] = (),
+    stream: TextIO | None = None,
+) -> None:
+    """Send every log line to `stream` (stderr), as JSON or, with `auto` on a terminal, for people to read.
+
+    Each of `secrets` is replaced by `[secret]` wherever it stands, tracebacks and libraries' lines included; what looks
+    like a key, a password in a URL or an `Authorization` header is masked. `level` "auto" is "info".
+    """
+    out = stream or sys.stderr
+    pretty = log_format == "pretty" or (log_format == "auto" and out.isatty())
+    render = (
+        # Prettier tracebacks show the values of variables.
+        structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        if pretty
+        else structlog.processors.JSONRenderer(default=str)
+    )
+    scrubbed = _Scrubbed(
+        secrets,
+        foreign_pre_chain=_SHARED,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            _mask_fields,
+            render,
+        ],
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [_Sink(out, scrubbed)]
+    root.setLevel("INFO" if level == "auto" else level.upper())
+    for library in _LIBRARIES:
+        logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
+
+
+def redacted(text: str) -> str:
+    """The text without what looks like a secret, and without those that `configure` was told of."""
+    sink = _sink()
+    return mask_secrets(sink.scrubbed.without_secrets(text) if sink else text).text
+
+
+def tell_bug(error: BaseException) -> None:
+    """The process ends for this: the event `bug` with its traceback, whatever the level.
+
+    In plain text on stderr before `configure`, and where the sink itself fails. Nothing is raised: nobody is left to
+    hear it.
+    """
+    if sink := _sink():
+        trace = (type(error), error, error.__traceback__)
+        with suppress(Exception):
+            sink.tell(logging.LogRecord("intern", logging.CRITICAL, __file__, 0, "bug", None, trace))
+            return
+    with suppress(OSError, ValueError):
+        sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+        sys.stderr.flush()
+
+
+class _Scrubbed(structlog.stdlib.ProcessorFormatter):
+    """The last step before the stream: whatever was rendered, secrets are gone from it."""
+
+    def __init__(self, secrets: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # As it is, and as JSON spells it.
+        forms = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
+        known = sorted(forms, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self.without_secrets(super().format(record))
+
+    def without_secrets(self, text: str) -> str:
+        return self._secrets.sub("[secret]", text) if self._secrets else text
+
+
+class _Sink(logging.StreamHandler[TextIO]):
+    """Where all lines end."""
+
+    def __init__(self, stream: TextIO, scrubbed: _Scrubbed) -> None:
+        super().__init__(stream)
+        self.scrubbed = scrubbed
+        self.setFormatter(scrubbed)
+
+    def tell(self, record: logging.LogRecord) -> None:
+        """As `emit`, but what fails is raised. logging itself would print the record as it is, secrets and all."""
+        self.acquire()
+        try:
+            self.stream.write(self.format(record) + self.terminator)
+            self.flush()
+        finally:
+            self.release()
+
+
+def _sink() -> _Sink | None:
+    return next((handler for handler in logging.getLogger().handlers if isinstance(handler, _Sink)), None)
+
+
+def _mask_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Field by field, before JSON escapes the text: a mask must not reach across two fields."""
+    return {name: _masked(value) for name, value in event.items()}
+
+
+def _masked(value: object) -> object:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            return {str(name): _masked(each) for name, each in cast("Mapping[object, object]", value).items()}
+        case list() | tuple():
+            return [_masked(each) for each in cast("Sequence[object]", value)]
+        case _:
+            return redacted(str(value))
+
+
+def _drop_color_message(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event.pop("color_message", None)
+    return event
+
+
+_SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+    _drop_color_message,
+]
+
+PROCESSORS: list[Any] = [
+    structlog.stdlib.filter_by_level,
+    *_SHARED,
+    structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+]
+"""What an event of ours goes through on its way to the standard library's logging."""

@@ -1,0 +1,315 @@
+"""Messages and channels as Discord holds them, reduced to what intern needs.
+
+What goes into answering and what comes out: the types at the door of the answering room.
+
+What an answer may cite: a source by its id, a team answer by its topic's and that of its QA block. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId
+
+AuthorType = Literal["bot", "team_member", "community_user"]
+"""`bot`: any bot or webhook, intern itself included."""
+
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_MENTION = re.compile(r"<@!?([0-9]{1,20})>")
+
+ChannelKind = Literal["channel", "thread", "post"]
+"""`post`: a thread in a forum or media channel, whose first message has the thread's own id."""
+
+
+class Author(Struct, frozen=True, kw_only=True):
+    """Who wrote a message."""
+
+    id: UserId
+    name: str
+    type: AuthorType
+    is_self: bool = False
+    """True for intern's own messages only."""
+    handles: tuple[str, ...] = ()
+    """What else they are called, as far as Discord tells: who is known by a nickname has an account's name, too."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that they are called."""
+        return tuple(dict.fromkeys((self.name, *self.handles)))
+
+
+class Attachment(Struct, frozen=True, kw_only=True):
+    """A file beside a message. Its `url` is signed and expires; read the message again for a fresh one."""
+
+    id: str
+    filename: str
+    url: str
+    size: int
+    """Bytes."""
+    content_type: str | None = None
+    width: int | None = None
+    height: int | None = None
+
+    @property
+    def is_image(self) -> bool:
+        """Whether Discord takes it for a picture, going by its name; its bytes may say otherwise."""
+        return (self.content_type or "").startswith("image/")
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True):
+    """One message of people or bots. System messages (joins, pins, thread starters) never become one."""
+
+    id: MessageId
+    guild_id: GuildId | None
+    """None for a private message."""
+    channel_id: ChannelId
+    """The thread's id where the message stands in a thread."""
+    author: Author
+    text: str
+    at: datetime
+    """When it was written; UTC, aware."""
+    edited_at: datetime | None = None
+    reply_to: MessageId | None = None
+    reply_to_channel: ChannelId | None = None
+    """The channel of `reply_to` where Discord names one."""
+    reply_to_author: UserId | None = None
+    """Who wrote `reply_to`, where the payload tells."""
+    attachments: tuple[Attachment, ...] = ()
+    mentions_bot: bool = False
+    """It mentions intern by `@name`; a reply's automatic ping does not count."""
+    mentioned_staff: frozenset[UserId] = frozenset()
+    """Of the accounts that it mentions, bots and team members, as far as that is known."""
+    thread_id: ChannelId | None = None
+    """The thread that hangs on this message, where the payload tells."""
+
+    @property
+    def mentions(self) -> frozenset[UserId]:
+        """The accounts that its text mentions by `@name`, intern included; not those in code, and not its author."""
+        if "<@" not in self.text:
+            return frozenset()
+        named = frozenset(map(UserId, _MENTION.findall(_CODE.sub("", self.text))))
+        return named - {self.author.id}
+
+
+class Channel(Struct, frozen=True, kw_only=True):
+    """A place where messages stand."""
+
+    id: ChannelId
+    guild_id: GuildId | None
+    kind: ChannelKind
+    name: str = ""
+    parent_id: ChannelId | None = None
+    """The channel that a thread or post hangs in."""
+    private: bool = False
+    """A thread for those who were invited, whoever may read the channel that it hangs in."""
+
+    @property
+    def is_thread(self) -> bool:
+        """Threads and forum posts: messages there are answered in place."""
+        return self.kind != "channel"
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """A stretch of a channel's history. Discord's own messages count, though they are not among `messages`."""
+
+    messages: tuple[ChatMessage, ...]
+    """Oldest first; maybe none, though there is more."""
+    read_to: MessageId
+    """Everything up to here was read: the newest message of the page, system messages included."""
+    more: bool
+    """Discord may hold newer ones."""
+
+
+class Button(Struct, frozen=True, kw_only=True):
+    """A button under a message of ours; a label, an emoji, or both."""
+
+    custom_id: str
+    """What pressing it tells us; 1 to 100 characters."""
+    label: str = ""
+    """At most 80 characters."""
+    emoji: str = ""
+    """A Unicode emoji."""
+
+
+class MemberRoles(Struct, frozen=True):
+    """What roles a member has on a server, as last seen."""
+
+    guild_id: GuildId
+    user_id: UserId
+    roles: tuple[RoleId, ...]
+
+
+class Lookups:
+    """A request's bound on looking up authors one by one: Discord does not say with a message what roles they have.
+
+    Whoever is past it counts as a community user, and is asked about by the next request.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.made = 0
+        self.refused = False
+        """Somebody was past the bound."""
+        self._most = most
+
+    def take(self) -> bool:
+        """Whether one more may be made; it counts as made then."""
+        allowed = self.made < self._most
+        self.made += allowed
+        self.refused = self.refused or not allowed
+        return allowed
+
+
+Role = Literal["user", "assistant"]
+
+SilenceReason = Literal[
+    "",
+    "not_a_question",
+    "not_answerable",
+    "no_sources",
+    "sources_unreadable",
+    "no_answer",
+    "no_citations",
+    "ungrounded",
+    "too_long",
+    "rejected",
+    "images_unavailable",
+    "timeout",
+    "over_budget",
+    "model_unavailable",
+    "model_failed",
+    "knowledge_failed",
+]
+"""Why there is no reply; empty where there is one. `not_a_question` to `rejected`: looked and found nothing to say.
+`sources_unreadable` and `images_unavailable` to the end: could not look (see `COULD_NOT_LOOK`)."""
+
+COULD_NOT_LOOK: frozenset[SilenceReason] = frozenset(
+    {
+        "sources_unreadable",
+        "images_unavailable",
+        "timeout",
+        "over_budget",
+        "model_unavailable",
+        "model_failed",
+        "knowledge_failed",
+    }
+)
+"""The reasons that say "could not look", as opposed to "found nothing"."""
+
+
+class Image(Struct, frozen=True, kw_only=True):
+    """A downloaded picture, ready for a model."""
+
+    media_type: str
+    data: bytes
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One message of a conversation as the answering room sees it."""
+
+    role: Role
+    text: str
+    at: datetime | None = None
+    author_id: UserId | None = None
+    images: tuple[Image, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
+class Conversation(Struct, frozen=True):
+    """Messages, oldest first; the last `user` messages of one author in a row are the question."""
+
+    messages: tuple[Message, ...]
+
+    @property
+    def asked(self) -> slice:
+        """Where the question stands among the messages; empty where nobody asked anything."""
+        last = len(self.messages)
+        while last > 0 and self.messages[last - 1].role != "user":
+            last -= 1
+        first = last
+        while first > 0 and _is_of(self.messages[first - 1], self.messages[last - 1]):
+            first -= 1
+        return slice(first, last)
+
+
+def _is_of(message: Message, other: Message) -> bool:
+    return message.role == other.role and message.author_id == other.author_id
+
+
+class RequestContext(Struct, frozen=True, kw_only=True):
+    """Where a question was asked; for logs and links, never for a prompt."""
+
+    platform: str = "discord"
+    guild_id: GuildId | None = None
+    channel_id: ChannelId | None = None
+    thread_id: ChannelId | None = None
+    message_id: MessageId | None = None
+
+
+class Citation(Struct, frozen=True, kw_only=True):
+    """A source that an answer stands on."""
+
+    source_id: SourceId
+    title: str
+    url: str | None = None
+    """The page of a web source, or the jump link of a team answer; None for a file."""
+    quote: str | None = None
+    """The sentence that the answer stands on, cut from the source by code."""
+
+
+class AIResult(Struct, frozen=True, kw_only=True):
+    """An answer fit to post, or silence with its reason. Never half of either."""
+
+    should_reply: bool
+    reply_text: str | None = None
+    citations: tuple[Citation, ...] = ()
+    reason: SilenceReason = ""
+    debug: dict[str, Any] | None = None
+    """Per step: decision, seconds, tokens. Never posted."""
+
+
+_BLOCK = "--- QA ---"
+_TEAM = "Team: "
+_ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
+
+
+def is_team(source_id: str) -> bool:
+    """What the team answered, as opposed to documentation."""
+    return source_id.startswith("team:")
+
+
+def citable(source_id: str, text: str) -> Iterator[str]:
+    """The ids by which a source may be cited: its own, and of a topic `team:<topic>.txt#<qa id>` for each block."""
+    yield source_id
+    if is_team(source_id):
+        yield from (f"{source_id}#{qa_id}" for qa_id in block_ids(text))
+
+
+def block_lines(text: str, qa_id: str) -> Iterator[str]:
+    """What the team said in the QA block of that id, line by line; in any block, where the id is empty."""
+    block, of_team = "", False
+    for line in text.split("\n"):
+        if line.rstrip() == _BLOCK:
+            block, of_team = "", False
+        elif not block and (match := _ID.match(line)):
+            block = match[1]
+        elif not line.startswith("  "):
+            of_team = line.startswith(_TEAM)
+        if of_team and block and qa_id in {"", block}:
+            yield line.removeprefix(_TEAM).removeprefix("  ")
+
+
+def block_ids(text: str) -> Iterator[str]:
+    """The ids in the headers of a topic's QA blocks; what a turn says is never a header.
+
+    A turn may hold any text, the other kinds of line ends included, but after each line feed it is indented.
+    """
+    before = ""
+    for line in text.split("\n"):
+        if before.rstrip() == _BLOCK and (match := _ID.match(line)):
+            yield match[1]
+        before = line

@@ -1,0 +1,491 @@
+"""What the team taught: captures, archived pairs, and what was done with each.
+
+What the index tells about each source.
+
+What was distilled from a conversation: the nugget, richer than a question and its answer.
+
+What is known about the community and its work, one sentence at a time, and how it came to be known.
+
+What can be searched, what is asked of a search, and what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Literal, NewType
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.ids import (
+    ChannelId,
+    ConversationId,
+    FactId,
+    GuildId,
+    MessageId,
+    NuggetId,
+    QAId,
+    SourceId,
+    TopicName,
+    UserId,
+)
+
+Speaker = Literal["User", "Team"]
+
+
+class Turn(Struct, frozen=True):
+    """One message of a captured conversation, its text exactly as written."""
+
+    speaker: Speaker
+    text: str
+
+
+class Capture(Struct, frozen=True, kw_only=True):
+    """A question and its team answer, not yet archived. `turns` and `message_ids` run side by side, oldest first."""
+
+    conversation_id: ConversationId
+    turns: tuple[Turn, ...]
+    message_ids: tuple[MessageId, ...]
+    answered_at: datetime
+    """Time of the last message (UTC): tells newer knowledge from older, whenever it was archived."""
+    guild_id: GuildId | None = None
+    channel_id: ChannelId | None = None
+    replaces: QAId | None = None
+    """The pair that this capture is a fuller or edited version of."""
+    author_ids: tuple[UserId, ...] = ()
+    """Who wrote each message, beside `message_ids`; "" for one that nobody knows, empty where it is known of none."""
+    author_names: tuple[tuple[str, ...], ...] = ()
+    """What each of `author_ids` is called, or empty. Only on the way to the archive, which holds no names."""
+
+    @property
+    def question(self) -> str:
+        """What the user asked before the first team turn; all user turns where the team spoke first."""
+        users: list[str] = []
+        for turn in self.turns:
+            if turn.speaker == "Team" and users:
+                break
+            if turn.speaker == "User":
+                users.append(turn.text)
+        return "\n".join(users)
+
+
+class CapturedPair(Capture, frozen=True, kw_only=True):
+    """A question and its team answer, safe in the archive."""
+
+    qa_id: QAId
+    timestamp: datetime
+    """Time of archiving (UTC); strictly increases through the archive. `qa_id` is derived from it."""
+    extra_headers: tuple[tuple[str, str], ...] = ()
+    """Header lines of the archive that this version does not know; kept as they are."""
+
+
+class TopicBlock(Struct, frozen=True, kw_only=True):
+    """A pair as it stands in a topic file."""
+
+    qa_id: QAId
+    timestamp: datetime
+    turns: tuple[Turn, ...]
+    conversation_id: ConversationId | None = None
+    """None in files that other programs wrote."""
+    answered_at: datetime | None = None
+    extra_headers: tuple[tuple[str, str], ...] = ()
+
+
+class _Decided(Struct, frozen=True, kw_only=True, tag_field="action"):
+    at: datetime
+    reason: str = ""
+
+
+class Filed(_Decided, frozen=True, kw_only=True, tag="filed"):
+    """The pair stands in a topic file; `removed` names the blocks that it made obsolete."""
+
+    qa_id: QAId
+    topic: TopicName
+    removed: tuple[QAId, ...] = ()
+
+
+class Skipped(_Decided, frozen=True, kw_only=True, tag="skipped"):
+    """The pair cannot guide a future answer, or is covered already."""
+
+    qa_id: QAId
+
+
+class Parked(_Decided, frozen=True, kw_only=True, tag="parked"):
+    """Nobody could decide; the pair waits for a person or a retry, and the queue went on."""
+
+    qa_id: QAId
+
+
+class Replaced(_Decided, frozen=True, kw_only=True, tag="replaced"):
+    """The pair's block gave way to a fuller or newer version of the same conversation."""
+
+    qa_id: QAId
+    by: QAId
+
+
+class Removed(_Decided, frozen=True, kw_only=True, tag="removed"):
+    """The pair stands in no topic any more: once messages were withdrawn, its question or its answer was gone."""
+
+    qa_id: QAId
+
+
+class Withdrawn(_Decided, frozen=True, kw_only=True, tag="withdrawn"):
+    """These messages teach nothing from now on, whatever pair they stand in. The archive still holds them."""
+
+    message_ids: tuple[MessageId, ...]
+
+
+class Moved(_Decided, frozen=True, kw_only=True, tag="moved"):
+    """The pair's block stands in another topic by now: the one where it was filed had outgrown its bound."""
+
+    qa_id: QAId
+    topic: TopicName
+
+
+class AwaitingReview(_Decided, frozen=True, kw_only=True, tag="awaiting_review"):
+    """The pair waits for somebody of the team to approve or reject it (`kb.review`)."""
+
+    qa_id: QAId
+
+
+class Approved(_Decided, frozen=True, kw_only=True, tag="approved"):
+    """Somebody of the team wants the pair filed; that comes next."""
+
+    qa_id: QAId
+    by: str = ""
+    """A member's id; empty where it was done on the command line."""
+
+
+class Rejected(_Decided, frozen=True, kw_only=True, tag="rejected"):
+    """Somebody of the team wants nothing learned from the pair, also not by a regeneration."""
+
+    qa_id: QAId
+    by: str = ""
+
+
+class Forgotten(_Decided, frozen=True, kw_only=True, tag="forgotten"):
+    """A tombstone: these messages teach nothing any more, nor does anything that the member wrote until then."""
+
+    message_ids: tuple[MessageId, ...]
+    user_id: UserId | None = None
+
+
+PairDecision = Filed | Skipped | Parked | Replaced | Removed | Moved | AwaitingReview | Approved | Rejected
+"""What was done with one pair."""
+
+Decision = PairDecision | Withdrawn | Forgotten
+
+
+class IndexEntry(Struct, frozen=True):
+    """One source and one paragraph on what it covers."""
+
+    source_id: SourceId
+    description: str
+
+
+class SourceText(Struct, frozen=True, kw_only=True):
+    """A source, loaded. `text` is whole here; the answering room cuts it to passages that fit."""
+
+    source_id: SourceId
+    text: str
+    title: str
+    url: str | None = None
+    said: str | None = None
+    """The team's own words, where the text is a model's account of them; None where the text is what was written."""
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """What was distilled from conversations and fits a question."""
+
+    nuggets: tuple[IndexEntry, ...] = ()
+    """To choose from, the best first."""
+    likeness: float | None = None
+    """Of the nugget that is most like the question; None where nobody looked."""
+    facts: tuple[SourceText, ...] = ()
+    """Known to fit, the best first."""
+
+
+NuggetStatus = Literal["FACT", "SPECULATION", "COMMUNITY_OPINION"]
+
+
+class Nugget(Struct, frozen=True, kw_only=True):
+    """A piece of knowledge and how far it can be trusted. No text field holds a name, an id or a mention."""
+
+    id: NuggetId
+    conversation_id: ConversationId
+    topic: str
+    timestamp: datetime
+    """Of the last message of its conversation (UTC)."""
+    topic_summary: str
+    """One sentence."""
+    detailed_analysis: str
+    status: NuggetStatus
+    keywords: tuple[str, ...] = ()
+    source_message_ids: tuple[MessageId, ...] = ()
+    """Messages of the conversation that it was made from."""
+    user_ids_involved: tuple[str, ...] = ()
+    """`User_1` and so on, the same person the same number within a conversation."""
+    guild_id: GuildId | None = None
+    channel_id: ChannelId | None = None
+
+    @property
+    def stamp(self) -> str:
+        """Another one whenever anything of it is another."""
+        return sha256(msgspec.json.encode(self)).hexdigest()[:32]
+
+
+FactCategory = Literal[
+    "preference", "decision", "person", "action_item", "correction", "technical", "routine", "emotional"
+]
+Visibility = Literal["shared", "private", "secret"]
+"""From the least to the most strict."""
+Sentiment = Literal["neutral", "frustration", "confirmation", "correction", "update"]
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """A sentence that was true when it was last said, as far as anybody knows."""
+
+    id: FactId
+    agent_id: str
+    """The community that it is known in."""
+    category: FactCategory
+    content: str
+    summary: str = ""
+    """At most 100 characters."""
+    visibility: Visibility = "shared"
+    confidence: float = 1.0
+    """From 0 to 1."""
+    first_seen_at: datetime
+    last_seen_at: datetime
+    occurrence_count: int = 1
+    supersedes: FactId | None = None
+    """The older fact that this one took the place of."""
+    is_active: bool = True
+    """False once a newer fact took its place, or somebody retired it."""
+    retired_at: datetime | None = None
+    retired_why: str = ""
+    """What the operator said, or UNSAID; empty while it is active, and where a newer fact took its place."""
+
+
+class Occurrence(Struct, frozen=True, kw_only=True):
+    """A conversation in which a fact was said."""
+
+    id: str
+    fact_id: FactId
+    conversation_id: ConversationId
+    timestamp: datetime
+    context_snippet: str = ""
+    sentiment: Sentiment = "neutral"
+    is_withdrawn: bool = False
+    """The conversation was withdrawn, or says something else by now; the snippet is gone then."""
+
+
+UNSAID = "no conversation says so any more"
+"""Why a fact was retired whose conversations were withdrawn, or say something else by now."""
+
+Origin = Literal["capture", "answer", "note"]
+
+
+class Distilled(Struct, frozen=True, kw_only=True):
+    """A conversation that something is learned from, as it stood when it was read."""
+
+    id: ConversationId
+    agent_id: str
+    """The community that it took place in."""
+    origin: Origin = "capture"
+    guild_id: GuildId | None = None
+    channel_id: ChannelId | None = None
+    message_ids: tuple[MessageId, ...] = ()
+    last_message_at: datetime
+    content_hash: str
+
+
+class NewFact(Struct, frozen=True, kw_only=True, tag=True):
+    """Nobody said this before."""
+
+    fact: Fact
+    occurrence: Occurrence
+
+
+class RepeatedFact(Struct, frozen=True, kw_only=True, tag=True):
+    """A known fact was said once more."""
+
+    occurrence: Occurrence
+    visibility: Visibility | None = None
+    """Who may read the fact from now on; None: whoever might before."""
+
+
+class UpdatedFact(Struct, frozen=True, kw_only=True, tag=True):
+    """A fact that takes the place of the one that it supersedes."""
+
+    fact: Fact
+    occurrence: Occurrence
+
+
+FactRefusal = Literal["empty", "unknown_id", "retired_id", "other_agent", "secret", "not_older", "said_already"]
+
+
+class RefusedFact(Struct, frozen=True, kw_only=True, tag=True):
+    """Not taken; nothing of its text is kept."""
+
+    reason: FactRefusal
+    gone: FactId | None = None
+    """A known fact that says the same, and goes, too."""
+
+
+FactDecision = NewFact | RepeatedFact | UpdatedFact | RefusedFact
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """All that was learned from a conversation: it takes the place of what was learned from it before."""
+
+    conversation: Distilled
+    nuggets: tuple[Nugget, ...] = ()
+    facts: tuple[FactDecision, ...] = ()
+    model_used: str
+    extracted_at: datetime
+
+
+class Applied(Struct, frozen=True, kw_only=True):
+    """What became of an outcome."""
+
+    facts_extracted: int = 0
+    facts_updated: int = 0
+    facts_deduplicated: int = 0
+    nuggets_extracted: int = 0
+    refused: tuple[FactRefusal, ...] = ()
+    """Also what had changed since it was decided, such as a fact that somebody retired meanwhile."""
+
+
+class Touched(Struct, frozen=True, kw_only=True):
+    """Nuggets and facts that something was done to; some may be gone."""
+
+    nuggets: tuple[NuggetId, ...] = ()
+    facts: tuple[FactId, ...] = ()
+
+
+class KnownFacts(Struct, frozen=True, kw_only=True):
+    """What has to be known to decide about proposals for a conversation."""
+
+    facts: tuple[Fact, ...] = ()
+    only_here: frozenset[FactId] = frozenset()
+    """Those that no other conversation says."""
+    retired_here: frozenset[FactId] = frozenset()
+    """Those that the conversation said, and an operator retired."""
+
+
+def is_retired_by_word(fact: Fact) -> bool:
+    """Whether an operator said that nobody is to believe it."""
+    return not fact.is_active and fact.retired_why not in {"", UNSAID}
+
+
+def takes_occurrence(fact: Fact, at: datetime) -> bool:
+    """Whether something said at this time can be one more occurrence of a fact.
+
+    What is retired is not said again; but what was said before it was retired was, though it may be read only now.
+    """
+    if fact.is_active:
+        return True
+    return fact.retired_why != UNSAID and fact.retired_at is not None and at < fact.retired_at
+
+
+Match = NewType("Match", str)
+"""An expression in the search engine's own language. Only `intern.search.query` makes one from anybody's text."""
+
+SearchKind = Literal["source", "file", "nugget", "fact"]
+"""`source`: of the index. `file`: discovered, and no source of answers unless the operator wants that. `nugget` and
+`fact`: distilled from conversations."""
+
+SearchPart = Literal["text", "description"]
+"""What a source says, or what is said of it."""
+
+SourceType = Literal["document", "page", "topic"]
+"""What stands in an index, as a search tells it."""
+
+FileType = Literal["documentation", "configuration", "source_code", "services"]
+"""What kind of file was discovered, from the most to the least worth."""
+
+SearchStatus = Literal[
+    "ok",
+    "pending",
+    "summary_failed",
+    "unsupported_type",
+    "permission_denied",
+    NuggetStatus,
+    "active",
+    "retired",
+]
+"""Of sources the first two, of files all but the second of those before a nugget's, of facts the last two."""
+
+Scalar = str | int | float | bool | None
+
+
+class SearchDocument(Struct, frozen=True, kw_only=True):
+    """A piece of text that can be found. A long source is several documents, which all lead to it."""
+
+    id: str
+    source_id: SourceId
+    """What a result leads to."""
+    kind: SearchKind
+    part: SearchPart = "text"
+    type: str = ""
+    """A `SourceType`; of a discovered file, its `FileType`; of a fact, its category; of a nugget none."""
+    status: str = "ok"
+    """A `SearchStatus`."""
+    visibility: str = "shared"
+    """Of a fact; `secret` ones are no documents."""
+    guild_id: str = ""
+    """The server that it comes from; empty where it comes from none."""
+    path: str = ""
+    title: str = ""
+    text: str = ""
+    meta: Mapping[str, Scalar] = {}
+    stamp: str = ""
+    """Changes with what the document was made from."""
+    at: datetime
+    """When its text was written, as far as that is known (UTC)."""
+
+
+class SearchFilter(Struct, frozen=True, kw_only=True):
+    """Which documents count; what is None or empty lets all pass."""
+
+    kinds: tuple[SearchKind, ...] = ()
+    part: SearchPart | None = None
+    type: str | None = None
+    status: str | None = None
+    retired: bool = False
+    """Also retired facts, where no status is asked for."""
+    visibility: str | None = None
+    guild_id: str | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+
+
+class Scored(Struct, frozen=True, kw_only=True):
+    """A source that a search found, by the best of its documents."""
+
+    rid: int
+    """Of that document."""
+    source_id: SourceId
+    score: float
+    """How well it fits, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""
+    written: bool = False
+    """It is a document, a page or a file, and not something that people said in a chat."""
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """The passage of a source that fits a question best, and how well it does."""
+
+    source_id: SourceId
+    title: str
+    """Of a document's passage, the headings above it; of a team answer, the question."""
+    text: str
+    """As it was indexed; of a team answer, what was said, without names and dates."""
+    score: float
+    """Orders the hits of one question; not comparable between questions."""
+    likeness: float | None = None
+    """From -1 to 1; None where nobody looked. Comparable between questions."""
+    is_measured: bool = True
+    """Whether the likeness comes from an embedder with measured cosines, so that a threshold makes sense."""

@@ -1,1 +1,0 @@
-"""Discord: its wire format, the gateway, REST, and a Discord in memory."""

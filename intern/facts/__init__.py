@@ -1,0 +1,1 @@
+"""Nuggets and facts: extraction, reconciliation, visibility, pseudonyms."""

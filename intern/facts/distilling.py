@@ -1,0 +1,313 @@
+"""A conversation as a model is shown it, and what of the reply may stand. Pure.
+
+People go by `User_1` and so on, messages by `m1`, facts by `f1`: no name and no id leaves here, and none comes back. A
+model is hostile until its words were looked at: text, ids and status are checked, whatever they claim.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, NuggetId, SourceId, UserId
+from intern.core.records import Distilled, Fact, Nugget, NuggetStatus, Origin, SearchDocument, Speaker, Turn, Visibility
+from intern.core.text.masking import mask_secrets
+from intern.facts.pseudonyms import LABEL, NAMELESS, Cast
+from intern.facts.reconciling import Proposal
+from intern.facts.visibility import of_account
+from intern.learning.material import even_share
+from intern.learning.prompts import ExtractIn, ExtractOut, FactOut, NuggetOut
+
+MAX_CONVERSATION_CHARS = 12_000
+"""Of what a model sees of one conversation; longer messages are cut, at the same length."""
+
+_MOST_MESSAGES = 150  # of a conversation in a prompt: its beginning, and what came last
+_OPENING = 30
+_MAX_FACT = 400  # characters of an existing fact in a prompt
+_MAX_TOPIC = 120
+_MAX_SUMMARY = 400
+_MAX_ANALYSIS = 4000
+_MAX_KEYWORD = 60
+_MOST_KEYWORDS = 12
+_MAX_SNIPPET = 300
+
+_NOT_SHOWN = "not shown"
+
+_ROLES: Mapping[Speaker, str] = {"Team": "team", "User": "member"}
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """A conversation that something may be learned from. `turns` and `message_ids` run side by side, oldest first."""
+
+    id: ConversationId
+    origin: Origin = "capture"
+    turns: tuple[Turn, ...]
+    message_ids: tuple[MessageId, ...]
+    author_ids: tuple[UserId, ...] = ()
+    """Beside `message_ids`, or empty; "" for one that nobody knows."""
+    last_message_at: datetime
+    guild_id: GuildId | None = None
+    channel_id: ChannelId | None = None
+    names: Mapping[UserId, tuple[str, ...]] = {}
+    """What its authors are called, as far as that is known."""
+    others: tuple[str, ...] = ()
+    """Names of people who may come up besides."""
+    ours: frozenset[MessageId] = frozenset()
+    """What intern wrote itself: it helps to understand, and nothing is learned from it."""
+
+    @property
+    def content_hash(self) -> str:
+        """Another one whenever there is something else to learn from."""
+        said = [(turn.speaker, turn.text) for turn in self.turns]
+        return sha256(msgspec.json.encode((said, self.message_ids))).hexdigest()
+
+    def cast(self) -> Cast:
+        """Who is in it."""
+        return Cast(self.turns, self.author_ids, names=self.names, others=self.others)
+
+    def distilled(self, agent_id: str) -> Distilled:
+        """What is kept of it beside what was learned."""
+        return Distilled(
+            id=self.id,
+            agent_id=agent_id,
+            origin=self.origin,
+            guild_id=self.guild_id,
+            channel_id=self.channel_id,
+            message_ids=tuple(each for each in self.message_ids if each not in self.ours),
+            last_message_at=self.last_message_at,
+            content_hash=self.content_hash,
+        )
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What of a reply may stand."""
+
+    nuggets: tuple[Nugget, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
+    unknown_ids: int = 0
+    """Message ids that are none of the conversation's; they were left out."""
+    refused: int = 0
+    """Nuggets and facts that say nothing, or name no message that they come from."""
+    hidden: int = 0
+    """Nuggets that would tell everybody what is not for everybody."""
+
+
+def given(segment: Segment, cast: Cast, known: Sequence[Fact]) -> ExtractIn:
+    """What the model sees: the conversation, and the facts that it may repeat or update, the most fitting first."""
+    return ExtractIn(transcript=_transcript(segment, cast), existing_facts="\n".join(_lines(known, cast)))
+
+
+def read(reply: ExtractOut, segment: Segment, cast: Cast, known: Sequence[Fact]) -> Reading:
+    """What a model said, held against what it was shown."""
+    reader = _Reader(segment, cast, known)
+    nuggets = [reader.nugget(each, n) for n, each in enumerate(reply.nuggets)]
+    proposals = [reader.proposal(each) for each in reply.facts]
+    return Reading(
+        nuggets=tuple(each for each in nuggets if each is not None),
+        proposals=tuple(each for each in proposals if each is not None),
+        unknown_ids=reader.unknown_ids,
+        refused=nuggets.count(None) + proposals.count(None) - reader.hidden,
+        hidden=reader.hidden,
+    )
+
+
+def nugget_documents(nugget: Nugget) -> tuple[SearchDocument, ...]:
+    """What finds a nugget: its analysis by meaning and words, its summary and keywords besides."""
+    source_id = SourceId(f"nugget:{nugget.id}")
+    analysis = SearchDocument(
+        id=source_id,
+        source_id=source_id,
+        kind="nugget",
+        status=nugget.status,
+        guild_id=nugget.guild_id or "",
+        title=nugget.topic,
+        text=nugget.detailed_analysis,
+        stamp=nugget.stamp,
+        at=nugget.timestamp,
+        meta={"conversation_id": nugget.conversation_id, "keywords": ", ".join(nugget.keywords)},
+    )
+    summary = "\n".join((nugget.topic_summary, ", ".join(nugget.keywords)))
+    return analysis, msgspec.structs.replace(analysis, id=f"{source_id}#summary", part="description", text=summary)
+
+
+def fact_stamp(is_active: bool, visibility: Visibility, last_seen_at: datetime) -> str:  # noqa: FBT001 a fact's own
+    """Another one whenever what finds a fact is another."""
+    return f"{is_active:d} {visibility} {last_seen_at.isoformat()}"
+
+
+def fact_documents(fact: Fact, guild_id: GuildId | None = None) -> tuple[SearchDocument, ...]:
+    """What finds a fact; nothing where nobody may, or no conversation says it any more."""
+    if fact.visibility == "secret" or not fact.occurrence_count:
+        return ()
+    source_id = SourceId(f"fact:{fact.id}")
+    return (
+        SearchDocument(
+            id=source_id,
+            source_id=source_id,
+            kind="fact",
+            type=fact.category,
+            status="active" if fact.is_active else "retired",
+            visibility=fact.visibility,
+            guild_id=guild_id or "",
+            title=fact.summary,
+            text=fact.content,
+            stamp=fact_stamp(fact.is_active, fact.visibility, fact.last_seen_at),
+            at=fact.last_seen_at,
+        ),
+    )
+
+
+def _transcript(segment: Segment, cast: Cast) -> str:
+    shown = list(range(len(segment.turns)))
+    if len(shown) > _MOST_MESSAGES:
+        shown = [*shown[:_OPENING], *shown[-(_MOST_MESSAGES - _OPENING) :]]
+    # Concealed before it is cut, or half a name would be left.
+    # `splitlines` knows every line end there is, so no text can begin a line of its own.
+    texts = {n: "\n  ".join(cast.conceal(segment.turns[n].text).strip().splitlines()) for n in shown}
+    heads = {n: f"m{n + 1} {cast.labels[n]} ({_role(segment, n)}): " for n in shown}
+    longest = max(map(len, heads.values())) + len("\n")
+    limit = even_share([len(text) + longest for text in texts.values()], MAX_CONVERSATION_CHARS) - longest
+    return "\n".join(heads[n] + _shortened(text, limit) for n, text in texts.items())
+
+
+def _role(segment: Segment, n: int) -> str:
+    return "assistant" if segment.message_ids[n] in segment.ours else _ROLES[segment.turns[n].speaker]
+
+
+def _lines(known: Sequence[Fact], cast: Cast) -> Iterable[str]:
+    for n, fact in enumerate(known, 1):
+        content = _shortened(" ".join(cast.conceal(fact.content).split()), _MAX_FACT)
+        retired = "" if fact.is_active else "(retired: not to be said again) "
+        yield f"f{n} {fact.last_seen_at:%Y-%m-%d} {fact.category} {retired}{content}"
+
+
+class _Reader:
+    """Holds what a model says against one conversation."""
+
+    def __init__(self, segment: Segment, cast: Cast, known: Sequence[Fact]) -> None:
+        self.unknown_ids = 0
+        self.hidden = 0
+        self._segment = segment
+        self._cast = cast
+        places = dict(enumerate(segment.message_ids))
+        # By the names that the model was shown, and by their own, should it know them from elsewhere.
+        self._places = {f"m{n + 1}": n for n in places} | {message_id: n for n, message_id in places.items()}
+        self._facts = {f"f{n}": fact.id for n, fact in enumerate(known, 1)} | {fact.id: fact.id for fact in known}
+
+    def nugget(self, said: NuggetOut, n: int) -> Nugget | None:
+        """The nugget, or None where nobody could check it, nothing is said, or not everybody may read it."""
+        sources = self._sources(said.source_message_ids)
+        analysis = _shortened(self._text(said.detailed_analysis), _MAX_ANALYSIS)
+        topic = _shortened(_line(self._text(said.topic)), _MAX_TOPIC)
+        if not sources or not _says_something(analysis) or not _says_something(topic):
+            return None
+        summary, keywords = _line(self._text(said.topic_summary)), self._keywords(said.keywords)
+        # Each field by itself: no sentence of one goes on in the next.
+        if any(of_account(each) != "shared" for each in (topic, summary, analysis, " ".join(keywords))):
+            self.hidden += 1
+            return None
+        segment = self._segment
+        people = {self._cast.labels[each] for each in sources}
+        return Nugget(
+            # The same whenever this is read again, so a link to it holds.
+            id=NuggetId(str(uuid5(NAMESPACE_URL, f"nugget {segment.id} {segment.content_hash} {n}"))),
+            conversation_id=segment.id,
+            topic=topic,
+            timestamp=segment.last_message_at,
+            topic_summary=_shortened(summary, _MAX_SUMMARY) or topic,
+            detailed_analysis=analysis,
+            status=self._status(said.status, sources),
+            keywords=keywords,
+            source_message_ids=tuple(segment.message_ids[each] for each in sources),
+            user_ids_involved=tuple(sorted(people, key=lambda label: int(label.removeprefix("User_")))),
+            guild_id=segment.guild_id,
+            channel_id=segment.channel_id,
+        )
+
+    def proposal(self, said: FactOut) -> Proposal | None:
+        """The fact as it is proposed from here on, or None where nothing is said, or nobody said it."""
+        sources = self._sources(said.source_message_ids)
+        content = _line(self._impersonal(said.content))
+        if not sources or not _says_something(self._cast.conceal(_clean(said.content))):
+            return None
+        return Proposal(
+            category=said.category,
+            content=content,
+            summary=_line(self._impersonal(said.summary)),
+            visibility=said.visibility,
+            confidence=said.confidence,
+            sentiment=said.sentiment,
+            context_snippet=self._snippet(sources, said.note),
+            duplicate_of=self._fact(said.duplicate_of),
+            supersedes=self._fact(said.supersedes),
+        )
+
+    def _sources(self, ids: Sequence[str]) -> list[int]:
+        found: set[int] = set()
+        for each in dict.fromkeys(ids):
+            place = self._places.get(each.strip())
+            if place is None or self._segment.message_ids[place] in self._segment.ours:
+                self.unknown_ids += 1
+            else:
+                found.add(place)
+        return sorted(found)
+
+    def _status(self, claimed: NuggetStatus, sources: Sequence[int]) -> NuggetStatus:
+        """What no team member said is no fact, however sure a model is."""
+        taught = any(self._segment.turns[n].speaker == "Team" for n in sources)
+        return "COMMUNITY_OPINION" if claimed == "FACT" and not taught else claimed
+
+    def _text(self, text: str) -> str:
+        return mask_secrets(self._cast.conceal_retold(_reachable_by_none(text))).text.strip()
+
+    def _impersonal(self, text: str) -> str:
+        return self._cast.impersonal(_reachable_by_none(text))
+
+    def _keywords(self, said: Sequence[str]) -> tuple[str, ...]:
+        kept: dict[str, str] = {}
+        for each in said:
+            keyword = _line(self._text(each))
+            if _says_something(keyword) and len(keyword) <= _MAX_KEYWORD:
+                kept.setdefault(keyword.casefold(), keyword)
+        return tuple(kept.values())[:_MOST_KEYWORDS]
+
+    def _snippet(self, sources: Sequence[int], note: str) -> str:
+        """What was said, in its own words; a model's own note behind it."""
+        said = _shortened(_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
+        noted = _shortened(_line(self._text(note)), _MAX_SNIPPET // 2)
+        return f"{said} [{noted}]" if noted else said
+
+    def _fact(self, said: str) -> str | None:
+        """The fact's own id; for what was never shown, one that no fact has, to be refused."""
+        said = said.strip()
+        return self._facts.get(said, _NOT_SHOWN) if said else None
+
+
+def _reachable_by_none(text: str) -> str:
+    """The text without addresses of people, whatever the archive holds of these."""
+    # Cleaned first: a name may be taken apart by what nobody sees.
+    return mask_secrets(_clean(text), secrets=False, emails=True).text
+
+
+def _says_something(text: str) -> bool:
+    """Whether anything is left of it beside who was masked."""
+    return any(map(str.isalnum, LABEL.sub("", text).replace(NAMELESS, "")))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _clean(text: str) -> str:
+    """Without what no screen shows."""
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cs"})
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"

@@ -1,0 +1,591 @@
+"""Extraction: what stands of a conversation becomes nuggets and facts, in one call of a model.
+
+Nothing is kept in mind: what a conversation is worth is read from the archive and the decisions each time, and the log
+says what was read before. So doing it again costs nothing, and a kill in between costs one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, Protocol, TypeVar
+
+from anyio import CancelScope, Lock
+from anyio.to_thread import run_sync
+from msgspec import structs
+
+from intern.core.clock import Clock
+from intern.core.errors import ModelError, ModelUnavailableError
+from intern.core.ids import ConversationId, FactId, MessageId, NuggetId, QAId, SourceId, UserId
+from intern.core.log import get_logger
+from intern.core.records import (
+    Applied,
+    CapturedPair,
+    Distilled,
+    Fact,
+    Filed,
+    Forgotten,
+    KnownFacts,
+    Match,
+    Moved,
+    Nugget,
+    Outcome,
+    PairDecision,
+    RefusedFact,
+    RepeatedFact,
+    SearchDocument,
+    SearchKind,
+    Touched,
+    Withdrawn,
+)
+from intern.core.text.words import key_terms
+from intern.facts.distilling import Segment, fact_documents, fact_stamp, given, nugget_documents, read
+from intern.facts.pseudonyms import others_in
+from intern.facts.reconciling import decide, judged_again, rules_hash
+from intern.learning.material import is_whole, text_of, without_withdrawn
+from intern.learning.options import ExtractionOptions, FactOptions
+from intern.learning.prompts import EXTRACT
+from intern.models.prompt import Model
+from intern.search.query import any_of, terms_of
+from intern.stores.decisions import Placed
+from intern.stores.sqlite.extractions import Extraction
+from intern.stores.sqlite.facts import FactFilter, FactState
+
+_log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_SHOWN_AT_ONCE = 500  # nuggets or facts; all of them may be wanted at a first start
+_MOST_RETIRED = 10  # facts of one conversation
+_JUDGED = "visibility"  # whose position is the hash of the rules that facts were held against last
+_QUERY_TERMS = 32  # of a conversation, to find the facts that it may repeat
+
+AGENT = "community"
+"""Whose facts they are: a data folder has one audience."""
+
+PAUSES = (timedelta(minutes=10), timedelta(hours=1))
+"""After the first and the second failure. After the third, nobody tries again until the conversation changes."""
+
+Came = Literal["extracted", "nothing", "unchanged", "too short", "withdrawn", "unknown", "failed"]
+"""What came of a conversation. `nothing`: it was read, and there is nothing to learn. `unchanged`: it was read before.
+`unknown`: it does not stand, and nothing was ever learned from it. `failed`: it could not be read."""
+
+Pace = Callable[[], Awaitable[None]]
+"""Waits until a model may be called."""
+
+
+async def at_once() -> None:
+    """No waiting."""
+
+
+class Archive(Protocol):
+    """The archive of all captures; see `intern.stores.archive`."""
+
+    def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
+        """The newest pair of a conversation."""
+        ...
+
+    def get(self, qa_id: QAId, /) -> CapturedPair | None:
+        """The pair of that id."""
+        ...
+
+
+class PairsByMessage(Protocol):
+    """Finds what a message was captured with; see `intern.stores.archive`."""
+
+    def get(self, qa_id: QAId, /) -> CapturedPair | None:
+        """The pair of that id."""
+        ...
+
+    def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
+        """All conversations that a message was captured with."""
+        ...
+
+
+class Decisions(Protocol):
+    """What was decided; see `intern.stores.decisions`."""
+
+    def of(self, qa_id: QAId, /) -> PairDecision | None:
+        """The last decision about a pair."""
+        ...
+
+    def is_withdrawn(self, message_id: MessageId, /) -> bool:
+        """Whether a message may teach nothing any more."""
+        ...
+
+
+class Log(Protocol):
+    """What was learned from which conversation; see `intern.stores.sqlite.extractions`."""
+
+    async def apply(self, outcome: Outcome, /) -> Applied:
+        """Keep what was learned from a conversation, in place of what was learned before."""
+        ...
+
+    async def log_failure(
+        self, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
+    ) -> Extraction:
+        """Keep that a conversation could not be read."""
+        ...
+
+    async def entry(self, conversation_id: ConversationId, /) -> Extraction | None:
+        """What the log says of a conversation."""
+        ...
+
+    async def failed(self) -> Sequence[Extraction]:
+        """What is to be tried again, in the order in which it is due."""
+        ...
+
+    async def conversation(self, conversation_id: ConversationId, /) -> Distilled | None:
+        """A conversation as it was read last."""
+        ...
+
+    async def withdraw(self, conversation_ids: Collection[ConversationId], /) -> None:
+        """Nothing is learned from these conversations any more."""
+        ...
+
+    async def forget(self, message_ids: Collection[MessageId], /) -> None:
+        """Leave nothing of conversations that hold one of these messages."""
+        ...
+
+    async def touched(self, message_ids: Collection[MessageId], /) -> Touched:
+        """The nuggets and facts that forgetting these messages is about."""
+        ...
+
+    async def position(self, follower: str, /) -> str | None:
+        """How far somebody has come."""
+        ...
+
+    async def move(self, follower: str, position: str, /) -> None:
+        """Somebody has come so far."""
+        ...
+
+
+class Facts(Protocol):
+    """What is known already; see `intern.stores.sqlite.facts`."""
+
+    async def search_facts(
+        self, match: Match | None, wanted: FactFilter, limit: int, *, holding: Sequence[str] = ()
+    ) -> Sequence[Fact]:
+        """Facts that match, best first."""
+        ...
+
+    async def known_for(self, conversation: Distilled, contents: Iterable[str], ids: Iterable[str] = ()) -> KnownFacts:
+        """What has to be known to decide about proposals."""
+        ...
+
+    async def by_ids(self, ids: Collection[FactId], /) -> Sequence[Fact]:
+        """Those of these that there are."""
+        ...
+
+    async def of_conversation(self, conversation_id: ConversationId, /) -> Sequence[Fact]:
+        """All facts that a conversation says."""
+        ...
+
+    async def states(self) -> Mapping[FactId, FactState]:
+        """What tells of every fact that may be found whether it has changed."""
+        ...
+
+    async def retired_of(self, conversation_id: ConversationId, /) -> Sequence[Fact]:
+        """Facts that a conversation says, or once said, and that an operator retired."""
+        ...
+
+    async def judge(self, verdict: Callable[[Fact], Fact | None], /) -> Touched:
+        """Hold all facts against rules, and keep what these make of them."""
+        ...
+
+
+class Nuggets(Protocol):
+    """What was distilled; see `intern.stores.sqlite.extractions`."""
+
+    async def of_conversation(self, conversation_id: ConversationId, /) -> Sequence[Nugget]:
+        """What was distilled from a conversation."""
+        ...
+
+    async def stamps(self) -> Mapping[NuggetId, str]:
+        """What tells of each nugget whether it has changed."""
+        ...
+
+    async def by_ids(self, ids: Collection[NuggetId], /) -> Sequence[Nugget]:
+        """Those of these that stand."""
+        ...
+
+
+class Names(Protocol):
+    """What members are called; see `intern.stores.sqlite.members`."""
+
+    async def of(self, author_ids: Collection[UserId], /) -> Mapping[UserId, tuple[str, ...]]:
+        """What these are called."""
+        ...
+
+    async def in_text(self, text: str, /) -> Sequence[tuple[UserId, str]]:
+        """Whose names occur in a text, be it within or across words."""
+        ...
+
+
+class Documents(Protocol):
+    """What can be searched; see `intern.stores.sqlite.search_index`."""
+
+    async def put(self, documents: Sequence[SearchDocument], /) -> None:
+        """These are from now on all the documents of the sources that they are of."""
+        ...
+
+    async def drop(self, source_ids: Collection[SourceId], /) -> None:
+        """Nothing leads to these sources any more."""
+        ...
+
+    async def stamps(self, kind: SearchKind, /) -> Mapping[SourceId, str]:
+        """The stamp of each source of a kind."""
+        ...
+
+
+class Extractor:
+    """Keeps nuggets and facts true to what stands.
+
+    Raises ModelUnavailableError while no model is there, and KnowledgeError where the disk fails; nothing has changed
+    then.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        model_name: str,
+        archive: Archive,
+        decisions: Decisions,
+        log: Log,
+        facts: Facts,
+        nuggets: Nuggets,
+        documents: Documents,
+        clock: Clock,
+        options: ExtractionOptions,
+        fact_options: FactOptions,
+        names: Names | None = None,
+        pace: Pace = at_once,
+    ) -> None:
+        """`model_name` is what the log says of who read a conversation; `names` knows what people are called.
+
+        `pace` waits until the model may be called.
+        """
+        self._names = names
+        self._pace = pace
+        self._model = model
+        self._model_name = model_name
+        self._archive = archive
+        self._decisions = decisions
+        self._log = log
+        self._facts = facts
+        self._nuggets = nuggets
+        self._documents = documents
+        self._clock = clock
+        self._options = options
+        self._fact_options = fact_options
+        # Held while what was read is compared with what stands, and kept: nothing is forgotten in between.
+        self._keeping = Lock()
+
+    async def extract(self, conversation_id: ConversationId, *, learns: bool = True) -> Came:
+        """Learn what there is to learn from a captured conversation as it stands now; withdraw what stands no more.
+
+        Unless it `learns`, nothing new is read, and what was learned from an older version is withdrawn.
+        """
+
+        async def standing() -> Segment | None:
+            return await run_sync(standing_segment, conversation_id, self._archive, self._decisions)
+
+        segment = await standing()
+        if segment is None or len(segment.turns) < self._options.min_turns:
+            came = await self._withdraw(conversation_id, standing)
+            return "too short" if segment is not None and came == "unknown" else came
+        if not learns:
+            entry = await self._log.entry(conversation_id)
+            outdated = entry is not None and entry.content_hash != segment.content_hash
+            return await self.withdraw(conversation_id) if outdated else "unknown"
+        return await self.read(segment, standing)
+
+    async def read_note(self, note: Segment) -> Came:
+        """Learn from a note, unless that was done before. One that could not be read is tried again here alone."""
+
+        async def still() -> Segment:
+            return note
+
+        return await self.read(note, still)
+
+    async def read(self, segment: Segment, standing: Callable[[], Awaitable[Segment | None]]) -> Came:
+        """Learn from a conversation, unless that was done before; `standing` gives it once more, as it is by then."""
+        entry = await self._log.entry(segment.id)
+        if entry is not None and entry.content_hash == segment.content_hash:
+            if entry.error is None:
+                return "unchanged"
+            if segment.origin != "note" and not self._is_due(entry):
+                return "failed"
+        await self._pace()
+        segment = await named(segment, self._names)
+        cast, known = segment.cast(), await self._known(segment)
+        try:
+            reply = await self._model.ask(EXTRACT, await run_sync(given, segment, cast, known))
+        except ModelUnavailableError:
+            raise
+        except ModelError as error:
+            return await self.give_up(segment, str(error), entry, parked=segment.origin == "note")
+        reading = await run_sync(read, reply, segment, cast, known)
+        conversation = segment.distilled(AGENT)
+        async with self._keeping:
+            now = await standing()
+            if now is None or now.content_hash != segment.content_hash:
+                # Edited, withdrawn or forgotten meanwhile: whoever did that has it looked at again.
+                return "unknown"
+            ids = [each for one in reading.proposals for each in (one.duplicate_of, one.supersedes) if each]
+            held = await self._facts.known_for(conversation, (each.content for each in reading.proposals), ids)
+            outcome = Outcome(
+                conversation=conversation,
+                nuggets=reading.nuggets,
+                facts=decide(reading.proposals, conversation, held, self._fact_options),
+                model_used=self._model_name,
+                extracted_at=self._clock.now(),
+            )
+            said = [
+                each.gone if isinstance(each, RefusedFact) else each.occurrence.fact_id
+                for each in outcome.facts
+                if isinstance(each, RefusedFact | RepeatedFact)
+            ]
+            applied = await self._keep(
+                segment.id, lambda: self._log.apply(outcome), [each for each in said if each is not None]
+            )
+        learned = applied.nuggets_extracted + applied.facts_extracted + applied.facts_updated
+        _log.info(
+            "extraction_finished",
+            conversation_id=segment.id,
+            nuggets=applied.nuggets_extracted,
+            facts=applied.facts_extracted,
+            updated=applied.facts_updated,
+            deduplicated=applied.facts_deduplicated,
+            refused=[*applied.refused, *["unsourced"] * reading.refused, *["not_public"] * reading.hidden],
+            unknown_ids=reading.unknown_ids,
+        )
+        return "extracted" if learned + applied.facts_deduplicated else "nothing"
+
+    async def give_up(self, segment: Segment, why: str, entry: Extraction | None, *, parked: bool = False) -> Came:
+        """Write down that a conversation could not be read; `parked`: until it changes."""
+        same = entry is not None and entry.error is not None and entry.content_hash == segment.content_hash
+        tries = 1 + (entry.attempts if entry is not None and same else 0)
+        next_at = None if parked or tries > len(PAUSES) else self._clock.now() + PAUSES[tries - 1]
+        await self._log.log_failure(segment.distilled(AGENT), model_used=self._model_name, error=why, next_at=next_at)
+        _log.warning(
+            "extraction_failed",
+            conversation_id=segment.id,
+            reason=why,
+            tries=tries,
+            again_at=None if next_at is None else next_at.isoformat(timespec="seconds"),
+        )
+        return "failed"
+
+    async def park(self, conversation_id: ConversationId, why: str) -> None:
+        """Nobody reads a conversation again until it changes."""
+        segment = await run_sync(standing_segment, conversation_id, self._archive, self._decisions)
+        if segment is not None:
+            await self.give_up(segment, why, await self._log.entry(conversation_id), parked=True)
+
+    async def withdraw(self, conversation_id: ConversationId) -> Came:
+        """Nothing is learned from a conversation any more, and nothing that it taught is found."""
+
+        async def gone() -> None:
+            return None
+
+        return await self._withdraw(conversation_id, gone)
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Keep nothing of these messages, nor of what was made from them. Bears repetition; raises KnowledgeError.
+
+        What else stood in their conversations is learned anew, where they are still there.
+        """
+        async with self._keeping:
+            with CancelScope(shield=True):
+                touched = await self._log.touched(message_ids)
+                # First what leads there: killed in between, too little is found until the next start, never too much.
+                if leading := [*_sources("nugget", touched.nuggets), *_sources("fact", touched.facts)]:
+                    await self._documents.drop(leading)
+                await self._log.forget(message_ids)
+                await self._show((), touched.facts)
+
+    async def show(self, fact_ids: Collection[FactId]) -> None:
+        """Make the search true to these facts."""
+        async with self._keeping:
+            with CancelScope(shield=True):
+                await self._show((), fact_ids)
+
+    async def mend(self) -> int:
+        """Make the search true to nuggets and facts, and say how many differed: a killed process may have left it.
+
+        Where the operator's settings are others by now, facts are held against them first.
+        """
+        async with self._keeping:
+            await self._judge()
+            return await self._mend()
+
+    async def next_retry(self) -> tuple[ConversationId | None, float | None]:
+        """The next conversation that is to be tried again now; else the seconds until one is."""
+        for entry in await self._log.failed():
+            if self._is_due(entry):
+                return entry.conversation_id, None
+            if entry.next_at is not None:
+                return None, (entry.next_at - self._clock.now()).total_seconds()
+        return None, None
+
+    def _is_due(self, entry: Extraction) -> bool:
+        return entry.error is not None and entry.next_at is not None and entry.next_at <= self._clock.now()
+
+    async def _known(self, segment: Segment) -> Sequence[Fact]:
+        """The facts that the conversation may repeat or change: those that share its words, none of them secret."""
+        # Lest the model says again what an operator does not want believed.
+        retired = tuple(await self._facts.retired_of(segment.id))[:_MOST_RETIRED]
+        if not self._options.existing_facts:
+            return retired
+        asked = terms_of(" ".join(await run_sync(key_terms, text_of(segment.turns), _QUERY_TERMS)))
+        wanted = FactFilter(agent_id=AGENT)
+        # Words are found as words; what stands without spaces, as part of the text.
+        unspaced = [each for each in (*asked.grams, *asked.short) if not each.isascii()]
+        found = await self._facts.search_facts(
+            any_of(asked.words), wanted, self._options.existing_facts, holding=unspaced[:16]
+        )
+        return (*retired, *found)
+
+    async def _withdraw(
+        self, conversation_id: ConversationId, standing: Callable[[], Awaitable[Segment | None]]
+    ) -> Came:
+        async with self._keeping:
+            if await self._log.conversation(conversation_id) is None:
+                return "unknown"
+            now = await standing()
+            if now is not None and len(now.turns) >= self._options.min_turns:
+                return "unknown"
+            await self._keep(conversation_id, lambda: self._log.withdraw((conversation_id,)))
+        _log.info("extraction_withdrawn", conversation_id=conversation_id)
+        return "withdrawn"
+
+    async def _keep(
+        self, conversation_id: ConversationId, change: Callable[[], Awaitable[T]], facts: Iterable[FactId] = ()
+    ) -> T:
+        """Change what a conversation taught, and `facts` beside, and what is found of it."""
+        done: list[T] = []
+        with CancelScope(shield=True):  # soon done, and the search would be wrong until the next start
+            done.append(await self._kept(conversation_id, change, facts))
+        return done[0]
+
+    async def _kept(
+        self, conversation_id: ConversationId, change: Callable[[], Awaitable[T]], also: Iterable[FactId]
+    ) -> T:
+        nuggets = {each.id for each in await self._nuggets.of_conversation(conversation_id)}
+        facts = _touched(await self._facts.of_conversation(conversation_id))
+        facts |= _touched(await self._facts.by_ids(set(also)))
+        changed = await change()
+        nuggets |= {each.id for each in await self._nuggets.of_conversation(conversation_id)}
+        facts |= _touched(await self._facts.of_conversation(conversation_id))
+        await self._show(nuggets, facts)
+        return changed
+
+    async def _show(self, nugget_ids: Collection[NuggetId], fact_ids: Collection[FactId]) -> None:
+        """Have found of these what may be, and of those that are gone, or that nobody may find, nothing."""
+        nuggets = await self._nuggets.by_ids(nugget_ids) if nugget_ids else ()
+        facts = await self._facts.by_ids(fact_ids) if fact_ids else ()
+        documents = [document for nugget in nuggets for document in nugget_documents(nugget)]
+        documents += [document for fact in facts for document in fact_documents(fact)]
+        await self._documents.put(documents)
+        shown = {each.source_id for each in documents}
+        asked = {*_sources("nugget", nugget_ids), *_sources("fact", fact_ids)}
+        if asked - shown:
+            await self._documents.drop(sorted(asked - shown))
+
+    async def _mend(self) -> int:
+        nuggets = await self._nuggets.stamps()
+        facts = await self._facts.states()
+        old_nuggets, old_facts = await self._documents.stamps("nugget"), await self._documents.stamps("fact")
+
+        def differing() -> tuple[list[SourceId], list[NuggetId], list[FactId]]:
+            stamped = ((each, stamp, old_nuggets.get(_source("nugget", each))) for each, stamp in nuggets.items())
+            stale_nuggets = [each for each, stamp, old in stamped if stamp != old]
+            stated = ((each, fact_stamp(*state), old_facts.get(_source("fact", each))) for each, state in facts.items())
+            stale_facts = [each for each, stamp, old in stated if stamp != old]
+            kept = {*_sources("nugget", nuggets), *_sources("fact", facts)}
+            return sorted((old_nuggets.keys() | old_facts.keys()) - kept), stale_nuggets, stale_facts
+
+        gone, stale_nuggets, stale_facts = await run_sync(differing)  # there may be tens of thousands
+        await self._documents.drop(gone)
+        for n in range(0, len(stale_nuggets), _SHOWN_AT_ONCE):
+            await self._show(stale_nuggets[n : n + _SHOWN_AT_ONCE], ())
+        for n in range(0, len(stale_facts), _SHOWN_AT_ONCE):
+            await self._show((), stale_facts[n : n + _SHOWN_AT_ONCE])
+        return len(gone) + len(stale_nuggets) + len(stale_facts)
+
+    async def _judge(self) -> None:
+        """Hold all facts against the operator's settings, unless they were since these changed."""
+        rules = rules_hash(self._fact_options)
+        if await self._log.position(_JUDGED) != rules:
+            judged = await self._facts.judge(lambda fact: judged_again(fact, self._fact_options))
+            await self._log.move(_JUDGED, rules)
+            if judged.facts:
+                _log.info("facts_judged_again", changed=len(judged.facts))
+
+
+def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: Decisions) -> Segment | None:
+    """What stands of a captured conversation in the topics, less what was withdrawn; None where nothing does. Blocks.
+
+    A newer version that waits (for a model, for the team's word) leaves the one before it standing. What does not tell
+    which turn is whose message (archives of other programs) is passed over: nobody could say what a nugget comes from.
+    Raises KnowledgeError.
+    """
+    pair = archive.latest_of(conversation_id)
+    while pair is not None and not isinstance(decisions.of(pair.qa_id), Filed | Moved):
+        older = archive.get(pair.replaces) if pair.replaces is not None else None
+        pair = older if older is not None and older.timestamp < pair.timestamp else None
+    if pair is None or len(pair.turns) != len(pair.message_ids):
+        return None
+    left = without_withdrawn(pair, decisions.is_withdrawn)
+    kept = [n for n, turn in enumerate(left.turns) if turn.text.strip()]
+    if not is_whole(left.turns[n] for n in kept):
+        return None
+    return Segment(
+        id=conversation_id,
+        turns=tuple(left.turns[n] for n in kept),
+        message_ids=tuple(left.message_ids[n] for n in kept),
+        author_ids=tuple(left.author_ids[n] for n in kept) if left.author_ids else (),
+        last_message_at=left.answered_at,
+        guild_id=left.guild_id,
+        channel_id=left.channel_id,
+    )
+
+
+async def named(segment: Segment, names: Names | None) -> Segment:
+    """The conversation with what its people are called, and those whom its text names, as far as that is known."""
+    if names is None:
+        return segment
+    called = await names.of({each for each in segment.author_ids if each})
+    known = {
+        each: tuple(dict.fromkeys((*segment.names.get(each, ()), *called.get(each, ()))))
+        for each in (*segment.names, *(author for author in called if author not in segment.names))
+    }
+    text = "\n".join(turn.text for turn in segment.turns)
+    there = [name for author, name in await names.in_text(text) if author not in known]
+    others = await run_sync(others_in, text, there)
+    return structs.replace(segment, names=known, others=(*segment.others, *others))
+
+
+def concerned(placed: Placed, archive: PairsByMessage) -> tuple[ConversationId, ...]:
+    """The conversations that a decision is about. Blocks; raises KnowledgeError."""
+    decision = placed.decision
+    if isinstance(decision, Withdrawn | Forgotten):
+        found = (each for message_id in decision.message_ids for each in archive.conversations_of(message_id))
+        return tuple(dict.fromkeys(found))
+    pair = archive.get(decision.qa_id)
+    return () if pair is None else (pair.conversation_id,)
+
+
+def _source(kind: SearchKind, item_id: str) -> SourceId:
+    return SourceId(f"{kind}:{item_id}")
+
+
+def _sources(kind: SearchKind, ids: Iterable[str]) -> list[SourceId]:
+    return [_source(kind, each) for each in ids]
+
+
+def _touched(facts: Iterable[Fact]) -> set[FactId]:
+    """Facts, and those whose place they took: that one comes back when they go."""
+    return {each for fact in facts for each in (fact.id, fact.supersedes) if each is not None}

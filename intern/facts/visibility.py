@@ -1,0 +1,267 @@
+"""Who may read a fact: rules over its category and its words, and the operator's own rules above them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from intern.core.records import Visibility
+from intern.core.text.masking import mask_secrets
+from intern.learning.options import VisibilityRule
+
+_SHORTEST_PIN = 4
+_SHORTEST_KEY = 8
+_LONGEST_PHRASE = 300
+_FEW = 3  # words: fewer, of which the last is a state, are one ("case sensitive", but not "correct horse battery fine")
+_VERBS = frozenset({"is", "was", "are"})
+_READ_ALONE = _VERBS | {"=", ":", "with", "using", "use", "enter", "try", "type"}  # of other languages, figures only
+
+RULES = 3
+"""Counts up whenever the rules here become others, so that stored facts are held against them again."""
+
+_STRICTNESS: tuple[Visibility, ...] = ("shared", "private", "secret")
+
+# Categories of the specification, and what models call the same.
+_BY_CATEGORY: dict[str, Visibility] = {
+    **dict.fromkeys(("medical", "health", "credential", "credentials", "password", "token", "financial"), "secret"),
+    **dict.fromkeys(("operational", "operations", "workflow"), "private"),
+}
+
+# Talk of how passwords are reset is a support channel's daily bread: a credential's name counts with its value, an
+# illness with somebody who has it, and money with whose it is.
+_BY_HEART = (
+    r"(?P<password>pass(?:word|phrase|code|wd)s?|pwd|pin(?:[ ]code)?s?"
+    r"|passw[oö]rt(?:er)?|kennwort|mots?[ ]de[ ]passe|contraseñas?|senhas?|пароль)"
+)
+_KEY = (
+    r"(?:(?:api|secret|access|private)[ _-]?keys?|(?:client[ _-]?)?secrets?|credentials?|[a-z]*[ _-]?tokens?"
+    # Not of errors, countries or programs.
+    r"|(?P<code>(?:one[- ]time|recovery|backup|access|security|verification|confirmation|login|unlock|door|gate|alarm"
+    r"|the|this|that|its|his|her|their|our|my|your)[ ]codes?))"
+)
+_NAME = rf"\b(?:{_BY_HEART}|{_KEY})\b"
+_IS_NOW = r"(?:[=:]|\b(?:is|was|are|ist|war|lautet|est|es|é)\b)[ ]*(?:(?:now|still|currently|set[ ]to)\b)?"
+_VALUE = r"[ ]*(?:(?:to|by|be)[ ]+)?(?P<value>\S{2,})"
+_BEFORE_NAME = (
+    r"(?<!\S)(?P<value>\S{2,}+)[ ]+(?P<sign>is|was|as)[ ]+(?P<before>the|a|an|my|our|your|their|his|her|its)"
+    rf"[ ](?:[\w-]+[ ])?{_NAME}"
+)
+_VALUES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"{_NAME}[\"'`*]{{0,2}}[ ]*(?P<sign>{_IS_NOW})?{_VALUE}",
+        rf"{_NAME}(?=[ ](?:of|for|to|on)[ ])(?:[ ][\w.-]++){{2,6}}?[ ]?(?P<sign>{_IS_NOW}){_VALUE}",
+        rf"\b(?P<sign>with|using|use|enter|try|type)[ ](?:[\w-]++[ ]){{0,3}}?{_BY_HEART}[ ](?P<value>\S{{2,}})",
+        _BEFORE_NAME,
+    )
+)
+_PLACEHOLDER = re.compile(
+    r"^[<{\[$%(]|\byour|^[A-Z]+_[A-Z_]+$|^x{3,}$|masked|example|placeholder|://|^User_\d+$|\(\)|^[.*_-]+$"
+)
+_NO_VALUE = re.compile(  # versions, lengths of time, names of formats and methods
+    r"^(?:v?\d+(?:\.\d+)*\+?|\d+[a-z]{1,7}|[a-z]+-?\d{1,3}|\d{1,3}-[a-z-]+"
+    r"|(?:sha|md|rsa|aes|base|utf|oauth)[-_]?\d{1,4}(?:url)?(?:-(?:[a-z]+|\d{1,4}))*)$",
+    re.IGNORECASE,
+)
+_QUOTES = "`'\"“"
+_CLAUSE = re.compile(r"[^.,;:!?()\n]+")
+
+
+def _any_of(words: str) -> re.Pattern[str]:
+    return re.compile("|".join(words.split()), re.IGNORECASE)
+
+
+# Plain words may be a password, too. These are why they are none.
+_GOES_ON = _any_of(  # The value ends before such a word; what begins with one is a sentence.
+    """the this that these those a an it its he she they we you i who what when where which why how there here
+    not never no always only also too very just again once twice every each both all any another same above below then
+    and or but if so because than as of for from to in into on onto at by via with without within under until since
+    after before during per about is are was were be been has have had must should can could may might will would
+    does do did means opens works expires fails stops lets gives arrives belongs lives depends changes
+    see ask use read check go look click contact please create make keep try enter type choose pick don't two three"""
+)
+_STATES = _any_of(
+    """correct wrong right incorrect (?:in)?valid missing empty null optional mandatory necessary (?:un)?known none true
+    false strings? text integers? numbers? boolean secrets? (?:un)?safe strong weak long short stale public private
+    fine new old different case-sensitive"""
+)
+_DONE = _any_of(  # After "is", a sentence in the passive begins.
+    """kept lost (?:re)?set sent held built gone hashed shown hidden given taken written chosen read put stolen found
+    made told \\w{3,}(?:ed|ing)"""
+)
+_KIND_OF = re.compile(  # "password manager", "token: renewal": what is done with it, or what holds it
+    r"\w{3,}(?:tion|sion|ment|ing|ed|able|ible|ory|ary|ive|ful|less|ly|-\w+|wal)|auth|managers?|fields?|forms?|prompts?"
+    r"|dialogs?|logins?|resets?|polic(?:y|ies)|hash(?:es)?|files?|hints?|recovery|changes?|page|box|inputs?|strength"
+    r"|rules?|length|storage|setup|format|types?|values?|limits?|errors?|and|or|\w*(?:pass(?:word|wd)?|pwd|token|key)s?",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
+_ILLNESS = re.compile(
+    r"""\b(?:
+        diagnos(?:is|ed) | cancer | tumou?r | depression | bipolar | adhd | autis(?:m|tic) | hiv | diabet(?:es|ic)
+        | epileps?y | pregnan(?:t|cy) | miscarriage | chemotherapy | biopsy | antidepressants? | medications?
+        | psychiatrist | therapist | burnout | (?:medical|sick)[ ]leave | medical[ ](?:record|history|condition)s?
+        | surgery
+    )\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SUFFERS = re.compile(r"\b(?:was|were|is|been|got|being)[ ]diagnosed[ ]with\b", re.IGNORECASE)
+_SOMEBODY = re.compile(
+    r"""\b(?:
+        User_\d+ | somebody | someone | he | she | his | her | hers | him | my | i | wife | husband | partner | son
+        | daughter | mother | father | brother | sister | child | colleague
+        | (?:a|the|one|this|that|another)[ ](?:\w+[ ])?(?:member|moderator|person|user|developer|employee)
+    )\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PAY = re.compile(r"\b(?:salar(?:y|ies)|wages?|earns|is[ ]paid|owes|in[ ]debt)\b", re.IGNORECASE)
+# By name: `Nadia got a diagnosis`, `Nadia's salary`.
+_ILLNESSES = (
+    r"diagnosis|cancer|tumou?r|depression|adhd|hiv|diabetes|epilepsy|medication|antidepressants|burnout|surgery"
+)
+_HAS = re.compile(
+    r"\b(?P<name>[A-Z]\w+)[ ](?:got|has|had|takes?|took|needs?|needed|suffers[ ]from|suffered[ ]from|is[ ]on|was[ ]on"
+    r"|is[ ]taking|was[ ]given)[ ](?:(?:an?|the|his|her|their|with|from)[ ])?(?:\w+[ ])?"
+    rf"(?:{_ILLNESSES})\b(?![ ](?:\w+[ ])?(?:scans?|data|command|mode|file|log|report|page|field|tool|model)\b)"
+)
+_OWN_MONEY = re.compile(
+    r"\b(?P<name>[A-Z]\w+)(?:['’]s|s['’])[ ](?:\w+[ ])?(?:salary|wages?|debts?|bank[ ]account|pension|income)\b"
+)
+_NO_NAMES = frozenset({"The", "This", "That", "It", "A", "An", "Our", "Your", "Its", "Each", "Every", "Which", "What"})
+_ACCOUNT_NUMBER = re.compile(
+    r"""\b(?:
+        bank[ ]accounts? | account[ ]numbers? | (?:credit|debit)[ ]cards? | iban | cvv | social[ ]security | ssn
+        | tax[ ](?:id|number) | passport
+    )\b (?:[ ](?:numbers?|no|id))? (?:[^.\w]{1,4}(?:is|was|are|ends?|ending|in|with)\b){0,3}
+    [^.\w]{0,6} (?: [A-Z]{2}\d{2}[\dA-Z ]{8,} | [A-Z]{0,2}\d[\d -]{2,})""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_NOT_PUBLIC = re.compile(
+    r"""\b(?:
+        between[ ]us | off[ ]the[ ]record | not[ ]for[ ]the[ ]public | for[ ]internal[ ]use[ ]only
+        | keep[ ](?:this|it)[ ](?:confidential|private|secret)
+        | (?:is|are|was|stays?|remains?)[ ](?:strictly[ ]|still[ ])?confidential
+        | (?:home[ ]address|phone[ ]number)[^.]{0,30}(?:\bis\b|:)[^.]{0,10}\d
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PRIVATE_WORDS = re.compile(
+    r"""\b(?:
+        workflows? | operational(?:ly)? | runbooks? | on[- ]call | internal[ ](?:only|use) | confidential
+        | not[ ]public | off[ ]the[ ]record
+        | between[ ]us | home[ ]address(?:es)? | phone[ ]numbers?
+    )\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+_STRING = re.compile(r"(?<![\w/.:+=-])[A-Za-z0-9+/_-]{20,200}={0,2}(?![\w/-]|\.\w)")
+_CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9])|[0-9](?=[A-Za-z])")
+_MOST_ALIKE = 12  # different characters, of 20
+
+
+def strictest(*each: Visibility) -> Visibility:
+    """The one that lets the fewest read."""
+    return max(each, key=_STRICTNESS.index)
+
+
+def visibility_of(
+    text: str, category: str, *, proposed: Visibility = "shared", rules: Sequence[VisibilityRule] = ()
+) -> Visibility:
+    """Who may read a fact: the first of the operator's rules that fits decides, else the strictest of all else.
+
+    All else: what was proposed, what its category gives, what its words give, and whether it holds anything in the
+    shape of a key or a card number.
+    """
+    for rule in rules:
+        if _fits(rule, text, category):
+            return rule.visibility
+    return strictest(proposed, _BY_CATEGORY.get(category.strip().casefold(), "shared"), of_words(text))
+
+
+def of_words(text: str) -> Visibility:
+    """Who may read a fact, by its words alone: as an account, but what only looks like a key counts as one."""
+    if mask_secrets(text, emails=False).kinds or any(map(_is_random, _STRING.findall(text))):
+        return "secret"
+    return strictest(of_account(text), "private" if _PRIVATE_WORDS.search(text) else "shared")
+
+
+def _is_random(string: str) -> bool:
+    """Letters of both cases and digits, mixed as no name of anything is."""
+    kinds = re.search(r"[a-z]", string) and re.search(r"[A-Z]", string) and re.search(r"\d", string)
+    return bool(kinds) and len(_CHANGE.findall(string)) >= len(string) // 4 and len(set(string)) >= _MOST_ALIKE
+
+
+def of_account(text: str) -> Visibility:
+    """Who may read an account of what was talked about, sentence by sentence.
+
+    Talk of how passwords are reset or diagnoses are logged is a support channel's daily bread, and is for everybody;
+    a password with its value, or what somebody suffers from, is for nobody. What was masked counts as taken out.
+    """
+    return strictest("shared", *map(_of_sentence, _SENTENCE_END.split(text)))
+
+
+def _of_sentence(sentence: str) -> Visibility:
+    if any(_is_value(found) for pattern in _VALUES for found in pattern.finditer(sentence)):
+        return "secret"
+    if _ACCOUNT_NUMBER.search(sentence) or _SUFFERS.search(sentence):
+        return "secret"
+    if _SOMEBODY.search(sentence) and (_ILLNESS.search(sentence) or _tells_pay(sentence)):
+        return "secret"
+    if any(found["name"] not in _NO_NAMES for found in (*_HAS.finditer(sentence), *_OWN_MONEY.finditer(sentence))):
+        return "secret"
+    return "private" if _NOT_PUBLIC.search(sentence) else "shared"
+
+
+def _tells_pay(sentence: str) -> bool:
+    return bool(_PAY.search(sentence) and re.search(r"\d", sentence))
+
+
+def _is_value(found: re.Match[str]) -> bool:
+    """Whether what stands with the name of a credential is one, and no placeholder, type or state."""
+    groups = found.groupdict()
+    written, sign = found["value"], (found["sign"] or "").split()[:1]
+    learned = bool(groups["password"] or groups.get("code"))  # by heart: short, and digits alone will do
+    value = written.strip("`'\"“”*.,;:!?()")
+    if value.isdecimal():
+        return bool(sign) and len(value) >= (_SHORTEST_PIN if learned else _SHORTEST_KEY)
+    placeholder = _PLACEHOLDER.search(written.strip("`'\"“”*.,;:!?")) or _PLACEHOLDER.search(value)
+    if not value or placeholder or (_NO_VALUE.search(value) and not (learned and sign)):
+        return False
+    if re.search(r"\d", value) or re.search(r"\w[!$%^&#@]+\w|[!$^&#@]$", value):
+        return learned or len(value) >= _SHORTEST_KEY
+    if groups.get("before"):
+        return bool(groups["password"]) and written[0] in _QUOTES
+    return bool(sign and (groups["password"] or sign[0] in "=:")) and _is_phrase(
+        found.string[(start := found.start("value")) : start + _LONGEST_PHRASE], sign[0].casefold()
+    )
+
+
+def _is_phrase(text: str, sign: str) -> bool:
+    """Whether plain words behind a credential's name and `sign` are its value, for they read as no sentence."""
+    if text[0] in _QUOTES:
+        words = text[1:].split(text[0].replace("“", "”"), maxsplit=1)[0].split()
+        return not all(_GOES_ON.fullmatch(word) or _is_state(word) for word in words)
+    clause = _CLAUSE.match(text.lstrip("*( "))
+    words = [word.strip("`'\"“”*") for word in clause[0].split()] if clause else []
+    end = next((n for n, word in enumerate(words) if _GOES_ON.fullmatch(word)), len(words))
+    words = words[:end]
+    if not words or sign not in _READ_ALONE:
+        return False
+    if sign == "=":
+        return not _is_state(words[0])
+    if len(words) < _FEW and _is_state(words[-1]):
+        return False
+    if sign == ":":
+        return True
+    return not (_DONE if sign in _VERBS else _KIND_OF).fullmatch(words[0])
+
+
+def _is_state(word: str) -> bool:
+    return any(reason.fullmatch(word) for reason in (_STATES, _DONE, _KIND_OF))
+
+
+def _fits(rule: VisibilityRule, text: str, category: str) -> bool:
+    return (not rule.category or rule.category.casefold() == category.strip().casefold()) and (
+        not rule.contains or rule.contains.casefold() in text.casefold()
+    )

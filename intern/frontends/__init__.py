@@ -1,0 +1,1 @@
+"""What people use: the command line and the status page."""

@@ -1,0 +1,256 @@
+"""`intern backtest`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.frontends.cli.ending import INTERRUPTED
+from intern.frontends.cli.options import say, settings_of, show, team_options
+from intern.frontends.cli.progress import Asking
+
+if TYPE_CHECKING:
+    from intern.lab.backtest import Backtest, Replay, Wanted
+    from intern.lab.estimating import Estimate, Range
+    from intern.settings.loading import Settings
+
+_JSON, _HTML = Path("backtest.json"), Path("backtest.html")
+_AT_A_TIME = 4  # questions; an endpoint's own limits hold, too
+_DATES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
+
+
+@click.command("backtest")
+@click.argument("exports", nargs=-1, required=True, metavar="EXPORT…", type=click.Path(path_type=Path))
+@team_options
+@click.option("--since", type=_DATES, help="Ask no older questions (UTC); what was taught before counts.")
+@click.option("--until", type=_DATES, help="Ask no newer questions (UTC).")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask so many at most, spread evenly.")
+@click.option("--no-documents", is_flag=True, help="Answer from what the team said only.")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Questions at the same time; else 4, offline 1.")
+@click.option("--dry-run", is_flag=True, help="Say how many questions there are, and what asking them would cost.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"Write the result there; else to {_JSON}.",
+)
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"Write a report to read there; else to {_HTML}.",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    exports: tuple[Path, ...],
+    team_ids: tuple[str, ...],
+    team_role_ids: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int | None,
+    no_documents: bool,
+    concurrency: int | None,
+    dry_run: bool,
+    json_file: Path | None,
+    html_file: Path | None,
+) -> None:
+    """Replay exported history, and compare with the team's answers.
+
+    An EXPORT is a file of DiscordChatExporter's (JSON), or a folder of such; name those of all channels and threads
+    together. Each question is asked knowing only what was known before it. All is done in a temporary folder: of the
+    data folder only the documents are read, and nothing is posted. What it takes is not counted there: each run has a
+    whole daily budget of its own.
+
+    The summary goes to stdout, a report to backtest.html and backtest.json in the current folder. Those that are there
+    already are not overwritten: it asks for another place before it starts; what --html and --json name is replaced.
+
+    Ctrl-C ends it early; what is written then says so. A model that is away is waited for; after some minutes it ends
+    early, too. Exit code 3: for some questions, nobody could look; 130: stopped by Ctrl-C.
+    """
+    settings = settings_of(ctx, tells_itself=True)
+    from intern.core.ids import RoleId, UserId
+    from intern.lab.backtest import Wanted
+
+    wanted = Wanted(
+        files=tuple(files_of(exports)),
+        team_ids=tuple(map(UserId, team_ids)),
+        team_role_ids=tuple(map(RoleId, team_role_ids)),
+        since=since.replace(tzinfo=UTC) if since else None,
+        until=until.replace(tzinfo=UTC) if until else None,
+        limit=limit,
+        documents=not no_documents,
+        concurrency=concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME),
+    )
+    if not dry_run:
+        for option, named, usual in (("--json", json_file, _JSON), ("--html", html_file, _HTML)):
+            _check_writable(named or usual, option)
+            if not named and usual.exists():
+                raise ConfigError(f"{usual} is there already: move it away, or name a place with {option}")
+        _check_apart(json_file or _JSON, html_file or _HTML, wanted.files)
+    sys.exit(anyio.run(_work, settings, wanted, json_file or _JSON, html_file or _HTML, dry_run))
+
+
+async def _work(
+    settings: Settings,
+    wanted: Wanted,
+    json_file: Path,
+    html_file: Path,
+    dry_run: bool,  # noqa: FBT001 - anyio.run hands on no names
+) -> int:
+    from intern.lab.backtest import Replay, prepare
+    from intern.lab.estimating import estimate_backtest
+    from intern.lab.judging import PAUSES
+    from intern.lab.report import table_of
+
+    prepared = await prepare(settings, wanted)
+    exports, asked = prepared.exports, prepared.timeline.asked
+    if wanted.documents and not settings.paths.sources.is_dir():
+        where = settings.paths.sources
+        say(f"there are no documents: {where} is not there, so answers come from what the team said only")
+    say(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
+    if dry_run:
+        show("\n".join(_told(estimate_backtest(settings, prepared.timeline))))
+        return 0
+    asking = Asking(len(asked))
+    replay = Replay(settings, prepared, tell=lambda outcome: asking.one(outcome.tokens), say=say, pauses=PAUSES)
+    stopped = await _until_stopped(replay)
+    done = replay.report()
+    try:
+        show(table_of(done))
+        for line in _unlooked(done):
+            say(line)
+    finally:  # also where whoever read the summary has seen enough
+        await anyio.to_thread.run_sync(_write_all, done, json_file, html_file)
+    if stopped:
+        return INTERRUPTED
+    return 3 if done.totals.could_not_look or done.stopped else 0
+
+
+async def _until_stopped(replay: Replay) -> bool:
+    """Replay, until it is done or somebody has seen enough; says which."""
+    stopped = False
+    async with anyio.create_task_group() as tg:
+
+        async def watch() -> None:
+            nonlocal stopped
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                async for _ in signals:
+                    say("stopping; what was asked so far is told")
+                    stopped = True
+                    tg.cancel_scope.cancel()
+                    return
+
+        tg.start_soon(watch)
+        await replay.run()
+        tg.cancel_scope.cancel()
+    return stopped
+
+
+def files_of(exports: tuple[Path, ...]) -> Iterator[Path]:
+    """The files that are named, and those of the folders that are. Raises ConfigError."""
+    for path in exports:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(each for each in path.iterdir() if each.suffix.lower() == ".json" and each.is_file())
+        if not found:
+            raise ConfigError(f"{path} holds no *.json: export the channels with DiscordChatExporter --format Json")
+        yield from found
+
+
+def _check_writable(file: Path, option: str) -> None:
+    """That a report can be written there, before hours of work go into it. Raises ConfigError."""
+    if not file.parent.is_dir():
+        raise ConfigError(f"{file}: there is no folder {file.parent}; make it, or name another")
+    if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: nothing lies beside it
+        return
+    try:
+        with TemporaryFile(dir=file.resolve().parent):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written ({error.strerror}); name another place with {option}") from error
+
+
+def _check_apart(json_file: Path, html_file: Path, exports: tuple[Path, ...]) -> None:
+    """That no report takes the place of the other, or of what is read. Raises ConfigError."""
+    read = {os.path.realpath(export) for export in exports}
+    places = {
+        option: os.path.realpath(file)
+        for option, file in (("--json", json_file), ("--html", html_file))
+        if file.is_file() or not file.exists()  # a pipe, or /dev/stdout, may well take both
+    }
+    for option, file in (("--json", json_file), ("--html", html_file)):
+        if places.get(option) in read:
+            raise ConfigError(f"{file} is one of the exports that are read; name another place with {option}")
+    if len(places) > len(set(places.values())):
+        raise ConfigError(f"{html_file}: both reports would be written there; name another place with --json or --html")
+
+
+def _unlooked(done: Backtest) -> Iterator[str]:
+    """Why questions were not answered that may be, another time."""
+    if done.stopped:
+        yield f"gave up waiting for the model: {done.stopped}"
+    elif errors := [each.error for each in done.outcomes if each.verdict == "could_not_look" and each.error]:
+        yield f"nobody could look at {sum(done.totals.could_not_look.values())} questions; the last: {errors[-1]}"
+
+
+def _write_all(done: Backtest, json_file: Path, html_file: Path) -> None:
+    """Each report whole, or as it was before; the second one also where the first cannot be written."""
+    import msgspec
+
+    from intern.lab.report import page_of
+
+    problems: list[KnowledgeError] = []
+    for file, data in ((json_file, msgspec.json.encode(done) + b"\n"), (html_file, page_of(done))):
+        try:
+            _write(file, data)
+        except KnowledgeError as error:
+            problems.append(error)
+        else:
+            say(f"wrote {file}")
+    if problems:
+        raise KnowledgeError("; ".join(map(str, problems)))
+
+
+def _write(file: Path, data: bytes) -> None:
+    from intern.stores.files import FileLayer
+
+    if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: nothing takes its place
+        try:
+            file.write_bytes(data)
+        except OSError as error:
+            raise KnowledgeError(f"{file} cannot be written ({error.strerror})") from error
+    else:
+        FileLayer().write_atomically(file.resolve(), data)
+
+
+def _told(estimated: Estimate) -> Iterator[str]:
+    yield f"questions to ask: {estimated.questions}; the team answered {estimated.team_answered} of them"
+    yield f"conversations to learn: {estimated.conversations}"
+    for reason, number in estimated.left_out.items():
+        yield f"left out: {number} {reason}"
+    if not estimated.calls.most:
+        yield "no model calls: rules answer"
+        return
+    yield f"model calls: {_between(estimated.calls)}"
+    yield f"tokens: {_between(estimated.tokens)}"
+    if estimated.priced:
+        yield f"cost: {estimated.cost.least:.2f} to {estimated.cost.most:.2f} {estimated.currency}"
+    else:
+        yield "cost: not known; set llm.prices"
+
+
+def _between(numbers: Range) -> str:
+    return f"{numbers.least:.0f} to {numbers.most:.0f}"

@@ -1,0 +1,123 @@
+"""`intern prompts`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from intern.frontends.cli.options import say, settings_of, show, show_json
+from intern.frontends.cli.telling import json_option
+
+if TYPE_CHECKING:
+    from intern.service.prompt_checks import Prompting
+
+
+@click.group("prompts", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Read and check the wording of prompts and messages.
+
+    To change one, copy it (`intern prompts show NAME --source`) into a folder of your own, name that folder in
+    prompts.dir, and edit the copy. Without a command: the list. Exit code 0; 2 where something is wrong.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_prompts)
+
+
+@command.command("list")
+@json_option
+@click.pass_context
+def list_prompts(ctx: click.Context, *, as_json: bool = False) -> None:
+    """List all prompts and messages: who uses each, whose it is, and its variables."""
+    prompting = _prompting(ctx)
+    lines, constants = prompting.listed(), prompting.constants()
+    if as_json:
+        show_json({"prompts": lines, "constants": constants})
+        return
+    width = max(len(each.name) for each in lines)
+    for each in lines:
+        whose = each.file if each.overridden else "shipped"
+        unused = f"; not used with {each.unused}" if each.unused else ""
+        show(f"{each.name:{width}}  {each.used_by:13}  {' '.join(each.fields) or '-'}  ({whose}{unused})")
+    show("")
+    for setting, value in constants.items():
+        users = " ".join(each.name for each in lines if setting in each.constants) or "no prompt"
+        words = " ".join(value.split())
+        show(f"{setting}: {words[:80] + '…' if len(words) > 80 else words or '(empty)'}; used by {users}")
+
+
+@command.command("show")
+@click.argument("name")
+@click.option("--source", is_flag=True, help="The template itself instead, to be copied and edited.")
+@json_option
+@click.pass_context
+def show_prompt(ctx: click.Context, name: str, *, source: bool, as_json: bool) -> None:
+    """Show a prompt as a model gets it, with made-up input."""
+    prompting = _prompting(ctx)
+    if source:
+        text = prompting.source(name)
+        if as_json:
+            show_json({"name": name, "source": text})
+        else:
+            show(text.rstrip("\n"))
+        return
+    shown = prompting.shown(name)
+    system, user, examples = shown.rendered
+    if as_json:
+        given = [each._asdict() for each in examples]
+        show_json({"name": shown.name, "file": shown.file, "system": system, "examples": given, "user": user})
+        return
+    if system:
+        from intern.models.usage import estimated_tokens
+
+        say(f"{shown.file}, with made-up input: about {estimated_tokens(shown.rendered.whole)} tokens")
+        turns = [("system", system), *(turn for each in examples for turn in each._asdict().items()), ("user", user)]
+        show("\n\n".join(f"--- {role} ---\n{said}" for role, said in turns))
+    else:
+        say(shown.file)
+        show(user)
+
+
+@command.command("check")
+@json_option
+@click.pass_context
+def check_prompts(ctx: click.Context, *, as_json: bool) -> None:
+    """Render every prompt and message with examples, and say what is wrong, with file and line."""
+    checked = _prompting(ctx).checked()
+    if as_json:
+        show_json(checked)
+    else:
+        for fault in checked.faults:
+            say(f"wrong: {fault}")
+        for note in checked.notes:
+            say(f"note: {note}")
+        say(f"{checked.sound} are sound" + (f", {len(checked.faults)} mistakes" if checked.faults else ""))
+    sys.exit(2 if checked.faults else 0)
+
+
+@command.command("diff")
+@click.argument("name", required=False)
+@json_option
+@click.pass_context
+def diff_prompts(ctx: click.Context, name: str | None, *, as_json: bool) -> None:
+    """Show what you changed: your prompts against those that intern brings."""
+    differences = _prompting(ctx).diff((name,) if name else ())
+    if as_json:
+        show_json(differences)
+        return
+    for each in differences:
+        if each.diff:
+            show(each.diff)
+        else:
+            say(f"{each.name}: as intern brings it")
+    if not differences:
+        say("nothing is overridden: prompts.dir names no folder with a template of yours")
+
+
+def _prompting(ctx: click.Context) -> Prompting:
+    settings = settings_of(ctx, tells_itself=True)
+    from intern.service.prompt_checks import Prompting
+
+    return Prompting(settings)

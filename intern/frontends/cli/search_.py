@@ -1,0 +1,114 @@
+"""`intern search`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, get_args
+
+import anyio
+import click
+
+from intern.core.records import FactCategory, FileType, SearchFilter, SearchKind, SearchStatus, SourceType
+from intern.frontends.cli.options import say, settings_of, show, show_json
+
+if TYPE_CHECKING:
+    from intern.service.searching import SearchResult
+
+
+@click.command("search")
+@click.argument("text", nargs=-1, required=True)
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(get_args(SearchKind)),
+    multiple=True,
+    help="Sources of answers, discovered files, nuggets or facts; all, unless given.",
+)
+@click.option(
+    "--type",
+    "type_",
+    type=click.Choice([*get_args(SourceType), *get_args(FileType), *get_args(FactCategory)]),
+    help="Of a source of answers, of a discovered file, or a fact's category.",
+)
+@click.option("--status", type=click.Choice(get_args(SearchStatus)))
+@click.option("--guild", "guild_id", metavar="ID", help="What comes from this server only.")
+@click.option("--after", type=click.DateTime(), help="Written at or after this time (UTC).")
+@click.option("--before", type=click.DateTime(), help="Written before this time (UTC).")
+@click.option(
+    "--top", metavar="N", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most so many."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    text: tuple[str, ...],
+    kinds: tuple[SearchKind, ...],
+    type_: str | None,
+    status: str | None,
+    guild_id: str | None,
+    after: datetime | None,
+    before: datetime | None,
+    top: int,
+    as_json: bool,
+) -> None:
+    """Search all that is known.
+
+    Sources, discovered files, nuggets and facts; secret ones are never found, retired ones with `--status retired`.
+
+    Tells where it stands and what it says, best first, and why it was found: the words of TEXT that it holds, how like
+    TEXT it is, and its place among what each of both found. Of nuggets that fit as well, the more certain and the newer
+    come first. Documents that are new or changed are indexed by their words first; no model is asked to describe them.
+    Exit code 1 where nothing was found, 3 where it could not be looked up.
+    """
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.service.intern import open_intern
+
+    wanted = SearchFilter(
+        kinds=kinds, type=type_, status=status, guild_id=guild_id, after=_utc(after), before=_utc(before)
+    )
+
+    async def work() -> int:
+        async with open_intern(settings) as intern:
+            found = await intern.search(" ".join(text), wanted, top)
+        if as_json:
+            show_json(found)
+        elif found:
+            show("\n\n".join(map(_told, found)))
+        else:
+            say("nothing was found")
+        if any(each.words_only for each in found):
+            say("found by words only: what says the same in other words could not be looked up just now")
+        return 0 if found else 1
+
+    sys.exit(anyio.run(work))
+
+
+def _told(result: SearchResult) -> str:
+    where = result.path if result.kind == "file" else result.source_id
+    said = (
+        result.kind if result.kind in {"nugget", "fact"} else "",
+        result.type,
+        result.status if result.status != "ok" else "",
+        result.visibility if result.visibility != "shared" else "",
+        "stale" if result.stale else "",
+    )
+    lines = [f"{where}  ({', '.join(filter(None, said))})"]
+    if result.kind == "nugget" and result.title:
+        lines.append(f"  {result.title}")
+    if result.summary:
+        lines.append(f"  {result.summary}")
+    if result.matched:
+        lines.append(f"  holds: {', '.join(result.matched)}{_place(result.words_place)}")
+    if result.likeness is not None:
+        lines.append(f"  is like it: {result.likeness:.2f}{_place(result.likeness_place)}")
+    return "\n".join(lines)
+
+
+def _place(place: int | None) -> str:
+    return f" (no. {place})" if place is not None else ""
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(tzinfo=UTC)

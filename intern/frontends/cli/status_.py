@@ -1,0 +1,167 @@
+"""`intern status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from intern.frontends.cli.options import settings_of, show, show_json
+from intern.frontends.cli.telling import ago
+
+if TYPE_CHECKING:
+    from intern.service.sources_status import SourceStatus
+    from intern.service.status import Attended, ParkedPair, Status
+
+_SHOWN = 10  # parked pairs; --json has all
+
+
+@click.command("status")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option(
+    "--sources",
+    is_flag=True,
+    help="Each source instead: its state, age, last error and next check; and what is left out, with the reason.",
+)
+@click.pass_context
+def command(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
+    """Say how the data folder stands, whether or not the bot runs.
+
+    Reads only, and disturbs nobody. Exit code 0; 3 where something cannot be read.
+    """
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.core.clock import SystemClock
+    from intern.service.status import status_of
+
+    if sources:
+        from intern.service.sources_status import sources_of
+
+        each_source = sources_of(settings, clock=SystemClock())
+        if as_json:
+            show_json(each_source)
+        else:
+            show("\n".join(_source_lines(each_source)))
+        return
+    status = status_of(settings, clock=SystemClock())
+    if as_json:
+        show_json(status)
+    else:
+        show("\n".join(_lines(status)))
+
+
+def _lines(status: Status) -> list[str]:
+    runs = f"runs as process {status.pid}" if status.running else "does not run"
+    lines = [
+        f"{status.data_dir}: intern {runs}",
+        f"learned: {status.archived} captures, {status.topics} topics",
+        f"not filed: {status.waiting} waiting, {status.undecided} left out, {len(status.parked)} parked",
+    ]
+    lines += [f"  {pair.qa_id}: {pair.reason} ({_tried(pair)})" for pair in status.parked[:_SHOWN]]
+    if len(status.parked) > _SHOWN:
+        lines.append(f"  and {len(status.parked) - _SHOWN} more")
+    if status.damaged:
+        lines.append(f"damaged or away: {len(status.damaged)} pieces of the text files; `intern doctor` names them")
+    if status.awaiting_review or status.due:
+        hint = " (`intern review`)" if status.awaiting_review else ""
+        lines.append(
+            f"review: {status.awaiting_review} wait for the team{hint}, {status.due} approved and not filed yet"
+        )
+    lines += [
+        f"feedback: {status.feedback.up} helpful, {status.feedback.down} not",
+        *_outdated(status.outdated_answers),
+        f"questions shed: {status.shed_today} today, {status.shed} in all",
+        _declined(status.counts_today),
+        *_masked(status.masked),
+        *_secret_facts(status.secret_facts),
+        f"in work: {status.pending_posts} replies, {status.waiting_jobs} jobs",
+        _spent(status),
+        _searched(status),
+    ]
+    if status.pending_images is not None:
+        waits = status.pending_images
+        number = "1 capture waits" if waits.captures == 1 else f"{waits.captures} captures wait"
+        lines.append(f"images: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}")
+    return [*lines, *map(_read, status.marks)]
+
+
+def _read(mark: Attended) -> str:
+    """How far a server was read. The marks of quiet channels stand still, and are no backlog."""
+    newest = f"{mark.newest:%Y-%m-%d %H:%M:%S} UTC ({ago(mark.newest_age_seconds)})"
+    if not mark.channels_ahead:
+        return f"server {mark.guild_id}: nothing new was handled since {newest}"
+    again = f"a restart looks at quiet channels from {mark.until:%Y-%m-%d %H:%M:%S} UTC on"
+    return f"server {mark.guild_id}: handled up to {newest} where people write; {again}"
+
+
+def _spent(status: Status) -> str:
+    spent = f"spent today (UTC): {status.tokens_today} tokens"
+    if status.token_budget:
+        spent += f" of {status.token_budget}"
+    if status.cost_today or status.cost_budget:
+        spent += f", {status.cost_today:.4f}"
+        spent += f" of {status.cost_budget:g}" if status.cost_budget else ""
+        spent += f" {status.currency}"
+    return spent
+
+
+def _searched(status: Status) -> str:
+    if status.embeddings is None:
+        return f"search: {status.documents} documents, by words alone"
+    lacking = f", {status.unembedded} of them still without a vector" if status.unembedded else ""
+    return f"search: {status.documents} documents, by words and {status.embeddings}{lacking}"
+
+
+def _source_lines(known: Sequence[SourceStatus]) -> Iterator[str]:
+    """The sources, and then what is none."""
+    left_out = [each for each in known if each.state == "left_out"]
+    if len(left_out) == len(known):
+        yield "no sources: `intern index` lists them"
+    yield from (_source_line(each) for each in known if each.state != "left_out")
+    if left_out:
+        yield f"left out, as found when somebody looked last: {len(left_out)}"
+        yield from (f"  {each.path}: {each.last_error} ({ago(each.age_seconds)})" for each in left_out)
+
+
+def _source_line(source: SourceStatus) -> str:
+    where = source.path if source.source_id.startswith("file:") else source.source_id
+    if source.next_check is not None:
+        check = f"next check {source.next_check:%Y-%m-%d %H:%M} UTC"
+    elif source.check_every_seconds is not None:
+        check = f"looked at every {source.check_every_seconds:.0f} seconds"
+    else:
+        check = "not looked at any more"
+    error = f": {source.last_error}" if source.last_error else ""
+    note = f" ({source.note})" if source.note else ""
+    described = f"described {ago(source.age_seconds)}" if source.is_described else "not described yet"
+    return f"{source.state:<7}  {where}{note}  {described}, {check}{error}"
+
+
+def _masked(kinds: Mapping[str, int]) -> list[str]:
+    if not kinds:
+        return []
+    return ["kept out of the archive: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))]
+
+
+def _outdated(number: int) -> list[str]:
+    if not number:
+        return []
+    return [f"answers with sources that changed or went: {number} (the status page lists them; see ai.retract)"]
+
+
+def _secret_facts(number: int) -> list[str]:
+    if not number:
+        return []
+    return [f"facts that look secret: {number}, not kept (facts.overrides says what else they are, facts.keep_secret)"]
+
+
+def _tried(pair: ParkedPair) -> str:
+    times = "tried once" if pair.tries == 1 else f"tried {pair.tries} times"
+    if pair.next_at is None:
+        return f"{times}, now only by `intern retry`"
+    return f"{times}, again from {pair.next_at:%Y-%m-%d %H:%M} UTC on"
+
+
+def _declined(counts: Mapping[str, int]) -> str:
+    over, old = counts.get("questions_over_limit", 0), counts.get("questions_too_old", 0)
+    return f"declined today: {over} over the limit, {old} too old"

@@ -1,0 +1,75 @@
+"""How conversations and decisions look on a terminal, and the opening of a data folder to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from intern.core.records import Approved, Filed, Forgotten, Moved, Rejected, Replaced, Turn, Withdrawn
+from intern.frontends.cli.options import settings_of
+
+if TYPE_CHECKING:
+    from intern.core.records import Decision
+    from intern.service.reading import Reading
+
+VECTORS_WITHIN = 5.0
+"""Seconds that a command spends on vectors, so that a small knowledge base is complete at once."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout.")
+
+
+def reading(ctx: click.Context) -> Reading:
+    """The data folder that the settings name, opened to be read. Raises ConfigError and KnowledgeError."""
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.service.reading import Reading
+
+    return Reading(settings)
+
+
+def vectors_later(missing: int) -> str:
+    """Return the line about vectors that a command leaves to others."""
+    return f"search by words works now; `intern run` or `intern index --wait` makes the vectors of {missing} passages"
+
+
+def minute(moment: datetime) -> str:
+    """A time, as exact as people want it."""
+    return f"{moment:%Y-%m-%d %H:%M}"
+
+
+def ago(seconds: float) -> str:
+    """How long something is ago, as exact as people want it."""
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{max(seconds, 0):.0f} seconds ago"
+
+
+def said(turns: Iterable[Turn]) -> list[str]:
+    """A conversation, a message's further lines below its first."""
+    return [f"  {turn.speaker}: " + turn.text.replace("\n", "\n    ") for turn in turns]
+
+
+def told(decision: Decision) -> str:
+    """A decision on one line."""
+    what = str(decision.__struct_config__.tag).replace("_", " ")
+    about = ""
+    match decision:
+        case Withdrawn(message_ids=ids) | Forgotten(message_ids=ids):
+            about = f"{len(ids)} messages"
+        case _:
+            about = decision.qa_id
+    match decision:
+        case Filed(topic=topic, removed=removed):
+            what += f" under {topic}" + (f", removing {', '.join(removed)}" if removed else "")
+        case Moved(topic=topic):
+            what += f" to {topic}"
+        case Replaced(by=by):
+            what += f" by {by}"
+        case Approved(by=by) | Rejected(by=by) if by:
+            what += f" by member {by}"
+        case _:
+            pass
+    return f"{minute(decision.at)}  {about}  {what}" + (f": {decision.reason}" if decision.reason else "")

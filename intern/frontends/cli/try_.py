@@ -1,0 +1,318 @@
+"""`intern try`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from importlib.resources import as_file, files
+from io import TextIOWrapper
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import anyio
+import click
+from anyio import Event, move_on_after
+from anyio.to_thread import run_sync
+
+from intern.actors.events import Witness
+from intern.core.clock import SystemClock
+from intern.core.errors import ConfigError
+from intern.core.flow import AnswerRequest, Batch, Reply
+from intern.core.ids import MessageId
+from intern.core.log import configure
+from intern.core.messages import AIResult, ChatMessage
+from intern.core.progress import heard_by
+from intern.core.records import CapturedPair, Decision, Filed
+from intern.frontends.cli.options import in_words, printable, say, settings_of
+from intern.frontends.cli.progress import ProgressLine
+from intern.platforms.memory.chat import Sandbox
+from intern.runtime.bot import open_sandbox
+from intern.settings.loading import Settings
+from intern.sources.refresh import Refreshed
+from intern.stores.topics import TopicLibrary
+
+_TEAM_MEMBER = "mira"
+_IN_FOLDER = dict.fromkeys(
+    (
+        "index_path",
+        "index_cache_path",
+        "team_raw_dir",
+        "team_topics_dir",
+        "team_index_path",
+        "team_index_cache_path",
+        "qa_raw_last_processed_id",
+    ),
+    "",
+)
+_PATIENCE = 120.0  # seconds; a model on a slow machine takes its time
+
+
+@click.command("try")
+@click.argument("docs", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--play", is_flag=True, help="Play a short scene and end.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep what is learned in this folder.")
+@click.pass_context
+def command(ctx: click.Context, docs: Path | None, *, play: bool, data: Path | None) -> None:
+    """Try the whole bot in the terminal, without Discord.
+
+    DOCS is a folder with your documents; without it, those in the --data folder serve, or else a bundled sample.
+    Without an endpoint in the settings, no model is used: answers are quotes. Type `alice: how do I …?` as a member,
+    `@mira: …` as the team (a reply to the last question), /topics, /why, /quit.
+    """
+    with _folders(docs, data) as (sources, folder):
+        settings = settings_of(ctx, _overrides(sources, folder, play=play))
+        if settings.llm.kind == "endpoint":
+            settings.require_model()
+        with _logged_apart(settings, folder / "try.log", kept=data is not None):
+            code = anyio.run(_play if play else _interact, settings)
+        sys.exit(code)
+
+
+@contextmanager
+def _logged_apart(settings: Settings, path: Path, *, kept: bool) -> Generator[None]:
+    """Write log lines to a file instead of the chat; say afterwards whether there are warnings."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as log:
+        before = path.stat().st_size
+        configure(log_format="json", level=settings.log.level, secrets=settings.secrets, stream=log)
+        try:
+            yield
+        finally:
+            configure(log_format=settings.log.format, level=settings.log.level, secrets=settings.secrets)
+    if path.stat().st_size > before:
+        say(f"warnings were logged to {path}" if kept else "warnings were logged; read them with: --data FOLDER")
+
+
+@contextmanager
+def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path]]:
+    """Where documents come from, and where the bot writes."""
+    with tempfile.TemporaryDirectory(prefix="intern-") as temporary:
+        folder = data or Path(temporary)
+        of_folder = folder / "knowledge-base" / "sources"
+        if docs is not None or of_folder.is_dir():
+            yield docs or of_folder, folder
+            return
+        packaged = files("intern") / "_sample"
+        if packaged.is_dir():
+            with as_file(packaged) as sample:
+                yield sample, folder
+            return
+        in_tree = Path(__file__).parents[3] / "data" / "knowledge-base" / "sources"
+        if not in_tree.is_dir():
+            raise ConfigError("the sample documents are missing from this installation; name a folder with documents")
+        yield in_tree, folder
+
+
+def _overrides(sources: Path, folder: Path, *, play: bool) -> dict[str, dict[str, object]]:
+    return {
+        "data": {"dir": str(folder)},
+        # People in a terminal do not wait for a quiet window.
+        "discord": {"message_batch_wait_seconds": 0.0 if play else 0.5},
+        # Whatever else the settings say, nothing is written outside of the folder.
+        "kb": {**_IN_FOLDER, "sources_dir": str(sources), "settle_seconds": 0.1},
+        "log": {"level": "warning"},
+    }
+
+
+class _Scene(Witness):
+    """The margin of the transcript, and the moments at which the next line may come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.why = "nobody has asked anything yet"
+        self._moments: dict[str, Event] = {}
+
+    @contextmanager
+    def expecting(self, *moments: str) -> Generator[Callable[[], Awaitable[object]]]:
+        """Inside, the given moments are watched for; what it gives can be awaited until one of them has come."""
+        event = Event()
+        mine = dict.fromkeys(moments, event)
+        self._moments.update(mine)
+        yield event.wait
+        for moment in mine:
+            self._moments.pop(moment, None)
+
+    def _now(self, moment: str) -> None:
+        if moment in self._moments:
+            self._moments[moment].set()
+
+    def ignored(self, batch: Batch) -> None:
+        super().ignored(batch)
+        if batch.author.type == "bot":
+            return
+        self.why = "the message was not for the bot"
+        _margin("not for the bot")
+        self._now("done")
+
+    def answered(self, request: AnswerRequest, result: AIResult) -> None:
+        super().answered(request, result)
+        self.why = in_words(result.reason) or "answered"
+        if not result.should_reply:
+            _margin(f"stays silent: {self.why}")
+            self._now("done")
+
+    def posted(self, reply: Reply, outcome: str) -> None:
+        super().posted(reply, outcome)
+        self._now("done")
+
+    def captured(self, pair: CapturedPair) -> None:
+        super().captured(pair)
+        _margin(f"captured as {pair.qa_id}")
+
+    def decided(self, decision: Decision) -> None:
+        super().decided(decision)
+        if isinstance(decision, Filed):
+            _margin(f"filed under the topic {decision.topic}")
+        else:
+            _margin(f"{type(decision).__name__.lower()}: {decision.reason}")
+            self._now("learned")
+
+    def indexed(self, refreshed: Refreshed) -> None:
+        super().indexed(refreshed)
+        topics = [source_id for source_id in refreshed.changed if source_id.startswith("team:")]
+        for source_id in topics:
+            _margin(f"index updated: {source_id}")
+        self._now("indexed")
+        if topics or any(owed.source_id.startswith("team:") for owed in refreshed.pending):
+            self._now("learned")
+
+
+class _Line(NamedTuple):
+    speaker: str
+    text: str
+
+
+_STAGE = (
+    _Line("alice", "How do I change the port that the relay listens on?"),
+    _Line("bob", "Since the relay runs on a Raspberry Pi, agents are rejected with `clock skew too large`. Any ideas?"),
+    _Line(
+        _TEAM_MEMBER,
+        "A Raspberry Pi has no battery-backed clock, so after a power cut its time is wrong until NTP has run. Install "
+        "chrony, run `chronyc makestep`, then `lumen-relay agents reset-skew`. The agents come back within a minute.",
+    ),
+    _Line("carol", "My agents get rejected because of clock skew after the Pi lost power. What can I do?"),
+)
+
+
+async def _play(settings: Settings) -> int:
+    """The scene of the README. 0 if everything that it promises was seen."""
+    scene, sandbox = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER})
+    click.secho("#general, on a server that exists only in this terminal\n", bold=True)
+    async with _opened(settings, sandbox, scene):
+        documented, unknown, lesson, again = _STAGE
+        first = await _ask(documented, sandbox, scene)
+        silent = await _ask(unknown, sandbox, scene)
+        await _teach(lesson, sandbox.messages(sandbox.general)[-1].id, sandbox, scene)
+        second = await _ask(again, sandbox, scene)
+    shown = ("kb:" in first, silent == "", "team:" in second)
+    if all(shown):
+        say("\nThat was all of it. Now with your own documents: intern try FOLDER")
+        return 0
+    say("\nintern: the scene did not go as it should; with a model, try again or look at the settings")
+    return 1
+
+
+async def _interact(settings: Settings) -> int:
+    scene, sandbox = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER})
+    cast("TextIOWrapper", sys.stdin).reconfigure(errors="replace")  # whatever the keyboard or a file brings
+    say(f"alice: …  asks as a member;  @{_TEAM_MEMBER}: …  replies as the team;  /topics  /why  /quit")
+    async with _opened(settings, sandbox, scene):
+        question: MessageId | None = None
+        while (typed := await _typed()) not in {None, "/quit"}:
+            speaker, _, text = (typed or "").partition(":")
+            if typed == "/why":
+                say(scene.why)
+            elif typed == "/topics":
+                _show_topics(settings)
+            elif not typed:
+                continue
+            elif not text.strip() or not speaker.strip("@ "):
+                say("write  NAME: what they say")
+            elif not speaker.startswith("@"):
+                await _ask(_Line(speaker.strip(), text.strip()), sandbox, scene, echo=False)
+                question = sandbox.messages(sandbox.general)[-1].id
+            elif speaker.strip("@ ") != _TEAM_MEMBER:
+                say(f"the team is @{_TEAM_MEMBER} here")
+            elif question is None:
+                say("nobody has asked anything that the team could reply to")
+            else:
+                await _teach(_Line(_TEAM_MEMBER, text.strip()), question, sandbox, scene, echo=False)
+    return 0
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, sandbox: Sandbox, scene: _Scene) -> AsyncGenerator[None]:
+    """Run the bot, and yield once its documents are indexed. No progress is shown after that."""
+    line = ProgressLine(sys.stderr)
+    with scene.expecting("indexed") as indexed, heard_by(line):
+        async with open_sandbox(settings, sandbox, witness=scene):
+            await indexed()
+            line.end()
+            yield
+
+
+async def _ask(line: _Line, sandbox: Sandbox, scene: _Scene, *, echo: bool = True) -> str:
+    """Let a member ask, show what comes of it, and return the bot's answer; empty where it stays silent."""
+    seen = len(sandbox.posts())
+    if echo:
+        _say_aloud(line)
+    with scene.expecting("done") as done:
+        sandbox.say(line.speaker, line.text)
+        await _in_time(done)
+    posts = sandbox.posts()[seen:]
+    for post in posts:
+        _show_post(post, sandbox)
+    click.echo()
+    return "\n".join(post.text for post in posts)
+
+
+async def _teach(line: _Line, question: MessageId, sandbox: Sandbox, scene: _Scene, *, echo: bool = True) -> None:
+    """Let the team reply to a question, and wait until the bot has learned from it."""
+    if echo:
+        _say_aloud(line, note=" (team, replying)")
+    with scene.expecting("learned", "done") as learned:
+        sandbox.say(line.speaker, line.text, reply_to=question)
+        await _in_time(learned)
+    click.echo()
+
+
+async def _in_time(moment: Callable[[], Awaitable[object]]) -> None:
+    with move_on_after(_PATIENCE) as patience:
+        await moment()
+    if patience.cancelled_caught:
+        say(f"intern: nothing came of it within {_PATIENCE:.0f} seconds")
+
+
+async def _typed() -> str | None:
+    """A line from the person at the keyboard, or of a file; None at the end."""
+    line = await run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    return line.strip() if line else None
+
+
+def _show_topics(settings: Settings) -> None:
+    topics = TopicLibrary(settings.paths.topics)
+    for name in topics.names():
+        click.echo(name)
+        for block in topics.read(name):
+            question, *_ = *block.turns[0].text.splitlines(), ""
+            click.echo(f"  {block.qa_id}  {printable(question)}")
+    if not topics.names():
+        say("nothing was learned yet")
+
+
+def _say_aloud(line: _Line, note: str = "") -> None:
+    click.echo(click.style(line.speaker, fg="cyan", bold=True) + click.style(note, dim=True) + f": {line.text}")
+
+
+def _show_post(post: ChatMessage, sandbox: Sandbox) -> None:
+    thread = next((place for place in sandbox.threads() if place.id == post.channel_id), None)
+    if thread is not None:
+        click.secho(f"    in the thread “{printable(thread.name)}”", dim=True)
+    for line in post.text.splitlines():
+        click.echo(click.style("    intern │ ", fg="green") + printable(line))
+
+
+def _margin(note: str) -> None:
+    click.secho(f"    · {note}", dim=True)

@@ -1,0 +1,1 @@
+"""The status page, metrics and health over HTTP."""

@@ -1,0 +1,129 @@
+"""Who may see the page and who may act on it: hosts, tokens, sessions, and requests that another site forged.
+
+Plain decisions over plain values; the server asks them before anything else.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from ipaddress import IPv6Address, ip_address
+from secrets import token_urlsafe
+from urllib.parse import urlsplit
+
+from intern.settings.page import PageOptions, is_loopback
+
+SESSION_SECONDS = 12 * 3600.0  # a working day; then the token is asked for again
+_MOST_SESSIONS = 100  # of one operator's browsers
+_MOST_FAILURES, _WITHIN_SECONDS = 10, 60.0  # wrong tokens from one place; a person mistypes a few times
+_MOST_PLACES = 1000  # whose wrong tokens are counted; the one that was quiet for longest is forgotten first
+
+
+class Gate:
+    """Knows the token and who has shown it. `now` is a monotonic clock in seconds."""
+
+    def __init__(self, options: PageOptions, *, now: Callable[[], float]) -> None:
+        self._token = options.token.reveal().encode()
+        self._now = now
+        self._sessions: OrderedDict[str, float] = OrderedDict()
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._secret = token_urlsafe(32).encode()
+
+    @property
+    def asks_for_token(self) -> bool:
+        """Whether anybody has to show one."""
+        return bool(self._token)
+
+    def lets_host(self, host: str) -> bool:
+        """Whether a request may name this host.
+
+        Without a token, only names of this machine: a page of a stranger's that had its name point here would be read
+        as this one's own (DNS rebinding). Where there is a token, such a page has no cookie, and a proxy may give any
+        name.
+        """
+        return self.asks_for_token or is_loopback(_host_of(f"//{host}"))
+
+    def knows(self, session: str) -> bool:
+        """Whether a browser has shown the token, and not too long ago."""
+        began = self._sessions.get(session)
+        return began is not None and self._now() - began < SESSION_SECONDS
+
+    def is_token(self, shown: str) -> bool:
+        """Whether this is the token; how long that takes tells nothing."""
+        return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token)
+
+    def is_weary(self, remote: str) -> bool:
+        """Too many wrong tokens came from this address of late: for a while, none of its is looked at."""
+        failures = self._failures.get(_place(remote), deque())
+        while failures and self._now() - failures[0] >= _WITHIN_SECONDS:
+            failures.popleft()
+        return len(failures) >= _MOST_FAILURES
+
+    def takes(self, shown: str, remote: str) -> bool:
+        """Whether this is the token, and comes from where not too many others came from. A wrong one counts."""
+        if self.is_weary(remote):
+            return False
+        if not self.is_token(shown):
+            self._count(_place(remote))
+            return False
+        return True
+
+    def _count(self, place: str) -> None:
+        self._failures.setdefault(place, deque()).append(self._now())
+        self._failures.move_to_end(place)
+        if len(self._failures) > _MOST_PLACES:
+            self._failures.popitem(last=False)
+
+    def log_in(self, shown: str, remote: str) -> str | None:
+        """A new session for who shows the token; None for who does not."""
+        if not self.takes(shown, remote):
+            return None
+        session = token_urlsafe(32)
+        self._sessions[session] = self._now()
+        if len(self._sessions) > _MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return session
+
+    def log_out(self, session: str) -> None:
+        """Forget a session."""
+        self._sessions.pop(session, None)
+
+    def form_token(self, session: str) -> str:
+        """What a form of ours carries, so that no other site can send one; bound to the session."""
+        return hmac.new(self._secret, session.encode("utf-8", "replace"), "sha256").hexdigest()
+
+    def is_own_form(self, session: str, shown: str, headers: Mapping[str, str]) -> bool:
+        """Whether a form was sent by a page of ours."""
+        if not hmac.compare_digest(shown.encode("utf-8", "replace"), self.form_token(session).encode()):
+            return False
+        site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
+        if site is not None:
+            return site == "same-origin"
+        # Our pages send no referrer, so browsers make their origin `null`: that says neither yes nor no.
+        return origin is None or origin == "null" or _netloc_of(origin) == headers.get("Host")
+
+
+def _place(remote: str) -> str:
+    """Whose wrong tokens count together: who has one address of an IPv6 network has 2**64 of them."""
+    try:
+        address = ip_address(remote)
+    except ValueError:
+        return remote
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""  # `[`, for instance
+
+
+def _netloc_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None

@@ -1,0 +1,202 @@
+"""What Prometheus reads of a running bot: calls counted as they end, and how things stand when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Final, Protocol
+
+from anyio import current_time, get_running_tasks
+from anyio.to_thread import run_sync
+
+from intern import __version__
+from intern.actors.events import Witness
+from intern.actors.pipeline import Fill
+from intern.core.clock import Clock
+from intern.core.errors import (
+    DiscordError,
+    DiscordNotFoundError,
+    DiscordRefusedError,
+    DiscordUnauthorizedError,
+    DiscordUnavailableError,
+    InternError,
+    KnowledgeError,
+    ModelBudgetError,
+    ModelBudgetTooSmallError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelUnavailableError,
+)
+from intern.core.log import get_logger
+from intern.core.messages import Image
+from intern.frontends.http.metrics import CallOutcome, Gauge, Metrics, RequestOutcome
+from intern.models.circuit_breaker import Breaker
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.models.usage import Usage
+from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
+from intern.service.models import PROMPTS
+from intern.service.sources_status import sources_of
+from intern.service.workshop import Workshop
+from intern.settings.loading import Settings
+
+_log = get_logger(__name__)
+
+_CALLS: Final[Mapping[type[InternError], CallOutcome]] = {  # a family after those of its own that are told apart
+    ModelBudgetError: "over_budget",
+    ModelBudgetTooSmallError: "over_budget",
+    ModelUnavailableError: "unavailable",
+    ModelRefusedError: "refused",
+    ModelReplyError: "bad_reply",
+}
+_REQUESTS: Final[Mapping[type[DiscordError], RequestOutcome]] = {
+    DiscordNotFoundError: "not_found",
+    DiscordRefusedError: "refused",
+    DiscordUnauthorizedError: "unauthorized",
+    DiscordUnavailableError: "unavailable",
+}
+
+
+def metrics_of(settings: Settings, witness: Witness, usage: Usage | None) -> Metrics:
+    """The counters of a bot with these settings, told by who sees what is done."""
+    prompts = (*(prompt.name for prompt in PROMPTS), EMBEDDINGS)
+    metrics = Metrics(prompts=prompts, version=__version__, currency=settings.llm.currency)
+    witness.tally = metrics
+    if usage is not None:
+        usage.counted = metrics.spent
+    return metrics
+
+
+def count_request(metrics: Metrics, error: type[DiscordError] | None) -> None:
+    """A call of Discord ended, hikari's retries included, and came to this."""
+    outcome: RequestOutcome = "ok"
+    if error is not None:
+        known: list[RequestOutcome] = [told for kind, told in _REQUESTS.items() if issubclass(error, kind)]
+        outcome = known[0] if known else "unknown"
+    metrics.requested(outcome)
+
+
+def count_embeddings(metrics: Metrics, embedder: EndpointEmbedder) -> None:
+    """Count the calls of an endpoint that embeds; what was embedded before costs none."""
+
+    def ended(error: BaseException | None, seconds: float) -> None:
+        metrics.called(EMBEDDINGS, "ok" if error is None else _outcome_of(error), seconds)
+
+    embedder.ended = ended
+
+
+def _outcome_of(error: BaseException) -> CallOutcome:
+    known: list[CallOutcome] = [told for kind, told in _CALLS.items() if isinstance(error, kind)]
+    return known[0] if known else "failed" if isinstance(error, InternError) else "given_up"
+
+
+class CountedModel:
+    """A model whose calls are counted, whatever becomes of them."""
+
+    def __init__(self, model: Model, metrics: Metrics) -> None:
+        self._model = model
+        self._metrics = metrics
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        """As the model does it."""
+        began = current_time()
+        try:
+            reply = await self._model.ask(prompt, given, images=images)
+        except BaseException as error:
+            self._metrics.called(prompt.name, _outcome_of(error), current_time() - began)
+            raise
+        self._metrics.called(prompt.name, "ok", current_time() - began)
+        return reply
+
+
+class Overheard(Protocol):
+    """Notes when a message was last told of; see `intern.service.overview`."""
+
+    last_message_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How things stand, for `Metrics`."""
+
+    settings: Settings
+    workshop: Workshop
+    fill: Fill
+    overheard: Overheard
+    usage: Usage | None
+    breakers: Mapping[str, Breaker]
+    clock: Clock
+
+    async def text(self, metrics: Metrics) -> tuple[bytes, str]:
+        """All that a monitoring system reads, and its content type."""
+        now = current_time()
+        read = [*self._streams(), *self._circuits(now), *await self._budgets()]
+        read += await run_sync(lambda: [*self._sources(), *self._captures()])
+        # Those that never end are told from those that work by whether they grow.
+        read.append(Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}))
+        if (last := self.overheard.last_message_at) is not None:
+            read.append(Gauge("last_message_timestamp_seconds", "When a message last came", {"": last.timestamp()}))
+        return await run_sync(metrics.text, read)
+
+    def _streams(self) -> Iterable[Gauge]:
+        streams = self.fill.now()
+        name = "stream"
+        yield Gauge("stream_items", "What waits between actors", {s.name: s.waiting for s in streams}, name)
+        yield Gauge("stream_capacity_items", "How much may wait", {s.name: s.size for s in streams}, name)
+
+    def _circuits(self, now: float) -> Iterable[Gauge]:
+        circuits = self.breakers.items()
+        name = "endpoint"
+        yield Gauge(
+            "model_circuit_open",
+            "1 while an endpoint is left alone, or tried with single calls",
+            {section: float(breaker.state(now) != "closed") for section, breaker in circuits},
+            name,
+        )
+        for what, told, values in (
+            ("openings", "Times that an endpoint failed too often", {s: float(b.openings) for s, b in circuits}),
+            ("refusals", "Attempts while it was left alone", {s: float(b.refusals) for s, b in circuits}),
+        ):
+            yield Gauge(f"model_circuit_{what}", told, values, name, only_grows=True)
+
+    async def _budgets(self) -> Iterable[Gauge]:
+        llm = self.settings.llm
+        if self.usage is None:
+            return ()
+        today = self.usage.today()
+        tokens, cost = await self.usage.spent(today), await self.usage.cost(today)
+        money, currency = llm.currency, "currency"
+        return (
+            Gauge("model_budget_tokens", "Tokens that a day (UTC) may take; 0: no limit", {"": llm.daily_token_budget}),
+            Gauge("model_spent_today_tokens", "Tokens of this day (UTC)", {"": tokens}),
+            Gauge(
+                "model_budget_cost", "Money that a day may cost; 0: no limit", {money: llm.daily_cost_budget}, currency
+            ),
+            Gauge("model_spent_today_cost", "Money of this day (UTC)", {money: cost}, currency),
+        )
+
+    def _sources(self) -> Iterable[Gauge]:
+        try:
+            known = sources_of(self.settings, clock=self.clock)
+        except KnowledgeError as error:
+            _log.warning("metrics_not_read", what="sources", reason=str(error))
+            return
+        states = [each.state for each in known if each.state != "left_out"]
+        stale = {state: float(states.count(state)) for state in ("pending", "failed", "gone")}
+        yield Gauge("sources", "Sources that are known", {"": len(states)})
+        yield Gauge("stale_sources", "Sources whose description is not of their present text", stale, "state")
+
+    def _captures(self) -> Iterable[Gauge]:
+        decisions, archive = self.workshop.decisions, self.workshop.archive
+        yield Gauge("archived_captures", "Team answers in the archive", {"": len(archive)})
+        yield Gauge("parked_pairs", "Captures that could not be filed", {"": len(decisions.parked())})
+        yield Gauge("awaiting_review_pairs", "Captures that wait for the team", {"": len(decisions.awaiting())})
+        try:
+            waiting = list(islice(archive.after(self.workshop.archived_until()), 1))
+        except KnowledgeError as error:
+            _log.warning("metrics_not_read", what="archive", reason=str(error))
+            return
+        ages = [(self.clock.now() - pair.timestamp).total_seconds() for pair in waiting]
+        told = "Age of the first capture that nobody decided on yet; 0 where none waits"
+        yield Gauge("oldest_unfiled_capture_age_seconds", told, {"": max(0.0, *ages, 0.0)})

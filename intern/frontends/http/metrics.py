@@ -1,0 +1,231 @@
+"""What intern counts for Prometheus: one registry for the process, under the one prefix `intern_`.
+
+Every label has a known, small set of values: no ids, no names of people or channels, no words of anybody's. What
+comes from elsewhere and is not known is counted as `other`. Counters are told; gauges are read when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import Metric
+
+from intern.core.flow import DeclineReason
+from intern.core.messages import COULD_NOT_LOOK, AIResult, SilenceReason
+from intern.core.records import CapturedPair, Decision
+
+PREFIX: Final = "intern"
+OTHER: Final = "other"
+
+CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply", "failed", "given_up"]
+"""What became of a call of a model."""
+RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
+"""What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
+_REPLIES = (
+    *("posted", "already_posted", "dropped", "recalled", "failed"),
+    *("question_deleted", "team_answered", "not_public", "refused", "no_thread", "too_old", "empty"),
+)
+"""What became of a reply, or why; see `intern.chat.outbox`. `failed`: not before the next start."""
+_DECISIONS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Decision))
+
+_DECLINED: Final[Mapping[DeclineReason, str]] = {
+    "asked too much": "over_limit",
+    "shed": "shed",
+    "too old": "too_old",
+}
+_CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
+_ANSWER_SECONDS = (0.5, 1, 2, 4, 8, 15, 30, 60, 120)
+_LAG_SECONDS = (1, 5, 15, 60, 120, 300, 900, 3600, 6 * 3600, 86_400)
+_SOURCES = (0, 1, 2, 3, 5, 8)
+
+
+class Gauge(NamedTuple):
+    """What stands somewhere right now."""
+
+    name: str
+    """Without the prefix; its unit last."""
+    help: str
+    values: Mapping[str, float]
+    """By the value of the label; by the empty string where there is none."""
+    label: str = ""
+    only_grows: bool = False
+    """It is a counter."""
+
+
+class Metrics:
+    """The counters, and the text that a monitoring system reads. `prompts` are all that a model can be asked."""
+
+    def __init__(self, *, prompts: Collection[str], version: str, currency: str = "USD") -> None:
+        self._registry = CollectorRegistry()
+        self._prompts = frozenset(prompts)
+        self._currency = currency
+        self._ai = self._counter(
+            "ai_requests",
+            "Questions on Discord that were thought over, /ask included, by result; not those of the page's own box",
+            result=_RESULTS,
+        )
+        self._gate = self._counter("ai_gate", "Decisions whether to look for an answer", answerable=_TRUTH)
+        self._verification = self._counter("ai_verification", "Second looks at an answer", good_enough=_TRUTH)
+        self._sources = self._histogram(
+            "ai_selected_sources_histogram", "Sources that were chosen for a question", _SOURCES
+        )
+        self._answer_seconds = self._histogram(
+            "ai_request_duration_seconds", "Time from question to result", _ANSWER_SECONDS
+        )
+        self._silences = self._counter("silences", "Questions without an answer, by reason", reason=_REASONS)
+        self._declined = self._counter(
+            "questions_declined", "Questions that nobody worked on, by reason", reason=_DECLINED.values()
+        )
+        self._replies = self._counter("replies", "Replies handed to Discord, by outcome", outcome=_REPLIES)
+        self._captures = self._counter("captures", "Team answers that were archived")
+        self._lag = self._histogram(
+            "capture_lag_seconds", "Time from a team answer on Discord to its line in the archive", _LAG_SECONDS
+        )
+        self._decided = self._counter("decisions", "What was done with captures", decision=_DECISIONS)
+        self._calls = self._counter(
+            "model_calls", "Calls of a model, by prompt and outcome", prompt=prompts, outcome=get_args(CallOutcome)
+        )
+        self._call_seconds = self._histogram(
+            "model_call_duration_seconds", "Time of a call, retries and waiting included", _CALL_SECONDS, prompt=prompts
+        )
+        self._tokens = self._counter(
+            "model_tokens", "Tokens by prompt and kind", prompt=prompts, kind=("prompt", "completion")
+        )
+        self._cached_tokens = self._counter(
+            "model_cached_tokens",
+            "Of the prompts' tokens, those that the endpoint says it had in its cache",
+            prompt=prompts,
+        )
+        self._cost = self._counter(
+            "model_cost", "Money by prompt, as far as prices are set", prompt=prompts, currency=(currency,)
+        )
+        self._requests = self._counter(
+            "discord_requests",
+            "Calls of Discord's REST interface, by outcome after waits and retries: mended 429s and 5xx are not seen",
+            outcome=get_args(RequestOutcome),
+        )
+        self._reconnects = self._counter("discord_reconnects", "Connections with Discord after the first")
+        ProcessCollector(namespace=PREFIX, registry=self._registry)
+        self._build = Gauge("build_info", "The version that runs", {version: 1.0}, "version")
+
+    def text(self, gauges: Iterable[Gauge] = ()) -> tuple[bytes, str]:
+        """All that was counted, with how things stand, and its content type."""
+        everything = _Everything(self._registry, (self._build, *gauges))
+        # It asks for no more than this of a registry.
+        return generate_latest(cast("CollectorRegistry", everything)), CONTENT_TYPE_PLAIN_0_0_4
+
+    def answered(self, result: AIResult) -> None:
+        """A question was thought over."""
+        could_not_look = result.reason in COULD_NOT_LOOK
+        self._ai.labels("answered" if result.should_reply else "error" if could_not_look else "skipped").inc()
+        if not result.should_reply:
+            self._silences.labels(result.reason if result.reason in _REASONS else OTHER).inc()
+        told = result.debug or {}
+        if kind := _field(told, "gate", "kind"):
+            self._gate.labels("true" if kind in _QUESTIONS else "false").inc()
+        if (good := _field(told, "verification", "is_good_enough")) is not None:
+            self._verification.labels(_TRUTH[not good]).inc()
+        if (chosen := _field(told, "selection", "selected_sources_count")) is not None:
+            self._sources.observe(chosen)
+        if (seconds := told.get("seconds")) is not None:
+            self._answer_seconds.observe(seconds)
+
+    def declined(self, reason: DeclineReason) -> None:
+        """Nobody works on a question."""
+        self._declined.labels(_DECLINED[reason]).inc()
+
+    def posted(self, outcome: str) -> None:
+        """A reply came to its end."""
+        self._replies.labels(outcome if outcome in _REPLIES else OTHER).inc()
+
+    def captured(self, pair: CapturedPair) -> None:
+        """A team answer is in the archive."""
+        self._captures.inc()
+        # Our clock and Discord's need not agree.
+        self._lag.observe(max(0.0, (pair.timestamp - pair.answered_at).total_seconds()))
+
+    def decided(self, decision: Decision) -> None:
+        """Something was done with a capture."""
+        self._decided.labels(str(decision.__struct_config__.tag)).inc()
+
+    def called(self, prompt: str, outcome: CallOutcome, seconds: float) -> None:
+        """A call of a model came to its end."""
+        prompt = self._known(prompt)
+        self._calls.labels(prompt, outcome).inc()
+        self._call_seconds.labels(prompt).observe(seconds)
+
+    def spent(
+        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float, cached_tokens: int = 0
+    ) -> None:
+        """What a call took."""
+        prompt = self._known(prompt)
+        self._tokens.labels(prompt, "prompt").inc(prompt_tokens)
+        self._tokens.labels(prompt, "completion").inc(completion_tokens)
+        self._cached_tokens.labels(prompt).inc(cached_tokens)
+        self._cost.labels(prompt, self._currency).inc(cost)
+
+    def requested(self, outcome: RequestOutcome) -> None:
+        """A call of Discord came to its end."""
+        self._requests.labels(outcome).inc()
+
+    def reconnected(self) -> None:
+        """The connection with Discord was lost, and stands again."""
+        self._reconnects.inc()
+
+    def _known(self, prompt: str) -> str:
+        return prompt if prompt in self._prompts else OTHER
+
+    def _counter(self, name: str, told: str, **labels: Iterable[str]) -> Counter:
+        values = {label: tuple(known) for label, known in labels.items()}
+        counter = Counter(f"{PREFIX}_{name}", told, tuple(labels), registry=self._registry)
+        for combined in _combined(tuple(values.values())) if values else ():
+            counter.labels(*combined)  # so a rate can be told from the first one on
+        return counter
+
+    def _histogram(self, name: str, told: str, buckets: Iterable[float], **labels: Iterable[str]) -> Histogram:
+        return Histogram(
+            f"{PREFIX}_{name}", told, tuple(labels), registry=self._registry, buckets=tuple(map(float, buckets))
+        )
+
+
+_RESULTS: Final = ("answered", "skipped", "error")
+_QUESTIONS: Final = ("question", "answer", "not_covered")
+_TRUTH: Final = ("true", "false")
+_REASONS: Final[tuple[SilenceReason, ...]] = tuple(reason for reason in get_args(SilenceReason) if reason)
+
+
+class _Everything:
+    """What was counted and what was read, as the library wants it."""
+
+    def __init__(self, registry: CollectorRegistry, gauges: Iterable[Gauge]) -> None:
+        self._registry = registry
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Metric]:
+        for counted in self._registry.collect():
+            # When each series began is one more for each, and nobody asks.
+            counted.samples = [each for each in counted.samples if not each.name.endswith("_created")]
+            yield counted
+        for gauge in self._gauges:
+            kind = CounterMetricFamily if gauge.only_grows else GaugeMetricFamily
+            family = kind(f"{PREFIX}_{gauge.name}", gauge.help, labels=(gauge.label,) if gauge.label else ())
+            for label, value in gauge.values.items():
+                family.add_metric((label,) if gauge.label else (), value)
+            yield family
+
+
+def _combined(values: tuple[tuple[str, ...], ...]) -> Iterator[tuple[str, ...]]:
+    if not values:
+        yield ()
+        return
+    for first in values[0]:
+        for rest in _combined(values[1:]):
+            yield (first, *rest)
+
+
+def _field(told: Mapping[str, Any], step: str, name: str) -> Any:
+    return told.get(step, {}).get(name)

@@ -1,0 +1,422 @@
+"""The status page's web server, in the bot's own process. asyncio only, for aiohttp is.
+
+Every request goes through the same gate; every reply carries the same headers. Pages need no scripts, and none would
+run. A page that fails costs the bot nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from errno import EADDRNOTAVAIL, errorcode
+from importlib.resources import files
+from socket import gaierror
+from typing import Any, Final, Literal, TypeVar, cast
+
+import msgspec
+from aiohttp import web
+
+from intern.core.errors import ConfigError, InternError
+from intern.core.ids import FactId, MessageId, QAId
+from intern.core.log import get_logger
+from intern.frontends.http.guarding import SESSION_SECONDS, Gate
+from intern.frontends.http.rendering import Templates
+from intern.service.views import Desk, Done
+from intern.settings.page import PageOptions
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Metrics = Callable[[], Awaitable[tuple[bytes, str]]]
+"""What a monitoring system reads, and its content type."""
+
+MAX_FORM_BYTES = 64 * 1024
+MAX_QUESTION_CHARS = 6_000
+_CLOSE_SECONDS = 1.0  # for requests in work, once the bot has ended
+
+_log = get_logger(__name__)
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+PAGES: Final = (
+    ("/", "Overview"),
+    ("/unanswered", "Unanswered"),
+    ("/answers", "Answers"),
+    ("/outdated", "Outdated"),
+    ("/review", "Review"),
+    ("/parked", "Parked"),
+    ("/topics", "Topics"),
+    ("/facts", "Facts"),
+    ("/sources", "Sources"),
+    ("/ask", "Ask"),
+)
+
+_OPEN: Final = frozenset({"/healthz", "/readyz", "/login", "/static/style.css", "/static/icon.svg"})
+"""What is told to who has not shown the token."""
+
+_BEARS: Final = web.RequestKey("bears_the_token", bool)
+
+_SAID: Final[Mapping[str, str]] = {
+    "approve": "Approved: it is filed next.",
+    "reject": "Rejected: nothing is learned from it.",
+    "waiting": "Noted. It takes a while; look again in a moment.",
+    "done": "Done.",
+    "parked": "It was tried and is parked again.",
+}
+
+
+@asynccontextmanager
+async def serving(
+    options: PageOptions, desk: Desk, *, now: Callable[[], datetime], metrics: Metrics | None = None
+) -> AsyncGenerator[str]:
+    """The page, served until the block is left; gives its address. Raises ConfigError where the port cannot be had."""
+    runner = web.AppRunner(
+        _Pages(options, desk, now=now, metrics=metrics).application(),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=_CLOSE_SECONDS,
+    )
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, options.host, options.port).start()
+        except OSError as error:
+            raise _not_served(options, error) from error
+        address = _address(options, runner)
+        _log.info("page_served", address=address)
+        yield address
+    finally:
+        await runner.cleanup()
+
+
+def _not_served(options: PageOptions, error: OSError) -> ConfigError:
+    # asyncio's own words would name host and port once more.
+    number = error.errno or 0
+    reason = os.strerror(number) if number in errorcode else error.strerror or str(error)
+    nowhere = isinstance(error, gaierror) or number == EADDRNOTAVAIL
+    name = "page.host" if nowhere else "page.port"
+    return ConfigError(
+        f"{name}: the status page cannot be served at {options.host}:{options.port} ({reason.lower()});"
+        f" choose another {name}, or set page.enabled = false"
+    )
+
+
+def _address(options: PageOptions, runner: web.AppRunner) -> str:
+    port = runner.addresses[0][1]
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return f"http://{host}:{port}/"
+
+
+class _Pages:
+    """The routes."""
+
+    def __init__(
+        self, options: PageOptions, desk: Desk, *, now: Callable[[], datetime], metrics: Metrics | None
+    ) -> None:
+        self._options = options
+        self._desk = desk
+        self._metrics = metrics
+        self._templates = Templates(now)
+        self._gate = Gate(options, now=asyncio.get_running_loop().time)
+        # Cookies are not told apart by port, and several bots may have a page each.
+        self._cookie = f"intern_{options.port}"
+        self._asking = asyncio.Lock()
+
+    def application(self) -> web.Application:
+        """All routes behind the gate."""
+        app = web.Application(middlewares=[self._headed, self._guarded], client_max_size=MAX_FORM_BYTES)
+        app.add_routes(
+            [
+                web.get("/", self._overview),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._tell_metrics),
+                web.get("/unanswered", self._unanswered),
+                web.get("/answers", self._answers),
+                web.get("/answers/{question_id}", self._answer),
+                web.get("/outdated", self._outdated),
+                web.get("/review", self._review),
+                web.post("/review", self._decide),
+                web.get("/parked", self._parked),
+                web.post("/parked", self._retry),
+                web.get("/topics", self._topics),
+                web.get("/topics/{name}", self._topic),
+                web.get("/facts", self._facts),
+                web.get("/facts/{fact_id}", self._fact),
+                web.get("/nuggets", self._nuggets),
+                web.get("/sources", self._sources),
+                web.get("/ask", self._ask),
+                web.post("/ask", self._asked),
+                web.get("/login", self._login),
+                web.post("/login", self._logged_in),
+                web.post("/logout", self._logged_out),
+                web.get("/static/style.css", _static("style.css", "text/css")),
+                web.get("/static/icon.svg", _static("icon.svg", "image/svg+xml")),
+            ]
+        )
+        return app
+
+    # The gate.
+
+    @web.middleware
+    async def _headed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every reply with the same headers, whatever went wrong."""
+        try:
+            response = await handler(request)
+        except web.HTTPException as refusal:
+            if refusal.status < 400:
+                refusal.headers.update(HEADERS)
+                raise
+            response = self._problem(request, refusal.status, f"{refusal.reason}.")
+        except InternError as error:
+            response = self._problem(request, 404 if isinstance(error, ConfigError) else 503, f"{error}.")
+        except Exception:  # noqa: BLE001 whoever looks on must not end the bot
+            _log.exception("page_failed", path=request.path[:200])
+            response = self._problem(request, 500, "This page failed; the log says more.")
+        response.headers.update(HEADERS)
+        return response
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Only who may."""
+        if not self._gate.lets_host(request.host):
+            raise web.HTTPMisdirectedRequest(reason="This page is served under names of its own machine only")
+        if request.path not in _OPEN and not self._is_known(request):
+            if self._bearer(request) is not None and self._gate.is_weary(_remote(request)):
+                raise web.HTTPTooManyRequests(reason="Too many wrong tokens; wait a minute")
+            if request.method in {"GET", "HEAD"} and request.path != "/metrics":
+                raise web.HTTPSeeOther("/login")
+            raise web.HTTPUnauthorized(reason="Log in first, or send the token")
+        if request.method == "POST":
+            form = await request.post()
+            token = form.get("form_token", "")
+            if not isinstance(token, str) or not self._gate.is_own_form(self._session(request), token, request.headers):
+                raise web.HTTPForbidden(reason="This form is too old, or not ours; load the page again")
+        return await handler(request)
+
+    def _session(self, request: web.Request) -> str:
+        return request.cookies.get(self._cookie, "")
+
+    def _is_known(self, request: web.Request) -> bool:
+        if not self._gate.asks_for_token or self._gate.knows(self._session(request)):
+            return True
+        if _BEARS not in request:  # a wrong token counts once a request, however often that is asked
+            token = self._bearer(request)
+            request[_BEARS] = token is not None and self._gate.takes(token, _remote(request))
+        return request[_BEARS]
+
+    def _bearer(self, request: web.Request) -> str | None:
+        """The token that a program shows; only to look."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        return token.strip() if request.method in {"GET", "HEAD"} and scheme.lower() == "bearer" else None
+
+    # What is shown.
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        # That this is said at all shows that the loop turns.
+        return await self._told(ready_counts="ready" in request.query)
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return await self._told(ready_counts=True)
+
+    async def _told(self, *, ready_counts: bool) -> web.Response:
+        # Who only asks whether it lives waits for nothing: a slow disk is no reason to be killed.
+        health = await self._desk.health() if ready_counts else self._desk.known_health()
+        told: dict[str, object] = {
+            "live": True,
+            "ready": health.ready,
+            # Without the details: these may name paths, and anybody may ask.
+            "checks": {check.name: check.ok for check in health.checks},
+            "notes": health.notes,
+        }
+        if not ready_counts:  # nobody takes old news for new
+            ago = health.looked_seconds_ago
+            told["looked_seconds_ago"] = None if ago is None else round(ago, 1)
+        return web.Response(
+            status=200 if health.ready or not ready_counts else 503,
+            body=msgspec.json.encode(told),
+            content_type="application/json",
+        )
+
+    async def _tell_metrics(self, _: web.Request) -> web.Response:
+        if self._metrics is None:
+            raise web.HTTPNotFound
+        body, kind = await self._metrics()
+        return web.Response(body=body, headers={"Content-Type": kind})
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        return self._page(request, "overview", "Overview", view=await self._desk.overview())
+
+    async def _unanswered(self, request: web.Request) -> web.Response:
+        return self._page(request, "unanswered", "Unanswered questions", view=await self._desk.unanswered())
+
+    async def _answers(self, request: web.Request) -> web.Response:
+        return self._page(request, "answers", "Answers and silences", view=await self._desk.answers(_offset(request)))
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        view = await self._desk.answer(MessageId(request.match_info["question_id"]))
+        return self._page(request, "answer", f"Question {view.row.question_id}", view=view)
+
+    async def _outdated(self, request: web.Request) -> web.Response:
+        return self._page(request, "outdated", "Outdated answers", view=await self._desk.outdated())
+
+    async def _review(self, request: web.Request) -> web.Response:
+        return await self._waiting(request)
+
+    async def _waiting(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
+        view, done = await self._desk.waiting(), _SAID.get(request.query.get("done", ""), "")
+        return self._page(request, "review", "Review", status, view=view, done=done, problem=problem)
+
+    async def _decide(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        action, qa_id = _text(form, "action"), _text(form, "qa_id")
+        if action not in {"approve", "reject"}:
+            raise web.HTTPBadRequest(reason="Say approve or reject")
+        try:
+            done = await self._desk.review(cast("Literal['approve', 'reject']", action), QAId(qa_id))
+        except ConfigError as error:
+            return await self._waiting(request, f"{error}.", 409)
+        raise web.HTTPSeeOther(f"/review?done={action if done == 'done' else done}")
+
+    async def _parked(self, request: web.Request) -> web.Response:
+        return await self._list_parked(request)
+
+    async def _list_parked(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
+        view, done = await self._desk.parked(), _SAID.get(request.query.get("done", ""), "")
+        return self._page(request, "parked", "Parked", status, view=view, done=done, problem=problem)
+
+    async def _retry(self, request: web.Request) -> web.Response:
+        qa_id = _text(await request.post(), "qa_id")
+        try:
+            done: Done = await self._desk.retry(QAId(qa_id))
+        except ConfigError as error:
+            return await self._list_parked(request, f"{error}.", 409)
+        raise web.HTTPSeeOther(f"/parked?done={done}")
+
+    async def _topics(self, request: web.Request) -> web.Response:
+        return self._page(request, "topics", "Topics", view=await self._desk.topics())
+
+    async def _topic(self, request: web.Request) -> web.Response:
+        view = await self._desk.topic(request.match_info["name"])
+        return self._page(request, "topic", f"Topic {view.name}", view=view)
+
+    async def _facts(self, request: web.Request) -> web.Response:
+        return self._page(request, "facts", "Facts", view=await self._desk.facts(_offset(request)))
+
+    async def _fact(self, request: web.Request) -> web.Response:
+        view = await self._desk.fact(FactId(request.match_info["fact_id"]))
+        return self._page(request, "fact", "A fact", view=view)
+
+    async def _nuggets(self, request: web.Request) -> web.Response:
+        return self._page(request, "nuggets", "Nuggets", view=await self._desk.nuggets(_offset(request)))
+
+    async def _sources(self, request: web.Request) -> web.Response:
+        return self._page(request, "sources", "Sources", view=await self._desk.sources())
+
+    async def _ask(self, request: web.Request) -> web.Response:
+        return self._page(request, "ask", "Ask", view=None, problem="")
+
+    async def _asked(self, request: web.Request) -> web.Response:
+        question = _text(await request.post(), "question").strip()
+        if not question or len(question) > MAX_QUESTION_CHARS:
+            problem = f"Write a question of at most {MAX_QUESTION_CHARS} characters."
+            return self._page(request, "ask", "Ask", 400, view=None, problem=problem)
+        if self._asking.locked():
+            problem = "Another question is in work here; ask again once it is answered."
+            return self._page(request, "ask", "Ask", 429, view=None, problem=problem)
+        async with self._asking:
+            return self._page(request, "ask", "Ask", view=await self._desk.ask(question), problem="")
+
+    # Coming and going.
+
+    async def _login(self, request: web.Request) -> web.Response:
+        if self._is_known(request):
+            raise web.HTTPSeeOther("/")
+        return self._page(request, "login", "Log in", problem="")
+
+    async def _logged_in(self, request: web.Request) -> web.Response:
+        session = self._gate.log_in(_text(await request.post(), "token").strip(), _remote(request))
+        if session is None:
+            weary = self._gate.is_weary(_remote(request))
+            _log.warning("page_login_refused", remote=request.remote)
+            problem = "Too many wrong tokens; wait a minute." if weary else "That is not the token."
+            return self._page(request, "login", "Log in", 429 if weary else 401, problem=problem)
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.set_cookie(
+            self._cookie,
+            session,
+            max_age=int(SESSION_SECONDS),
+            httponly=True,
+            samesite="Strict",
+            secure=_came_encrypted(request),
+        )
+        return response
+
+    async def _logged_out(self, request: web.Request) -> web.Response:
+        self._gate.log_out(self._session(request))
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.del_cookie(self._cookie, secure=_came_encrypted(request))
+        return response
+
+    # Pages.
+
+    def _page(self, request: web.Request, name: str, title: str, status: int = 200, **values: Any) -> web.Response:
+        known = self._is_known(request)
+        body = self._templates.render(
+            name,
+            title=title,
+            here=f"/{request.path.split('/')[1]}",
+            nav=PAGES if known else (),
+            leaves=known and self._gate.asks_for_token,
+            form_token=self._gate.form_token(self._session(request)),
+            **values,
+        )
+        return web.Response(status=status, body=body, content_type="text/html", charset="utf-8")
+
+    def _problem(self, request: web.Request, status: int, problem: str) -> web.Response:
+        if not self._gate.lets_host(request.host):
+            return web.Response(status=status, text=f"{problem}\n")
+        return self._page(request, "problem", "That did not work", status, problem=problem)
+
+
+def _remote(request: web.Request) -> str:
+    # What a proxy says of others is not asked: whoever reaches the page could say it, and guess on.
+    return request.remote or ""
+
+
+def _came_encrypted(request: web.Request) -> bool:
+    """Whether a browser speaks HTTPS with us or with a proxy. Anybody may say so: it only makes a cookie stricter."""
+    said, _, _ = request.headers.get("X-Forwarded-Proto", "").partition(",")
+    return request.secure or said.strip().lower() == "https"
+
+
+def _offset(request: web.Request) -> int:
+    shown = request.query.get("offset", "0")
+    return int(shown) if shown.isascii() and shown.isdigit() and len(shown) < 10 else 0
+
+
+def _text(form: Mapping[str, Any], name: str) -> str:
+    value = form.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def _static(name: str, kind: str) -> Handler:
+    body = (files("intern.frontends.http") / "static" / name).read_bytes()
+
+    async def give(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=kind, charset="utf-8")
+
+    return give

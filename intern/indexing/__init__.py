@@ -1,1 +1,0 @@
-"""Indexing: one paragraph on each source and each topic, rewritten only when its text has changed."""

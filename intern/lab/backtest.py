@@ -1,0 +1,625 @@
+"""Backtest: a community's own history, asked again question by question, each knowing only what was known before it.
+
+All work is done in a temporary folder. Of the operator's own folder the documents are read, with their descriptions;
+what the bot has learned there is not. Nothing is posted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Literal
+
+import anyio
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.answering.working import tokens_by_prompt
+from intern.core.clock import SystemClock
+from intern.core.errors import ConfigError, KnowledgeError, ModelError, ModelUnavailableError
+from intern.core.ids import MessageId, RoleId, UserId
+from intern.core.log import get_logger
+from intern.core.messages import COULD_NOT_LOOK, AIResult
+from intern.core.records import Capture
+from intern.core.text.masking import mask_secrets
+from intern.lab.judging import Bars, Likeness, Patience, cosine, shared_words
+from intern.lab.timeline import Asked, Taught, Timeline, by_reason, sampled, timeline_of
+from intern.models.usage import Meter, metered
+from intern.platforms.discord.exports import Exports, read_exports
+from intern.search.finding import Embedder
+from intern.service.importing import Wanted as TeamWanted, team_of
+from intern.service.intern import Intern, open_intern
+from intern.service.models import Models, embedding_model, open_embedder, open_models
+from intern.service.workshop import Workshop
+from intern.settings.loading import KbSection, Settings
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.search_index import SqliteSearchStore
+
+_log = get_logger(__name__)
+
+VERSION = 1
+"""Of the report's format: a reader of one version may not know the fields of the next."""
+
+Verdict = Literal["agreed", "differed", "not_comparable", "team_silent", "silent", "could_not_look"]
+
+VERDICTS: dict[Verdict, str] = {
+    "agreed": "answered, like the team",
+    "differed": "answered, unlike the team",
+    "not_comparable": "answered; what the team said cannot be compared",
+    "team_silent": "answered, the team never did",
+    "silent": "stayed silent",
+    "could_not_look": "could not look",
+}
+"""In words."""
+
+TEAM_ANSWERED = "team_answered"
+"""The reason where there was nothing left to ask: the team had answered by then."""
+
+NOTES: tuple[str, ...] = (
+    "Documents have no history: answers draw on them as they are now, whatever was known then.",
+    (
+        "An export holds a message's last text only. What was edited is taken to be unknown until the edit. A question"
+        " that was edited after its author's pause is left out. What was deleted is in no export."
+    ),
+    "Who is of the team now counts as of the team always.",
+    (
+        "Each question is asked once, by itself: no reply of the bot's changes how people went on. Images are not"
+        " looked at, a reviewer's consent is taken as given, and limits per member do not count."
+    ),
+    (
+        "What the team answered is what replies to the question, or came next in its thread or chain of replies."
+        " Answers without a reply cannot be told from other talk; who got no other counts as never answered."
+    ),
+    "Whether two answers agree is judged by likeness, not by truth: read the examples.",
+)
+"""What a backtest cannot know."""
+
+_AWAY = frozenset({"model_unavailable", "over_budget"})
+"""Reasons that say nothing of the question: asked later, it may find an answer."""
+_MOST_CHARS = 2000  # of each text in the report
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What to replay."""
+
+    files: tuple[Path, ...]
+    team_ids: tuple[UserId, ...] = ()
+    """Beside those of the settings."""
+    team_role_ids: tuple[RoleId, ...] = ()
+    since: datetime | None = None
+    """Questions before this are not asked; what was taught before counts."""
+    until: datetime | None = None
+    limit: int | None = None
+    """So many questions at most, spread evenly."""
+    documents: bool = True
+    """Whether answers may draw on the documents of the settings' folder."""
+    concurrency: int = 1
+    """Questions at a time, between which nothing was learned."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What would have become of a question."""
+
+    message_id: MessageId
+    link: str
+    asked_at: datetime
+    question: str
+    verdict: Verdict
+    reason: str = ""
+    """Of a silence; why nobody could look."""
+    error: str = ""
+    reply: str | None = None
+    citations: tuple[str, ...] = ()
+    team: str | None = None
+    """What the team said; None where it never answered."""
+    team_link: str | None = None
+    team_after_seconds: float | None = None
+    team_was_first: bool = False
+    """The team had answered before the asker's pause was over: the bot would not have posted what it had to say."""
+    likeness_words: float | None = None
+    likeness_vectors: float | None = None
+    knew: int = 0
+    """Conversations that were learned by then."""
+    calls: int = 0
+    tokens: int = 0
+    tokens_by_prompt: dict[str, int] = {}
+    cost: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def likeness(self) -> Likeness:
+        """How like the team's answer."""
+        return Likeness(words=self.likeness_words, vectors=self.likeness_vectors)
+
+
+class Silences(Struct, frozen=True, kw_only=True):
+    """Questions that got no answer for one reason."""
+
+    reason: str
+    questions: int
+    team_answered: int
+    """Of these, those that the team answered."""
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """What models took."""
+
+    calls: int
+    tokens: int
+    cost: float
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """The sum of it."""
+
+    questions: int
+    verdicts: dict[str, int]
+    silences: tuple[Silences, ...]
+    could_not_look: dict[str, int]
+    team_answered: int
+    """Questions that the team answered."""
+    team_was_first: int
+    """Answers that the bot would have kept to itself, since the team was quicker."""
+    answering: Spent
+    learning: Spent
+    tokens_by_prompt: dict[str, int]
+    """Of answering."""
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """What was taught on the way."""
+
+    conversations: int
+    topics: int
+    delayed: int
+    """How often a model could not be asked, so that learning waited for the next question."""
+    untold: int
+    """Captures that came after the last question, and were not learned."""
+
+
+class Backtest(Struct, frozen=True, kw_only=True):
+    """The whole report."""
+
+    version: int
+    finished: bool
+    """False where it was stopped before its end: what is there is true of the questions that it has."""
+    stopped: str = ""
+    """Why it gave up before its end; empty where it did not, or somebody stopped it."""
+    made_at: datetime
+    seconds: float
+    model: str
+    learning_model: str
+    embeddings: str | None
+    currency: str
+    priced: bool
+    """Whether the settings tell what the models take."""
+    files: tuple[str, ...]
+    channels: int
+    messages: int
+    team_replies: int
+    since: datetime | None
+    until: datetime | None
+    documents: int | None
+    """How many were there; None where answers were not to draw on them."""
+    questions: int
+    """How many there were to ask; `totals` tells how many were asked."""
+    left_out: dict[str, int]
+    bars: Bars
+    notes: tuple[str, ...]
+    totals: Totals
+    learned: Learned
+    outcomes: tuple[Outcome, ...]
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """A history that is ready to be replayed."""
+
+    wanted: Wanted
+    exports: Exports
+    timeline: Timeline
+
+
+class ReplayClock:
+    """The time of the history that is replayed; it never goes back."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+
+    def now(self) -> datetime:
+        """The moment that the replay has come to."""
+        return self._now
+
+    def turn(self, moment: datetime) -> None:
+        """Go on to a moment, if it lies ahead."""
+        self._now = max(self._now, moment)
+
+
+async def prepare(settings: Settings, wanted: Wanted) -> Prepared:
+    """Read the exports and put them in order. Asks no model. Raises ConfigError for what cannot be replayed."""
+    whom = TeamWanted(files=wanted.files, team_ids=wanted.team_ids, team_role_ids=wanted.team_role_ids)
+    exports = await run_sync(read_exports, wanted.files, team_of(settings, whom))
+    timeline = await timeline_of(exports, settings, since=wanted.since, until=wanted.until)
+    if not timeline.asked:
+        raise ConfigError(
+            f"the exports hold no question to replay: of {exports.messages} messages, none is one that the bot would "
+            "look at; name other files, or widen --since and --until"
+        )
+    return Prepared(wanted=wanted, exports=exports, timeline=sampled(timeline, wanted.limit))
+
+
+class Replay:
+    """A history that is being replayed; `report` can be asked for at any time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        prepared: Prepared,
+        *,
+        bars: Bars | None = None,
+        watch: Callable[[Models, ReplayClock], Models] = lambda models, _: models,
+        tell: Callable[[Outcome], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+        pauses: Sequence[float] = (),
+    ) -> None:
+        """`tell` hears of each question; `watch` may stand between the models and those who ask them.
+
+        A model that is away is waited for, for so many `pauses`, and then the replay gives up; without any, it goes on.
+        """
+        self._settings = settings
+        self._prepared = prepared
+        self._bars = bars or Bars()
+        self._watch = watch
+        self._tell = tell
+        self._say = say
+        self._patience = Patience(pauses, say)
+        self._spent: dict[MessageId, Meter] = {}
+        self._clock = ReplayClock(prepared.timeline.steps[0].moment.at)
+        self._outcomes: dict[MessageId, Outcome] = {}
+        self._pending: list[Taught] = []
+        self._known: set[str] = set()
+        self._topics = self._delayed = 0
+        self._documents: int | None = None
+        self._learning = Meter()
+        self._began = monotonic()
+        self._finished = False
+
+    async def run(self) -> None:
+        """Replay all of it. Raises ConfigError, and KnowledgeError where the temporary folder cannot be used."""
+        with TemporaryDirectory(prefix="intern-backtest-") as folder:
+            settings = await run_sync(_moved, self._settings, Path(folder), self._prepared.wanted.documents)
+            async with _opened(settings, self._clock, self._models) as (intern, embedder):
+                workshop = await intern.workshop()
+                with metered() as meter:
+                    await self._begin(intern, workshop)
+                self._learning.take(meter)
+                await self._go(intern, workshop, embedder)
+        self._finished = not self._patience.gave_up
+
+    def _models(self, models: Models, clock: ReplayClock) -> Models:
+        return self._patience.over(self._watch(models, clock))
+
+    def report(self) -> Backtest:
+        """What came of it so far."""
+        settings, prepared = self._settings, self._prepared
+        order = [asked.request.batch.last.id for asked in prepared.timeline.asked]
+        outcomes = tuple(self._outcomes[each] for each in order if each in self._outcomes)
+        return Backtest(
+            version=VERSION,
+            finished=self._finished,
+            stopped=self._patience.gave_up,
+            made_at=datetime.now(UTC),
+            seconds=round(monotonic() - self._began, 1),
+            model=_name_of(settings.llm.kind, settings.llm.model),
+            learning_model=_name_of(settings.kb_model.kind, settings.kb_model.model),
+            embeddings=embedding_model(settings),
+            currency=settings.llm.currency,
+            priced=settings.priced,
+            files=tuple(path.name for path in prepared.wanted.files),
+            channels=len(prepared.exports.channels),
+            messages=prepared.exports.messages,
+            team_replies=prepared.timeline.team_replies,
+            since=prepared.wanted.since,
+            until=prepared.wanted.until,
+            documents=self._documents,
+            questions=len(order),
+            left_out=by_reason(prepared.timeline.left_out),
+            bars=self._bars,
+            notes=NOTES,
+            totals=totals_of(outcomes, self._learning),
+            learned=Learned(
+                conversations=len(self._known),
+                topics=self._topics,
+                delayed=self._delayed,
+                untold=sum(len(taught.captures) for taught in self._pending),
+            ),
+            outcomes=outcomes,
+        )
+
+    async def _begin(self, intern: Intern, workshop: Workshop) -> None:
+        if not self._prepared.wanted.documents:
+            return
+        self._say("looking at the documents")
+        await workshop.refresh()
+        await self._take_over_vectors(workshop)
+        await workshop.embed()
+        self._documents = len(await intern.entries())
+
+    async def _take_over_vectors(self, workshop: Workshop) -> None:
+        """Use the vectors that the data folder has of the same documents."""
+        path, model = self._settings.paths.database, embedding_model(self._settings)
+        if workshop.embedding is None or model is None or not await run_sync(path.is_file):
+            return
+        try:
+            async with await Database.open(path) as db:
+                await workshop.embedding.take_over(SqliteSearchStore(db).embedded(model))
+        except KnowledgeError as error:
+            _log.warning("vectors_not_taken_over", reason=str(error))
+
+    async def _go(self, intern: Intern, workshop: Workshop, embedder: Embedder | None) -> None:
+        together: list[Asked] = []
+        for step in self._prepared.timeline.steps:
+            if isinstance(step, Taught):
+                self._pending.append(step)
+                continue
+            # Whoever was asked before knows nothing of what comes now.
+            if self._pending or len(together) >= self._prepared.wanted.concurrency:
+                await self._answer_all(together, intern, embedder)
+                together = []
+            if self._pending and not self._patience.gave_up:
+                await self._learn(workshop)
+            if self._patience.gave_up:
+                return
+            self._clock.turn(step.moment.at)
+            together.append(step)
+        await self._answer_all(together, intern, embedder)
+
+    # Learning.
+
+    async def _learn(self, workshop: Workshop) -> None:
+        """Learn what was taught since the last question, as the running bot does it."""
+        with metered() as meter:
+            for taught, captures in _fullest(self._pending):
+                self._clock.turn(taught.moment.at)
+                for capture in captures:
+                    pair = await workshop.keep(capture)
+                    if pair is not None:
+                        self._known.add(pair.conversation_id)
+            self._pending.clear()
+            if not await self._patience.until(partial(self._learned, workshop)):
+                # What is archived is safe, and is taken up before the next question that something was learned for.
+                self._delayed += 1
+            await workshop.embed()
+        self._learning.take(meter)
+        self._topics = len(workshop.topics.names())
+
+    async def _learned(self, workshop: Workshop) -> bool:
+        """Whether all that is archived could be learned."""
+        try:
+            await workshop.catch_up()
+            await workshop.refresh()
+            await workshop.extraction.extractor.mend()
+            await workshop.extraction.catch_up()
+        except ModelUnavailableError as error:
+            _log.warning("backtest_learning_delayed", reason=str(error))
+            self._patience.hears(error)
+            return False
+        return True
+
+    # Answering.
+
+    async def _answer_all(self, asked: Sequence[Asked], intern: Intern, embedder: Embedder | None) -> None:
+        """Answer them, all at once; whom no model looked at is asked for again, while there is patience."""
+        failed: dict[MessageId, tuple[Asked, Outcome]] = {}
+
+        async def answer(each: Asked) -> None:
+            outcome = await self._answer(each, intern, embedder)
+            failed.pop(outcome.message_id, None)
+            if outcome.reason in _AWAY:
+                failed[outcome.message_id] = (each, outcome)
+            else:
+                self._settle(outcome)
+
+        async def go(those: Sequence[Asked]) -> None:
+            async with anyio.create_task_group() as tg:
+                for each in those:
+                    tg.start_soon(answer, each)
+
+        async def succeeds() -> bool:
+            if failed:
+                # Who comes back is tried with a single call; all others would be turned away meanwhile.
+                first, *rest = [each for each, _ in failed.values()]
+                await go([first])
+                if first.request.batch.last.id not in failed:
+                    await go(rest)
+            else:
+                await go(asked)
+            return not failed
+
+        if not await self._patience.until(succeeds):
+            for _, outcome in failed.values():
+                self._settle(outcome)
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._outcomes[outcome.message_id] = outcome
+        self._tell(outcome)
+
+    async def _answer(self, asked: Asked, intern: Intern, embedder: Embedder | None) -> Outcome:
+        began = monotonic()
+        outcome = self._outcome(asked)
+        if asked.known:
+            outcome = replace(outcome, verdict="silent", reason=TEAM_ANSWERED)
+        else:
+            with metered() as meter:
+                request = asked.request
+                result = await intern.answer(request.conversation, request.context, addressed=request.addressed)
+            outcome = await self._judged(_with(outcome, result), embedder)
+            # Attempts in vain were paid, too.
+            spent = self._spent.setdefault(outcome.message_id, Meter())
+            spent.take(meter)
+            outcome = replace(outcome, calls=spent.calls, tokens=spent.tokens, cost=spent.cost)
+        return replace(outcome, seconds=round(monotonic() - began, 3))
+
+    def _outcome(self, asked: Asked) -> Outcome:
+        batch, team = asked.request.batch, asked.team
+        return Outcome(
+            message_id=batch.last.id,
+            link=asked.link,
+            asked_at=batch.last.at,
+            question=self._shown("\n".join(message.text for message in batch.messages)),
+            verdict="silent",
+            team=self._shown("\n".join(reply.text for reply in team)) if team else None,
+            team_link=team[0].link if team else None,
+            team_after_seconds=round((team[0].at - batch.last.at).total_seconds(), 1) if team else None,
+            team_was_first=asked.was_first,
+            knew=len(self._known),
+        )
+
+    async def _judged(self, outcome: Outcome, embedder: Embedder | None) -> Outcome:
+        """An answer, held against what the team said."""
+        if outcome.reply is None:
+            return outcome
+        if outcome.team is None:
+            return replace(outcome, verdict="team_silent")
+        likeness = await self._likeness(outcome.reply, outcome.team, embedder)
+        agrees = likeness.agrees(self._bars)
+        verdict: Verdict = "not_comparable" if agrees is None else "agreed" if agrees else "differed"
+        return replace(outcome, verdict=verdict, likeness_words=likeness.words, likeness_vectors=likeness.vectors)
+
+    async def _likeness(self, ours: str, team: str, embedder: Embedder | None) -> Likeness:
+        vectors: float | None = None
+        if embedder is not None:
+            try:
+                vectors = cosine(*await embedder.embed([ours, team]))
+            except ModelError as error:
+                _log.warning("backtest_not_compared", reason=str(error))
+        return Likeness(words=shared_words(ours, team), vectors=vectors)
+
+    def _shown(self, text: str) -> str:
+        """A text for the report: without keys and the like, and not without end."""
+        kb = self._settings.kb
+        masked = mask_secrets(text, secrets=kb.mask_secrets, emails=kb.mask_emails).text
+        return masked if len(masked) <= _MOST_CHARS else masked[:_MOST_CHARS] + " […]"
+
+
+def totals_of(outcomes: Sequence[Outcome], learning: Meter) -> Totals:
+    """The sum of them."""
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    silent = [outcome for outcome in outcomes if outcome.verdict == "silent"]
+    prompts: Counter[str] = Counter()
+    for outcome in outcomes:
+        prompts.update(outcome.tokens_by_prompt)
+    return Totals(
+        questions=len(outcomes),
+        verdicts={verdict: verdicts[verdict] for verdict in VERDICTS if verdicts[verdict]},
+        silences=tuple(
+            Silences(
+                reason=reason,
+                questions=number,
+                team_answered=sum(each.team is not None for each in silent if each.reason == reason),
+            )
+            for reason, number in by_reason(Counter(each.reason for each in silent)).items()
+        ),
+        could_not_look=by_reason(Counter(each.reason for each in outcomes if each.verdict == "could_not_look")),
+        team_answered=sum(each.team is not None for each in outcomes),
+        team_was_first=sum(each.team_was_first and each.reply is not None for each in outcomes),
+        answering=Spent(
+            calls=sum(each.calls for each in outcomes),
+            tokens=sum(each.tokens for each in outcomes),
+            cost=round(sum(each.cost for each in outcomes), 6),
+        ),
+        learning=Spent(calls=learning.calls, tokens=learning.tokens, cost=round(learning.cost, 6)),
+        tokens_by_prompt=dict(prompts),
+    )
+
+
+def _with(outcome: Outcome, result: AIResult) -> Outcome:
+    """What the answering room gave."""
+    debug = result.debug or {}
+    could_not_look = result.reason in COULD_NOT_LOOK
+    return replace(
+        outcome,
+        verdict="could_not_look" if could_not_look else "silent",
+        reason=result.reason,
+        error=str(debug.get("error", "")) if could_not_look else "",
+        reply=result.reply_text if result.should_reply else None,
+        citations=tuple(str(citation.source_id) for citation in result.citations),
+        tokens_by_prompt=tokens_by_prompt(debug),
+    )
+
+
+def _fullest(pending: Sequence[Taught]) -> Iterable[tuple[Taught, Sequence[Capture]]]:
+    """The captures, without those that a later one of the same conversation holds: nobody asked in between."""
+    held: dict[str, set[MessageId]] = {}
+    kept: list[tuple[Taught, list[Capture]]] = []
+    for taught in reversed(pending):
+        fuller = [
+            each for each in taught.captures if not held.get(each.conversation_id, set()).issuperset(each.message_ids)
+        ]
+        for capture in fuller:
+            held.setdefault(capture.conversation_id, set()).update(capture.message_ids)
+        kept.append((taught, fuller))
+    return kept[::-1]
+
+
+def _name_of(kind: str, model: str) -> str:
+    return "offline" if kind == "offline" else model
+
+
+@asynccontextmanager
+async def _opened(
+    settings: Settings, clock: ReplayClock, watch: Callable[[Models, ReplayClock], Models]
+) -> AsyncGenerator[tuple[Intern, Embedder | None]]:
+    """The temporary folder, with models that go by the real time: their budgets are of real days and real money.
+
+    Each replay has whole ones. To count with the bot's would mean to write into the operator's folder.
+    """
+    real = SystemClock()
+    async with (
+        open_models(settings, None, real) as models,
+        open_embedder(settings, None, real, models.usage) as embedder,
+        open_intern(settings, clock=clock, models=watch(models, clock)) as intern,
+    ):
+        yield intern, embedder
+
+
+def _moved(settings: Settings, folder: Path, documents: bool) -> Settings:  # noqa: FBT001 - run in a thread
+    """The settings for a folder of its own, with the documents where they are and copies of what is known of them.
+
+    Blocks. Raises KnowledgeError.
+    """
+    mine = settings.paths
+    documents = documents and mine.sources.is_dir()
+    # The paths are the temporary folder's. Nobody is there to review, and nothing was archived to be passed over.
+    own = {name: "" for name in KbSection.__struct_fields__ if name.endswith(("_dir", "_path", "_id"))}
+    own |= {"sources_dir": str(mine.sources.absolute())} if documents else {}
+    moved = replace(
+        settings,
+        data=replace(settings.data, dir=folder),
+        kb=replace(settings.kb, review=False, **own),
+        # What discovery found stands in the operator's own database.
+        discovery=replace(settings.discovery, answer=False),
+    )
+    theirs = moved.paths
+    try:
+        theirs.index.parent.mkdir(parents=True)
+        if documents:
+            for here, there in ((mine.index, theirs.index), (mine.index_cache, theirs.index_cache)):
+                if here.is_file():
+                    shutil.copyfile(here, there)
+            if mine.web_cache.is_dir():
+                shutil.copytree(mine.web_cache, theirs.web_cache)
+        else:
+            theirs.sources.mkdir()
+    except (OSError, shutil.Error) as error:
+        raise KnowledgeError(
+            f"the documents cannot be copied for the backtest ({error}); check rights and space"
+        ) from error
+    return moved

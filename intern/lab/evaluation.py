@@ -1,0 +1,355 @@
+"""How well a file of questions is answered: asked at the same door as everybody, judged by what the file expects.
+
+So a change of prompts, documents or model can be measured rather than guessed at. Nothing is learned from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, Protocol
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from intern.answering.working import steps_of, tokens_by_prompt
+from intern.core.errors import ConfigError
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext, SilenceReason
+from intern.core.records import IndexEntry
+
+Verdict = Literal[
+    "right_source", "wrong_source", "answered", "unwanted", "silent_right", "silent_wrong", "silent", "could_not_look"
+]
+"""`answered` and `silent`: the file does not say what would be right. `unwanted`: silence would have been right."""
+
+VERDICTS: Mapping[Verdict, str] = {
+    "right_source": "right source",
+    "wrong_source": "wrong source",
+    "answered": "answered",
+    "unwanted": "answered, but should not",
+    "silent_right": "silent, rightly",
+    "silent_wrong": "silent, wrongly",
+    "silent": "silent",
+    "could_not_look": "could not look",
+}
+"""In words, best first."""
+
+_RANK: Mapping[Verdict, int] = {"right_source": 2, "silent_right": 2, "answered": 1, "silent": 1}
+"""What is better than what; all others are alike."""
+
+_MOST_FAULTS = 10  # told at once; a file with more of them is most likely not meant for us
+_KINDS = ("kb:", "team:")
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What is asked, and what would be right, as far as the file says."""
+
+    id: str
+    """The file's own, else the question itself: what a comparison knows it by."""
+    question: str
+    expected_sources: tuple[str, ...] = ()
+    """Ids or beginnings of ids; one that is cited is enough."""
+    should_reply: bool | None = None
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What became of a question."""
+
+    id: str
+    question: str
+    verdict: Verdict
+    expected_sources: tuple[str, ...] = ()
+    reason: SilenceReason = ""
+    citations: tuple[str, ...] = ()
+    selected: tuple[str, ...] = ()
+    """The sources that were shown to the model: where a right one is missing, the answer had no chance."""
+    reply_text: str | None = None
+    seconds: float = 0.0
+    tokens: int = 0
+    tokens_by_prompt: dict[str, int] = {}
+    cached_tokens: int = 0
+    """Of the prompts', those that the endpoint says it had in its cache."""
+    error: str = ""
+    """Why nobody could look."""
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """The sum of it."""
+
+    questions: int
+    verdicts: dict[str, int]
+    """How many of each; those that did not occur are left out."""
+    tokens: int
+    tokens_by_prompt: dict[str, int]
+    seconds: float
+    """Of all questions one after the other."""
+    median_seconds: float
+    longest_seconds: float
+    cached_tokens: int = 0
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A question that went differently."""
+
+    id: str
+    before: str
+    """A verdict, for silence and failure with its reason, for answers with the sources."""
+    after: str
+    way: Literal["better", "worse", "other"]
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """What is different from an older evaluation."""
+
+    changes: tuple[Change, ...]
+    """Worse ones first."""
+    added: tuple[str, ...]
+    """Questions that the older one does not have."""
+    missing: tuple[str, ...]
+    """Questions that only the older one has."""
+    totals: Totals
+    """Of the older one, of the questions that both have."""
+    totals_now: Totals
+    """Of this one, of the same questions."""
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """The whole result: what `--json` writes and `--compare` reads."""
+
+    at: datetime
+    model: str
+    """Its name, or "offline"."""
+    outcomes: tuple[Outcome, ...]
+    totals: Totals
+    unknown_sources: tuple[str, ...] = ()
+    """Expected sources that no index lists: most likely misspelt."""
+    comparison: Comparison | None = None
+
+
+class Door(Protocol):
+    """Where questions are asked."""
+
+    async def answer(self, conversation: Conversation, context: RequestContext | None = None) -> AIResult:
+        """An answer, or silence with its reason. Raises no `InternError`."""
+        ...
+
+
+# Reading.
+
+
+class _Row(Struct, forbid_unknown_fields=True):
+    question: str
+    expected_sources: list[str] | None = None
+    should_reply: bool | None = None
+    id: str | int | None = None
+
+
+def read_questions(file: Path) -> tuple[Question, ...]:
+    """The questions of a file, one JSON object a line. Raises ConfigError that names the lines that are wrong."""
+    questions: list[Question] = []
+    faults: list[str] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(_text(file).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            question = _question(line)
+        except ConfigError as error:
+            faults.append(f"{file}, line {number}: {error}")
+            continue
+        if question.id in seen:
+            faults.append(f"{file}, line {number}: the same id or question as in line {seen[question.id]}")
+            continue
+        seen[question.id] = number
+        questions.append(question)
+    if faults:
+        more = len(faults) - _MOST_FAULTS
+        raise ConfigError("\n".join([*faults[:_MOST_FAULTS], *([f"and {more} lines more"] if more > 0 else [])]))
+    if not questions:
+        raise ConfigError(f'{file} holds no questions; expected lines like {{"question": "How do I …?"}}')
+    return tuple(questions)
+
+
+def read_evaluation(file: Path) -> Evaluation:
+    """What an earlier evaluation wrote. Raises ConfigError."""
+    try:
+        return msgspec.json.decode(_text(file), type=Evaluation)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{file} is not what `intern eval --json` writes: {error}") from error
+
+
+def _text(file: Path) -> str:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeError as error:
+        wrong = error.start if isinstance(error, UnicodeDecodeError) else 0
+        line = data[:wrong].count(b"\n") + 1
+        raise ConfigError(f"{file}, line {line}: this is no UTF-8, so it cannot be read: {error}") from error
+
+
+def _question(line: str) -> Question:
+    row = _row(line)
+    if not row.question.strip():
+        raise ConfigError("the question is empty")
+    expected = tuple(row.expected_sources or ())
+    for source in expected:
+        if not source.startswith(_KINDS):
+            raise ConfigError(f"{source[:80]!r} is no source id: they begin with kb: or team:")
+    if expected and row.should_reply is False:
+        raise ConfigError("it expects sources and, with should_reply, silence")
+    return Question(
+        id=row.question if row.id is None else str(row.id),
+        question=row.question,
+        expected_sources=expected,
+        should_reply=True if expected else row.should_reply,
+    )
+
+
+def _row(line: str) -> _Row:
+    try:
+        return msgspec.json.decode(line, type=_Row)
+    except msgspec.ValidationError as error:
+        # An object of JSON's is a line to people, and `$` nothing at all.
+        what = str(error).replace("Object ", "the line ").replace(" - at `$.", " at `")
+        raise ConfigError(what[:1].lower() + what[1:]) from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"this is no JSON: {error}") from error
+
+
+# Asking.
+
+
+async def outcomes_of(
+    door: Door, questions: Sequence[Question], *, concurrency: int, tell: Callable[[Outcome], None] = lambda _: None
+) -> tuple[Outcome, ...]:
+    """Ask them all, at most `concurrency` at a time; in their own order. `tell` hears of each as it ends."""
+    outcomes: dict[str, Outcome] = {}
+    waiting = iter(questions)
+
+    async def ask() -> None:
+        for question in waiting:
+            conversation = Conversation((Message(role="user", text=question.question),))
+            result = await door.answer(conversation, RequestContext(platform="eval"))
+            outcomes[question.id] = outcome_of(question, result)
+            tell(outcomes[question.id])
+
+    async with anyio.create_task_group() as tg:
+        for _ in range(min(concurrency, len(questions))):
+            tg.start_soon(ask)
+    return tuple(outcomes[question.id] for question in questions)
+
+
+def outcome_of(question: Question, result: AIResult) -> Outcome:
+    """What the answering room gave, held against what was expected."""
+    debug = result.debug or {}
+    tokens = tokens_by_prompt(debug)
+    citations = tuple(str(citation.source_id) for citation in result.citations)
+    return Outcome(
+        id=question.id,
+        question=question.question,
+        verdict=verdict_of(question, result),
+        expected_sources=question.expected_sources,
+        reason=result.reason,
+        citations=citations,
+        selected=_selected(debug),
+        reply_text=result.reply_text,
+        seconds=round(float(debug.get("seconds", 0.0)), 3),
+        tokens=sum(tokens.values()),
+        tokens_by_prompt=tokens,
+        cached_tokens=sum(step.get("cached_tokens", 0) for step in steps_of(debug)),
+        error=str(debug.get("error", "")) if result.reason in COULD_NOT_LOOK else "",
+    )
+
+
+def verdict_of(question: Question, result: AIResult) -> Verdict:
+    """Whether that was right, as far as the file says what would be."""
+    if result.reason in COULD_NOT_LOOK:
+        return "could_not_look"
+    if not result.should_reply:
+        if question.should_reply is None:
+            return "silent"
+        return "silent_wrong" if question.should_reply else "silent_right"
+    if question.should_reply is False:
+        return "unwanted"
+    if not question.expected_sources:
+        return "answered"
+    is_right = any(citation.source_id.startswith(question.expected_sources) for citation in result.citations)
+    return "right_source" if is_right else "wrong_source"
+
+
+def unknown_sources(questions: Iterable[Question], entries: Iterable[IndexEntry]) -> tuple[str, ...]:
+    """Expected sources that are no beginning of anything listed; a team answer's topic is what counts of it."""
+    listed = [str(entry.source_id) for entry in entries]
+    expected = dict.fromkeys(source for question in questions for source in question.expected_sources)
+
+    def is_known(source: str) -> bool:
+        whole = source.partition("#")[0] if source.startswith("team:") else source
+        return any(each.startswith(whole) for each in listed)
+
+    return tuple(source for source in expected if not is_known(source))
+
+
+def totals_of(outcomes: Sequence[Outcome]) -> Totals:
+    """The sum of them."""
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    tokens: Counter[str] = Counter()
+    for outcome in outcomes:
+        tokens.update(outcome.tokens_by_prompt)
+    seconds = [outcome.seconds for outcome in outcomes]
+    return Totals(
+        questions=len(outcomes),
+        verdicts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict in verdicts},
+        tokens=sum(outcome.tokens for outcome in outcomes),
+        tokens_by_prompt=dict(tokens),
+        seconds=round(sum(seconds), 3),
+        median_seconds=round(median(seconds), 3) if seconds else 0.0,
+        longest_seconds=max(seconds, default=0.0),
+        cached_tokens=sum(outcome.cached_tokens for outcome in outcomes),
+    )
+
+
+# Comparing.
+
+
+def compared(before: Sequence[Outcome], after: Sequence[Outcome]) -> Comparison:
+    """What is different; each question is known by its id."""
+    old, new = ({outcome.id: outcome for outcome in each} for each in (before, after))
+    both = [name for name in new if name in old]
+    changes = [change for name in both if (change := change_of(old[name], new[name]))]
+    order = ("worse", "better", "other")
+    return Comparison(
+        changes=tuple(sorted(changes, key=lambda change: order.index(change.way))),
+        added=tuple(name for name in new if name not in old),
+        missing=tuple(name for name in old if name not in new),
+        totals=totals_of([old[name] for name in both]),
+        totals_now=totals_of([new[name] for name in both]),
+    )
+
+
+def change_of(before: Outcome, after: Outcome) -> Change | None:
+    """How a question went differently; None where verdict, reason and sources are the same."""
+    told = told_of(before), told_of(after)
+    if told[0] == told[1]:
+        return None
+    step = _RANK.get(after.verdict, 0) - _RANK.get(before.verdict, 0)
+    way: Literal["better", "worse", "other"] = "better" if step > 0 else "worse" if step < 0 else "other"
+    return Change(id=after.id, before=told[0], after=told[1], way=way)
+
+
+def told_of(outcome: Outcome) -> str:
+    """The verdict in words, with the sources of an answer or the reason of a silence."""
+    detail = ", ".join(outcome.citations) or outcome.reason
+    return VERDICTS[outcome.verdict] + (f" ({detail})" if detail else "")
+
+
+def _selected(debug: Mapping[str, Any]) -> tuple[str, ...]:
+    shown = debug.get("loading", {}).get("shown")
+    return tuple(map(str, debug.get("selection", {}).get("source_ids", ()) if shown is None else shown))

@@ -1,0 +1,409 @@
+"""Exports read as they stood at a moment of theirs: what was written or edited later is not there.
+
+A community's history as the bot would have met it: what the team taught, and what was asked, in order of time.
+
+Each thing is made from what was known by then. The whole history serves one purpose besides: to tell what the team
+answered to a question, which nobody but the judge hears of.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import NamedTuple
+
+from anyio.lowlevel import checkpoint
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.chat.context import gather
+from intern.chat.conversations import answer_request, capture_of, capture_requests, text_of
+from intern.chat.options import ConversationOptions
+from intern.chat.routing import addressed, facts_of, route, worth_gathering
+from intern.core.errors import DiscordRefusedError
+from intern.core.flow import AnswerRequest, Batch
+from intern.core.ids import ChannelId, MessageId, UserId
+from intern.core.messages import Channel, ChatMessage, Lookups
+from intern.core.records import Capture
+from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, Exports
+from intern.platforms.discord.reading import position
+from intern.service.importing import batches_of, check_server, closed
+from intern.settings.loading import Settings
+
+
+class Moment(NamedTuple):
+    """A time, and the message by which it is told apart from others of the same time."""
+
+    at: datetime
+    number: int
+
+
+def known_from(message: ChatMessage) -> Moment:
+    """When a message was first known as the export has it.
+
+    An export holds the last text alone. What stood there before an edit is lost, and the edit must not be known before
+    it was made.
+    """
+    written = message.at if message.edited_at is None else max(message.at, message.edited_at)
+    return Moment(written, int(message.id))
+
+
+class Archives:
+    """Exports, to be read as of any moment."""
+
+    def __init__(self, exports: Exports) -> None:
+        self.channels: Mapping[ChannelId, Channel] = {place.channel.id: place.channel for place in exports.channels}
+        self.messages: Mapping[ChannelId, Sequence[ChatMessage]] = {
+            place.channel.id: place.messages for place in exports.channels
+        }
+        self._in_order = {place.channel.id: _is_in_order(place.messages) for place in exports.channels}
+
+    def written_by(self, channel_id: ChannelId, at: datetime) -> int:
+        """How many of a channel's messages may have been written by then; the others come behind them."""
+        here = self.messages.get(channel_id, ())
+        return bisect_right(here, at, key=_at) if self._in_order.get(channel_id) else len(here)
+
+
+class HistoryUntil:
+    """What Discord would have shown at a moment; the same methods as its own history has."""
+
+    def __init__(self, archives: Archives, until: Moment) -> None:
+        self._archives = archives
+        self._until = until
+        self.edited_later: set[Moment] = set()
+        """When what was passed over, though it was written by then, can be known."""
+
+    async def channel(self, channel_id: ChannelId) -> Channel:
+        """A channel or thread. Raises DiscordRefusedError for one that was not exported."""
+        await checkpoint()
+        if channel_id not in self._archives.channels:
+            raise DiscordRefusedError(f"channel {channel_id} is in none of the exports")
+        return self._archives.channels[channel_id]
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None where there was none yet."""
+        await checkpoint()
+        here = self._archives.messages.get(channel_id, ())
+        at = position(here, message_id)
+        return here[at] if at < len(here) and here[at].id == message_id and self._shows(here[at]) else None
+
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id` (None: of all), oldest first. Here, authors cost no `lookups`."""
+        del lookups
+        await checkpoint()
+        here = self._archives.messages.get(channel_id, ())
+        end = self._archives.written_by(channel_id, self._until.at)
+        if message_id is not None:
+            end = min(end, position(here, message_id))
+        return self._shown((here[at] for at in range(end - 1, -1, -1)), limit)[::-1]
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        """The oldest messages newer than `message_id`, oldest first."""
+        await checkpoint()
+        here = self._archives.messages.get(channel_id, ())
+        start = position(here, message_id)
+        start += start < len(here) and here[start].id == message_id
+        end = self._archives.written_by(channel_id, self._until.at)
+        return self._shown((here[at] for at in range(start, end)), limit)
+
+    def _shown(self, messages: Iterable[ChatMessage], limit: int) -> list[ChatMessage]:
+        shown: list[ChatMessage] = []
+        for message in messages:
+            if len(shown) >= limit:
+                break
+            if self._shows(message):
+                shown.append(message)
+        return shown
+
+    def _shows(self, message: ChatMessage) -> bool:
+        moment = known_from(message)
+        if moment <= self._until:
+            return True
+        if (message.at, int(message.id)) <= self._until:
+            self.edited_later.add(moment)
+        return False
+
+
+def _at(message: ChatMessage) -> datetime:
+    return message.at
+
+
+def _is_in_order(messages: Sequence[ChatMessage]) -> bool:
+    """Whether times go up with ids, as on Discord; a file may say anything."""
+    return all(one.at <= other.at for one, other in pairwise(messages))
+
+
+EDITED = "questions that were edited later: what was asked at first is lost"
+BY_MODE = "questions where the channel's mode has the bot keep silent"
+NOT_SAMPLED = "questions that --limit leaves out"
+
+
+class TeamReply(Struct, frozen=True, kw_only=True):
+    """What the team said in one go."""
+
+    at: datetime
+    moment: Moment
+    """Of its first message."""
+    by: UserId
+    text: str
+    link: str
+    replies_to: frozenset[MessageId]
+
+
+class Taught(Struct, frozen=True, kw_only=True):
+    """Team answers, from the moment on at which they were known."""
+
+    moment: Moment
+    captures: tuple[Capture, ...]
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A message that the bot would have looked at as a question."""
+
+    moment: Moment
+    """Nothing that is later may be known to whoever answers."""
+    request: AnswerRequest
+    link: str
+    team: tuple[TeamReply, ...]
+    """What the team answered; for the judge alone."""
+    was_first: bool
+    """The team had answered before the asker's pause was over, so the bot would have said nothing."""
+    known: bool
+    """The team had answered even before the last message of the question."""
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """All of it, oldest first."""
+
+    steps: tuple[Taught | Asked, ...]
+    left_out: dict[str, int]
+    """Questions and messages that were passed over, by reason."""
+    team_replies: int
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        """The questions."""
+        return tuple(step for step in self.steps if isinstance(step, Asked))
+
+    @property
+    def conversations(self) -> int:
+        """About as many conversations as can be learned."""
+        taught = (step for step in self.steps if isinstance(step, Taught))
+        return len({capture.conversation_id for step in taught for capture in step.captures})
+
+
+async def timeline_of(
+    exports: Exports, settings: Settings, *, since: datetime | None = None, until: datetime | None = None
+) -> Timeline:
+    """The history, with the questions of `since` to `until`. What was taught before counts, what came after does not.
+
+    Raises ConfigError for the export of a server that is not served.
+    """
+    making = _Making(exports, settings.conversations, since=since, until=until)
+    for place in exports.channels:
+        check_server(place, settings)
+        if reason := closed(place, settings):
+            making.left_out[reason] += len(place.messages)
+            continue
+        await making.add(place)
+    return making.done()
+
+
+def sampled(timeline: Timeline, limit: int | None) -> Timeline:
+    """At most `limit` of its questions, spread evenly over all of them: the first ones know the least."""
+    asked = timeline.asked
+    if limit is None or len(asked) <= limit:
+        return timeline
+    # Towards the end of each stretch, so that the newest question is among them.
+    kept = {asked[(n + 1) * len(asked) // limit - 1].moment for n in range(limit)}
+    return replace(
+        timeline,
+        steps=tuple(step for step in timeline.steps if isinstance(step, Taught) or step.moment in kept),
+        left_out={**timeline.left_out, NOT_SAMPLED: len(asked) - len(kept)},
+    )
+
+
+class _Making:
+    def __init__(
+        self, exports: Exports, options: ConversationOptions, *, since: datetime | None, until: datetime | None
+    ) -> None:
+        self.left_out: Counter[str] = Counter()
+        self.left_out["notices of Discord's"] = exports.system
+        self.left_out["messages that cannot be read"] = exports.unreadable
+        self._options = options
+        self._wait = timedelta(seconds=options.message_batch_wait_seconds)
+        self._since = since
+        self._until = until
+        self._archives = Archives(exports)
+        self._whole = ExportedHistory(exports)
+        self._taught: list[Taught] = []
+        self._asked: list[tuple[Asked, Batch]] = []
+        self._replies: dict[MessageId, list[TeamReply]] = {}
+        self._spoken: dict[str, list[TeamReply]] = {}
+        self._team_replies = 0
+
+    async def add(self, place: ExportedChannel) -> None:
+        """One channel or thread more."""
+        for batch in batches_of(place, self._options.message_batch_wait_seconds):
+            match batch.author.type:
+                case "team_member":
+                    await self._team_says(batch, place.channel)
+                case "community_user":
+                    await self._member_says(batch, place.channel)
+                case "bot":
+                    pass
+
+    def done(self) -> Timeline:
+        """All of it, in order; who answered what is known only now."""
+        asked = [self._judged(asked, batch) for asked, batch in self._asked]
+        # Of one moment the question comes first: it cannot know what is learned then.
+        steps: list[Taught | Asked] = [*asked, *self._taught]
+        steps.sort(key=lambda step: (step.moment, isinstance(step, Taught)))
+        return Timeline(
+            steps=tuple(steps),
+            left_out={reason: number for reason, number in self.left_out.items() if number},
+            team_replies=self._team_replies,
+        )
+
+    # What the team says.
+
+    async def _team_says(self, batch: Batch, channel: Channel) -> None:
+        reply = _reply_of(batch)
+        self._spoken.setdefault(channel.id, []).append(reply)
+        if not worth_gathering(batch, channel, answered_in_thread=False):
+            return
+        self._team_replies += 1
+        gathered = await gather(batch, channel, self._whole, self._options.bounds)
+        if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
+            return
+        for request in capture_requests(batch, channel, gathered):
+            for message in request.messages:
+                self._replies.setdefault(message.id, []).append(reply)
+        await self._teach(batch, channel)
+
+    async def _teach(self, batch: Batch, channel: Channel) -> None:
+        """What the bot would have captured: at once, and again whenever something was edited that belongs to it.
+
+        What a message said before an edit is lost, so until then it is not there at all.
+        """
+        times = [_moment_of(batch, self._wait), *(known_from(message) for message in batch.messages)]
+        times = [moment for moment in dict.fromkeys(times) if moment >= times[0]]
+        heapify(times)
+        seen: set[Moment] = set()
+        before: tuple[Capture, ...] = ()
+        while times:
+            moment = heappop(times)
+            if moment in seen or (self._until is not None and moment.at > self._until):
+                continue
+            seen.add(moment)
+            history = HistoryUntil(self._archives, moment)
+            captures = await self._captures(batch, channel, moment, history)
+            for later in history.edited_later - seen:
+                heappush(times, later)
+            if captures and captures != before:
+                self._taught.append(Taught(moment=moment, captures=captures))
+                before = captures
+
+    async def _captures(
+        self, batch: Batch, channel: Channel, moment: Moment, history: HistoryUntil
+    ) -> tuple[Capture, ...]:
+        known = tuple(message for message in batch.messages if known_from(message) <= moment)
+        if not known:
+            return ()
+        batch = replace(batch, messages=known)
+        gathered = await gather(batch, channel, history, self._options.bounds)
+        if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
+            return ()
+        return tuple(capture_of(request) for request in capture_requests(batch, channel, gathered))
+
+    # What members say.
+
+    async def _member_says(self, batch: Batch, channel: Channel) -> None:
+        moment = _moment_of(batch, self._wait)
+        if (self._since and moment.at < self._since) or (self._until and moment.at > self._until):
+            return
+        if not worth_gathering(batch, channel, answered_in_thread=False):
+            return
+        gathered = await gather(batch, channel, HistoryUntil(self._archives, moment), self._options.bounds)
+        facts = facts_of(batch, gathered, answered_in_thread=False)
+        if route(batch, channel, facts) != "answer":
+            return
+        if any(known_from(message) > moment for message in batch.messages):
+            self.left_out[EDITED] += 1
+            return
+        to_bot = addressed(batch, channel, facts)
+        request = answer_request(batch, channel, gathered, self._options, addressed=to_bot)
+        if _keeps_silent(self._options, request):
+            self.left_out[BY_MODE] += 1
+            return
+        asked = Asked(moment=moment, request=request, link=_link(batch.last), team=(), was_first=False, known=False)
+        self._asked.append((asked, batch))
+
+    def _judged(self, asked: Asked, batch: Batch) -> Asked:
+        team = self._answers_to(batch, asked.request.channel)
+        first = min((reply.moment for reply in team), default=None)
+        return replace(
+            asked,
+            team=team,
+            known=first is not None and first <= asked.moment,
+            was_first=first is not None and first.at <= batch.last.at + self._wait,
+        )
+
+    def _answers_to(self, batch: Batch, channel: Channel) -> tuple[TeamReply, ...]:
+        """What replies to the question, else what the team said next in its conversation or thread."""
+        own = frozenset(message.id for message in batch.messages)
+        opened = known_from(batch.messages[0])
+        said = {reply.moment: reply for each in own for reply in self._replies.get(each, ())}
+        if channel.is_thread:
+            said |= {reply.moment: reply for reply in self._spoken.get(channel.id, ())}
+        for message_id in own:  # the thread that hangs on it has its id
+            said |= {reply.moment: reply for reply in self._spoken.get(message_id, ())}
+        later = [said[each] for each in sorted(said) if each > opened and said[each].by != batch.author.id]
+        direct = [reply for reply in later if not own.isdisjoint(reply.replies_to)]
+        return tuple(direct or later[:1])
+
+
+def _moment_of(batch: Batch, wait: timedelta) -> Moment:
+    """When a batch was all there: its last message, or what was mended of it before its author's pause was over."""
+    settles = max(message.at for message in batch.messages) + wait
+    written = [Moment(message.at, int(message.id)) for message in batch.messages]
+    mended = [known for message in batch.messages if (known := known_from(message)).at <= settles]
+    return max([*written, *mended])
+
+
+def _keeps_silent(options: ConversationOptions, request: AnswerRequest) -> bool:
+    mode = options.mode_of(request.channel)
+    return mode == "capture_only" or (mode == "mention_only" and not request.called)
+
+
+def _reply_of(batch: Batch) -> TeamReply:
+    first = batch.messages[0]
+    return TeamReply(
+        at=first.at,
+        moment=Moment(first.at, int(first.id)),
+        by=batch.author.id,
+        text="\n".join(filter(None, map(text_of, batch.messages))),
+        link=_link(first),
+        replies_to=frozenset(message.reply_to for message in batch.messages if message.reply_to),
+    )
+
+
+def _link(message: ChatMessage) -> str:
+    """Discord's own address of a message; its ids were checked when it was read."""
+    return f"https://discord.com/channels/{message.guild_id or '@me'}/{message.channel_id}/{message.id}"
+
+
+def unanswered(asked: Sequence[Asked]) -> int:
+    """How many of them the team never answered."""
+    return sum(not each.team for each in asked)
+
+
+def by_reason(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts, most first, then by name: the same in every run."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,292 @@
+"""A thread that intern answered in, as it stands on Discord now: the question, the answer, and what came of it.
+
+What answered threads teach, where the operator wants that: read once they are quiet, and again when they change.
+
+Where the team answered, too, the archive has it, and goes first. Of what is read only nuggets and facts are kept, with
+who wrote the messages that they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.chat.context import History, in_order
+from intern.chat.conversations import text_of
+from intern.core.clock import Clock
+from intern.core.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
+from intern.core.flow import Batch
+from intern.core.ids import ChannelId, ConversationId, MessageId, answered_conversation
+from intern.core.log import get_logger
+from intern.core.messages import Channel, ChatMessage, Lookups
+from intern.core.records import Turn
+from intern.core.text.masking import mask_secrets
+from intern.facts.distilling import Segment
+from intern.facts.extracting import Came, Extractor
+from intern.settings.loading import Settings
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.answered_threads import AnsweredThreads, ThreadMessage
+from intern.stores.sqlite.extractions import ExtractionLog
+from intern.stores.sqlite.outbox import Post, PostLedger
+from intern.stores.sqlite.pending import PendingCaptures
+
+_PAGE = 100  # what Discord gives at most
+_MOST_MESSAGES = 200  # of a thread, its newest; as many as a capture takes
+_MOST_ASKED = 10  # messages of the channel that the thread answers: a question, and what was written with it
+_MOST_LOOKUPS = 10  # further calls for who somebody is
+
+
+class AnsweredThread(Struct, frozen=True, kw_only=True):
+    """What was read."""
+
+    channel: Channel
+    messages: tuple[ChatMessage, ...]
+    """Oldest first, with those of the channel that it answers; without other bots' and empty ones."""
+
+
+class ThreadReader:
+    """Reads threads that everybody may read. All methods raise the DiscordError family."""
+
+    def __init__(self, history: History, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
+        """`admits` says whether we may work in a channel; it may ask Discord, and raise its errors."""
+        self._history = history
+        self._admits = admits
+
+    async def read(self, thread_id: ChannelId, asked: Sequence[tuple[ChannelId, MessageId]]) -> AnsweredThread | None:
+        """A thread with the messages that were `asked` (place and id); None for what is no thread.
+
+        Raises DiscordRefusedError also where the thread is closed to us, or shows no history.
+        """
+        channel = await self._history.channel(thread_id)
+        if not channel.is_thread:
+            return None
+        if not await self._admits(thread_id):
+            raise DiscordRefusedError(f"thread {thread_id} is closed to us by now")
+        said = await self._said(thread_id)
+        if not said:
+            # Without the right to read history, Discord gives empty pages; and an answer of ours stood here.
+            raise DiscordRefusedError(f"thread {thread_id} shows no history")
+        question = [
+            message
+            for place, message_id in dict.fromkeys(asked[:_MOST_ASKED])
+            if place == channel.parent_id and (message := await self._history.message(place, message_id)) is not None
+        ]
+        messages = (each for each in in_order(question, said) if each.author.type != "bot" or each.author.is_self)
+        return AnsweredThread(channel=channel, messages=tuple(each for each in messages if text_of(each).strip()))
+
+    async def _said(self, thread_id: ChannelId) -> list[ChatMessage]:
+        said: list[ChatMessage] = []
+        lookups = Lookups(_MOST_LOOKUPS)
+        while len(said) < _MOST_MESSAGES:
+            before = said[0].id if said else None
+            page = await self._history.before(thread_id, before, limit=_PAGE, lookups=lookups)
+            said = [*page, *said]
+            # System messages are left out of a page, so one that is nearly full need not be the last.
+            if len(page) < _PAGE // 2:
+                break
+        return said[-_MOST_MESSAGES:]
+
+
+QUIET = timedelta(hours=1)
+"""Without a message, after which a thread counts as told."""
+
+LOOK_SECONDS = 60.0
+"""Between two looks at the ledger: nobody tells of a reply that was posted."""
+
+FOLLOWER = "answers"
+"""Whose position it is."""
+
+_AGAIN = timedelta(minutes=10)  # where Discord could not be asked, or something changed meanwhile
+_POSTS = 100  # at once
+
+_log = get_logger(__name__)
+
+
+class Answered:
+    """Threads that were answered in, and what is learned from them. All methods raise KnowledgeError."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        threads: AnsweredThreads,
+        posts: PostLedger,
+        archive: Archive,
+        pending: PendingCaptures,
+        decisions: DecisionLog,
+        log: ExtractionLog,
+        extractor: Extractor,
+        clock: Clock,
+    ) -> None:
+        self.threads = threads
+        self._posts = posts
+        self._archive = archive
+        self._pending = pending
+        self._decisions = decisions
+        self._log = log
+        self._extractor = extractor
+        self._clock = clock
+        self._reader: ThreadReader | None = None
+        self._learns = settings.extraction.auto and settings.extraction.from_questions
+        self._min_turns = settings.extraction.min_turns
+        self._kb = settings.kb
+
+    async def open(self, reader: ThreadReader) -> None:
+        """From now on threads can be read."""
+        await self.threads.load()
+        self._reader = reader
+
+    def heard(self, batch: Batch) -> None:
+        """Somebody wrote; where that is in a thread that was read, it is read again once it is quiet."""
+        self.threads.stir(batch.channel_id, batch.last.id, batch.last.at + QUIET)
+
+    async def due(self) -> tuple[ChannelId | None, float | None]:
+        """The thread to look at now; else the seconds until there may be one, None where there will be none."""
+        if self._reader is None:
+            return None, None
+        if not self._learns:
+            # What was learned while it was on must not outlive a change.
+            return self.threads.stirred(), LOOK_SECONDS
+        await self._follow()
+        await self.threads.store()
+        found = await self.threads.next()
+        if found is None:
+            return None, LOOK_SECONDS
+        thread_id, at = found
+        seconds = (at - self._clock.now()).total_seconds()
+        return (thread_id, None) if seconds <= 0 else (None, min(seconds, LOOK_SECONDS))
+
+    async def look(self, thread_id: ChannelId) -> Came:
+        """Learn what there is to learn from a thread as it stands now; also raises the ModelError family.
+
+        What was withdrawn of it is learned from no more, whether it can be read now or not.
+        """
+        await self.threads.store(thread_id)
+        if any(map(self._decisions.is_withdrawn, await self.threads.held(thread_id))):
+            await self._withdraw(thread_id)
+        if self._reader is None:
+            # Whoever can read it does so once.
+            await self.threads.looked(thread_id, self._clock.now())
+            return "unknown"
+        if not self._learns:
+            return await self._withdraw(thread_id)
+        try:
+            found = await self._reader.read(thread_id, await self._posts.asked_in(thread_id))
+        except DiscordRefusedError as error:
+            _log.warning("answered_thread_unreadable", channel_id=thread_id, reason=str(error))
+            gone = isinstance(error, DiscordNotFoundError)
+            came = await self._withdraw(thread_id) if gone else "unknown"
+            await self.threads.looked(thread_id, None)
+            return came
+        except DiscordError as error:
+            _log.warning("answered_thread_delayed", channel_id=thread_id, reason=str(error))
+            await self.threads.looked(thread_id, self._clock.now() + _AGAIN)
+            return "unknown"
+        return await self._learn(thread_id, found)
+
+    async def park(self, thread_id: ChannelId) -> None:
+        """Nobody looks at a thread again until something happens there."""
+        await self.threads.looked(thread_id, None)
+
+    async def give_way(self, message_ids: Collection[MessageId]) -> None:
+        """Learn nothing more from threads with these messages: they were captured, and the archive goes first."""
+        for thread_id in await self.threads.holding(message_ids):
+            await self._withdraw(thread_id)
+
+    async def concerned(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
+        """The conversations of threads that hold one of these messages."""
+        return tuple(map(answered_conversation, await self.threads.holding(message_ids)))
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Keep nothing of these messages, and read anew what else stood with them."""
+        await self.threads.forget(message_ids)
+
+    async def _follow(self) -> None:
+        """Take up the threads that were answered in since the last look."""
+        position = await self._log.position(FOLLOWER)
+        while ended := await self._posts.finished_after(position, _POSTS):
+            await self.threads.add(dict(_quiet_at(post) for post, _ in ended if post.thread_id is not None))
+            position = ended[-1][1]
+            await self._log.move(FOLLOWER, position)
+
+    async def _learn(self, thread_id: ChannelId, found: AnsweredThread | None) -> Came:
+        if found is None or not found.messages:
+            await self.threads.looked(thread_id, None)
+            return "unknown"
+        quiet_at = found.messages[-1].at + QUIET
+        if quiet_at > self._clock.now():
+            await self.threads.looked(thread_id, quiet_at)
+            return "unknown"
+        # Before anything is learned: whoever is forgotten from here on is found by it.
+        await self.threads.keep(thread_id, [_kept(each, thread_id) for each in found.messages])
+        came = await self._read(thread_id, found)
+        await self.threads.looked(thread_id, await self._again(thread_id) if came in {"failed", "unknown"} else None)
+        return came
+
+    async def _read(self, thread_id: ChannelId, found: AnsweredThread) -> Came:
+        async def standing() -> Segment | None:
+            if self.threads.is_stirred(thread_id) or self._is_captured(found):
+                return None
+            segment = await run_sync(self._segment, found)
+            people = len(segment.turns) - len(segment.ours)
+            return segment if people >= self._min_turns else None
+
+        segment = await standing()
+        if segment is None:
+            came = await self._withdraw(thread_id)
+            return "too short" if came == "unknown" else came
+        return await self._extractor.read(segment, standing)
+
+    async def _again(self, thread_id: ChannelId) -> datetime | None:
+        """When to look again at what could not be read; None where nobody should before it changes."""
+        entry = await self._log.entry(answered_conversation(thread_id))
+        if entry is not None and entry.error is not None:
+            return entry.next_at
+        return self._clock.now() + _AGAIN
+
+    async def _withdraw(self, thread_id: ChannelId) -> Came:
+        came = await self._extractor.withdraw(answered_conversation(thread_id))
+        await self.threads.let_go(thread_id)
+        return came
+
+    def _is_captured(self, found: AnsweredThread) -> bool:
+        ids = [each.id for each in found.messages]
+        return any(chain(map(self._archive.conversations_of, ids), map(self._pending.holds, ids)))
+
+    def _segment(self, found: AnsweredThread) -> Segment:
+        kept = [each for each in found.messages if not self._is_gone(each)]
+        people = [each.author for each in found.messages if not each.author.is_self]
+        return Segment(
+            id=answered_conversation(found.channel.id),
+            origin="answer",
+            turns=tuple(self._turn(each) for each in kept),
+            message_ids=tuple(each.id for each in kept),
+            author_ids=tuple(each.author.id for each in kept),
+            last_message_at=found.messages[-1].at,
+            guild_id=found.channel.guild_id,
+            channel_id=found.channel.id,
+            names={each.id: each.names for each in people},
+            ours=frozenset(each.id for each in kept if each.author.is_self),
+        )
+
+    def _turn(self, message: ChatMessage) -> Turn:
+        masked = mask_secrets(text_of(message), secrets=self._kb.mask_secrets, emails=self._kb.mask_emails)
+        # Ours is nobody's word: it counts for the team as little as for a member.
+        return Turn("Team" if message.author.type == "team_member" else "User", masked.text)
+
+    def _is_gone(self, message: ChatMessage) -> bool:
+        return self._decisions.is_withdrawn(message.id) or self._decisions.is_forgotten(message.author.id, message.id)
+
+
+def _quiet_at(post: Post) -> tuple[ChannelId, datetime]:
+    assert post.thread_id is not None
+    return post.thread_id, post.changed_at + QUIET
+
+
+def _kept(message: ChatMessage, thread_id: ChannelId) -> ThreadMessage:
+    return ThreadMessage(id=message.id, author_id=message.author.id, is_outside=message.channel_id != thread_id)

@@ -1,0 +1,254 @@
+"""Putting a capture's images into words before it is archived: each image is looked at once, and what it shows is kept.
+
+What comes back is data: one line, bounded, masked. An image that will never work gets a word on why instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from intern.core.errors import DiscordUnavailableError, ModelError, ModelReplyError, ModelUnavailableError
+from intern.core.flow import CaptureRequest
+from intern.core.ids import MessageId
+from intern.core.log import get_logger
+from intern.core.messages import Attachment, ChatMessage, Image
+from intern.core.text.masking import mask_secrets
+from intern.learning.prompts import SUMMARIZE_IMAGES, ImagePlace, ImagesIn, ImagesOut
+from intern.models.prompt import Model
+from intern.platforms.discord.attachments import LinkExpiredError, UnusableImageError
+
+_log = get_logger(__name__)
+
+Texts = Mapping[tuple[MessageId, str], str]
+"""What an image shows, by its message and the id of its attachment."""
+
+_SHORTEST_SHARE = 200  # characters of a message that a model sees, however long the conversation is
+
+
+class Images(Protocol):
+    """Fetches pictures; see `intern.platforms.discord.attachments`."""
+
+    async def image(self, attachment: Attachment, /) -> Image:
+        """The picture. Raises LinkExpiredError, UnusableImageError or DiscordUnavailableError."""
+        ...
+
+
+class ImageTexts(Protocol):
+    """Remembers what images show; see `intern.stores.sqlite.pending`. Raises KnowledgeError."""
+
+    async def texts_of(self, message_ids: Collection[MessageId], /) -> Texts:
+        """What is known of the images of these messages."""
+        ...
+
+    async def keep_texts(self, texts: Texts, /) -> None:
+        """Remember it."""
+        ...
+
+
+class PicturingBounds(Struct, frozen=True, kw_only=True):
+    """How much a capture's images may cost."""
+
+    images: int = 16
+    """Of one conversation, the oldest ones: looking at more helps nobody to understand it."""
+    images_a_call: int = 4
+    bytes_a_call: int = 8 * 1024 * 1024
+    """Beside the first image. In memory each byte stands about four times while it is sent."""
+    conversation_chars: int = 12_000
+    summary_chars: int = 800
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """An image of a conversation."""
+
+    message_id: MessageId
+    index: int
+    """Among the images of its message, from 0."""
+    attachment: Attachment
+
+    @property
+    def key(self) -> tuple[MessageId, str]:
+        """What it is remembered by."""
+        return self.message_id, self.attachment.id
+
+
+class Picturing:
+    """Looks at the images of captures, or leaves them be where `sees` is false: then they keep their names alone."""
+
+    def __init__(
+        self,
+        model: Model,
+        images: Images,
+        texts: ImageTexts,
+        *,
+        sees: bool,
+        mask: bool = True,
+        bounds: PicturingBounds | None = None,
+    ) -> None:
+        self._model = model
+        self._images = images
+        self._texts = texts
+        self._sees = sees
+        self._mask = mask
+        self._bounds = bounds or PicturingBounds()
+
+    async def known(self, request: CaptureRequest) -> Mapping[MessageId, Sequence[str]] | None:
+        """The words for the images of each message, in order, "" for none; None where somebody has to look first.
+
+        No model is asked. Raises KnowledgeError.
+        """
+        places = images_of(request)
+        if not places:
+            return {}
+        known = await self._known(places)
+        if self._sees and any(place.key not in known for place in places[: self._bounds.images]):
+            return None
+        unseen = f"(not looked at: there are over {self._bounds.images} images)" if self._sees else ""
+        texts: dict[MessageId, list[str]] = {}
+        for place in places:
+            texts.setdefault(place.message_id, []).append(known.get(place.key, unseen))
+        return texts
+
+    async def missing(self, request: CaptureRequest) -> frozenset[MessageId]:
+        """The messages with images that nobody has looked at yet. Raises KnowledgeError."""
+        return frozenset(place.message_id for place in await self._unseen(request))
+
+    async def look(self, request: CaptureRequest, *, fresh: bool, last_try: bool = False) -> None:
+        """Look at what nobody has looked at yet, and remember what it shows; afterwards `known` knows.
+
+        What worked is remembered whatever becomes of the rest. `fresh`: the links are as good as any, so an expired
+        one means that the image is gone. `last_try`: what the model will not describe goes without. Raises
+        LinkExpiredError where fresh links are wanted, else DiscordUnavailableError or the ModelError family;
+        ModelUnavailableError at once, for the next image would meet the same.
+        """
+        work = _Look(request, self._bounds, fresh=fresh, last_try=last_try)
+        group: list[tuple[Place, Image]] = []
+        for place in await self._unseen(request):
+            image = await self._fetched(place, work)
+            if image is None:
+                continue
+            if group and not self._fits(group, image):
+                await self._describe(group, work)
+                group = []
+            group.append((place, image))
+        if group:
+            await self._describe(group, work)
+        if work.failure is not None:
+            raise work.failure
+
+    def _fits(self, group: Sequence[tuple[Place, Image]], image: Image) -> bool:
+        size = sum(len(each.data) for _, each in group) + len(image.data)
+        return len(group) < self._bounds.images_a_call and size <= self._bounds.bytes_a_call
+
+    async def _known(self, places: Sequence[Place]) -> Texts:
+        return await self._texts.texts_of({place.message_id for place in places})
+
+    async def _unseen(self, request: CaptureRequest) -> Sequence[Place]:
+        if not self._sees:
+            return ()
+        places = images_of(request)[: self._bounds.images]
+        if not places:
+            return ()
+        known = await self._known(places)
+        return [place for place in places if place.key not in known]
+
+    async def _fetched(self, place: Place, work: _Look) -> Image | None:
+        try:
+            return await self._images.image(place.attachment)
+        except UnusableImageError as error:
+            await self._do_without(place, str(error))
+        except LinkExpiredError as error:
+            if work.fresh:
+                await self._do_without(place, "Discord does not have it any more")
+            else:
+                work.fail(error)
+        except DiscordUnavailableError as error:
+            work.fail(error)
+        return None
+
+    async def _describe(self, group: Sequence[tuple[Place, Image]], work: _Look) -> None:
+        """Ask for a group's words; one by one where the model fails on them together, for one may be to blame."""
+        places = [place for place, _ in group]
+        given = ImagesIn(
+            conversation=work.conversation,
+            images=tuple(ImagePlace(message_id=place.message_id, image_index=place.index) for place in places),
+        )
+        try:
+            out = await self._model.ask(SUMMARIZE_IMAGES, given, images=[image for _, image in group])
+            found = {place.key: line for place in places if (line := self._line(summary_of(out, place)))}
+            await self._texts.keep_texts(found)
+            left = [each for each in group if each[0].key not in found]
+            if not left:
+                return
+            error: ModelError = ModelReplyError(f"{SUMMARIZE_IMAGES.name}: the reply leaves out {len(left)} images")
+        except ModelUnavailableError:
+            raise
+        except ModelError as refusal:
+            left, error = list(group), refusal
+        if len(group) > 1:
+            for each in left:
+                await self._describe([each], work)
+        elif work.last_try:
+            await self._do_without(places[0], "the model gave no description")
+        else:
+            work.fail(error)
+
+    async def _do_without(self, place: Place, why: str) -> None:
+        _log.warning("image_left_out", message_id=place.message_id, image_index=place.index, reason=why)
+        await self._texts.keep_texts({place.key: f"(not described: {why})"})
+
+    def _line(self, summary: str) -> str:
+        """What the model said, as one line that is safe to keep."""
+        said = "".join(char if char.isprintable() else " " for char in summary)
+        line = " ".join((mask_secrets(said).text if self._mask else said).split())
+        bound = self._bounds.summary_chars
+        return line if len(line) <= bound else line[: bound - 1] + "…"
+
+
+class _Look:
+    """One attempt at a request's images, and the failure that says most about it."""
+
+    def __init__(self, request: CaptureRequest, bounds: PicturingBounds, *, fresh: bool, last_try: bool) -> None:
+        self.conversation = conversation_text(request, bounds.conversation_chars)
+        self.fresh = fresh
+        self.last_try = last_try
+        self.failure: DiscordUnavailableError | ModelError | None = None
+
+    def fail(self, error: DiscordUnavailableError | ModelError) -> None:
+        # A fresh link can be had at once, so nothing else comes before it.
+        if self.failure is None or isinstance(error, LinkExpiredError):
+            self.failure = error
+
+
+def images_of(request: CaptureRequest) -> Sequence[Place]:
+    """All images of a conversation, oldest message first."""
+    return [place for message in request.messages for place in _images_of(message)]
+
+
+def _images_of(message: ChatMessage) -> Sequence[Place]:
+    images = [attachment for attachment in message.attachments if attachment.is_image]
+    return [Place(message_id=message.id, index=n, attachment=image) for n, image in enumerate(images)]
+
+
+def conversation_text(request: CaptureRequest, max_chars: int) -> str:
+    """The conversation as the model sees it beside the images, cut message by message where it is too long."""
+    share = max(max_chars // max(len(request.messages), 1), _SHORTEST_SHARE)
+    whole = sum(len(message.text) for message in request.messages) <= max_chars
+    lines: list[str] = []
+    for message in request.messages:
+        speaker = "Team" if message.author.type == "team_member" else "User"
+        text = message.text if whole or len(message.text) <= share else message.text[: share - 1] + "…"
+        marks = [f"[image {place.index} of message {place.message_id}]" for place in _images_of(message)]
+        lines.append("\n".join([f"{speaker}: {text}", *marks]))
+    # Many short messages: the marks of those at the end are in the list of images all the same.
+    return "\n".join(lines)[: 2 * max_chars]
+
+
+def summary_of(out: ImagesOut, place: Place) -> str:
+    """What a reply says of an image; empty where it says nothing. The first word counts."""
+    for summary in out.summaries:
+        if (summary.message_id.strip(), summary.image_index) == (place.message_id, place.index):
+            return summary.summary
+    return ""

@@ -1,0 +1,215 @@
+"""Review: what somebody of the team says of captures that wait for them (`kb.review`).
+
+What the team approves by a reaction, held until the capture that it means is there. Pure, and of the event loop.
+
+Discord tells of a reaction once, and often before the conversation is captured: that takes a quiet window. A word
+counts for what stood there when it was given; what was written or edited since waits for another one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
+
+from intern.core.clock import Clock
+from intern.core.errors import ConfigError
+from intern.core.flow import Approval, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
+from intern.core.ids import ConversationId, MessageId, QAId
+from intern.core.records import Approved, AwaitingReview, CapturedPair, PairDecision, Rejected, Replaced
+from intern.stores.blocks import time_of
+
+
+class Review(Struct, frozen=True, kw_only=True):
+    """Somebody's word on some pairs."""
+
+    action: Literal["approve", "reject"]
+    qa_ids: tuple[QAId, ...]
+    by: str = ""
+    """A member's id; empty where it is done on the command line."""
+
+
+class Decisions(Protocol):
+    """What was decided so far (see `intern.stores.decisions`)."""
+
+    def of(self, qa_id: QAId) -> PairDecision | None:
+        """The last decision about a pair."""
+        ...
+
+    def review_of(self, qa_id: QAId) -> Approved | Rejected | None:
+        """What somebody last said of a pair."""
+        ...
+
+
+class Pairs(Protocol):
+    """Where pairs are looked up (see `intern.stores.archive`)."""
+
+    def get(self, qa_id: QAId) -> CapturedPair | None:
+        """The pair of that id."""
+        ...
+
+
+class Conversations(Pairs, Protocol):
+    """Where pairs are found by what is in them (see `intern.stores.archive`)."""
+
+    def conversations_of(self, message_id: MessageId) -> Sequence[ConversationId]:
+        """All conversations that a message was captured with. From memory."""
+        ...
+
+    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
+        """The newest pair of a conversation."""
+        ...
+
+
+def waiting_with(message_id: MessageId, decisions: Decisions, archive: Conversations) -> tuple[CapturedPair, ...]:
+    """The pairs with this message that wait for somebody's word, newest first. Reads the disk."""
+    found: dict[datetime, CapturedPair] = {}
+    for conversation in archive.conversations_of(message_id):
+        latest = archive.latest_of(conversation)
+        for pair in () if latest is None else (latest, *_older(latest, archive)):
+            if message_id in pair.message_ids and isinstance(decisions.of(pair.qa_id), AwaitingReview):
+                found[pair.timestamp] = pair
+    return tuple(found[time] for time in sorted(found, reverse=True))
+
+
+def reviewed(review: Review, decisions: Decisions, archive: Pairs, at: datetime) -> tuple[PairDecision, ...]:
+    """What is to be written down, all at once. What the same was said of before is passed over.
+
+    Whoever approves a pair has seen all that its older versions say: those need not wait any more. Who rejects one
+    says nothing about the others. Raises ConfigError for an id that is unknown, or of a pair that does not wait.
+    """
+    taken: dict[datetime, PairDecision] = {}
+    for qa_id in review.qa_ids:
+        pair = pair_of(qa_id, archive)
+        if not _was_said(review, pair, decisions):
+            taken[pair.timestamp] = _verdict(review, pair.qa_id, at)
+    if review.action == "approve":
+        for qa_id in review.qa_ids:
+            for older in _older(pair_of(qa_id, archive), archive):
+                if isinstance(decisions.of(older.qa_id), AwaitingReview) and older.timestamp not in taken:
+                    taken[older.timestamp] = Replaced(qa_id=older.qa_id, by=qa_id, at=at)
+    return tuple(taken.values())
+
+
+def pair_of(qa_id: QAId, archive: Pairs) -> CapturedPair:
+    """The pair of an id that somebody gave. Raises ConfigError where there is none."""
+    pair = archive.get(qa_id)
+    if pair is None:
+        raise ConfigError(f"the archive holds no pair {qa_id[:80]!r}; `intern archive` lists their ids")
+    return pair
+
+
+def _was_said(review: Review, pair: CapturedPair, decisions: Decisions) -> bool:
+    """Whether the same was said before. Raises ConfigError where the pair does not wait for anybody's word."""
+    said = decisions.review_of(pair.qa_id)
+    waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
+    if not waits and isinstance(said, Approved if review.action == "approve" else Rejected):
+        return True
+    check_waits(pair.qa_id, decisions)
+    return False
+
+
+def check_waits(qa_id: QAId, decisions: Decisions) -> None:
+    """Raise ConfigError where a pair does not wait for anybody's word."""
+    decided = decisions.of(qa_id)
+    if isinstance(decided, AwaitingReview):
+        return
+    decided = decisions.review_of(qa_id) or decided
+    stands = "not been looked at yet" if decided is None else f"been {_word(decided)} already"
+    raise ConfigError(f"{qa_id} does not wait for review: it has {stands}; `intern review` lists those that wait")
+
+
+def _word(decision: PairDecision) -> str:
+    return type(decision).__name__.lower()
+
+
+def _verdict(review: Review, qa_id: QAId, at: datetime) -> Approved | Rejected:
+    return (Approved if review.action == "approve" else Rejected)(qa_id=qa_id, by=review.by, at=at)
+
+
+def _older(pair: CapturedPair, archive: Pairs) -> Iterator[CapturedPair]:
+    """The versions that the pair followed, newest first."""
+    while pair.replaces is not None and (older := archive.get(pair.replaces)) is not None:
+        if time_of(older.qa_id) >= time_of(pair.qa_id):
+            return  # an archive from elsewhere may say anything
+        yield older
+        pair = older
+
+
+V = TypeVar("V")
+
+HELD_FOR = timedelta(minutes=15)  # a batch has been captured by then, or never will be
+MOST_HELD = 1000  # the team may use the emoji for anything
+_EDITS_REMEMBERED = 10_000
+
+
+class Held(NamedTuple):
+    """Somebody's word, and when it was given."""
+
+    approval: Approval
+    at: datetime
+    turn: int
+    """Its place among all that was heard."""
+
+
+class _Edited(NamedTuple):
+    at: datetime
+    turn: int
+
+
+class Approvals:
+    """Words of approval that nothing came of yet."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._turn = 0
+        self._newest = datetime.min.replace(tzinfo=UTC)
+        self._held: OrderedDict[MessageId, Held] = OrderedDict()
+        self._edited: OrderedDict[MessageId, _Edited] = OrderedDict()
+
+    def hear(self, event: GatewayEvent) -> None:
+        """Take in what the gateway tells, in its order. Never waits."""
+        self._turn += 1
+        match event:
+            case Approval(message_id=message_id):
+                # Our clock may be behind Discord's.
+                at = max(self._clock.now(), self._newest)
+                _put_last(self._held, message_id, Held(event, at, self._turn), MOST_HELD)
+            case MessageCreated(message=message):
+                self._newest = max(self._newest, message.at)
+            case MessageEdited(message=message):
+                _put_last(self._edited, message.id, _Edited(self._clock.now(), self._turn), _EDITS_REMEMBERED)
+            case SessionStarted():
+                # Nobody told what was edited in between.
+                self._held.clear()
+            case _:
+                pass
+
+    def held(self) -> tuple[Held, ...]:
+        """What may still come to something, oldest first."""
+        since = self._clock.now() - HELD_FOR
+        while self._held and next(iter(self._held.values())).at < since:
+            self._held.popitem(last=False)
+        return tuple(self._held.values())
+
+    def let_go(self, held: Held) -> None:
+        """Something came of it, or nothing ever will."""
+        if self._held.get(held.approval.message_id) is held:
+            del self._held[held.approval.message_id]
+
+    def covers(self, held: Held, pair: CapturedPair) -> bool:
+        """Whether all that the pair holds stood there, as it is now, when the word was given."""
+        if pair.answered_at > held.at:
+            return False
+        edits = (self._edited[each] for each in pair.message_ids if each in self._edited)
+        return all(edit.turn < held.turn and edit.at <= pair.timestamp for edit in edits)
+
+
+def _put_last(entries: OrderedDict[MessageId, V], key: MessageId, value: V, limit: int) -> None:
+    entries.pop(key, None)
+    entries[key] = value
+    if len(entries) > limit:
+        entries.popitem(last=False)

@@ -1,1 +1,0 @@
-"""Language models: prompts with typed inputs and outputs, and the models that answer them."""

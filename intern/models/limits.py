@@ -1,0 +1,206 @@
+"""How much of an endpoint we use: calls in flight, calls a minute, tokens and money a day.
+
+Waiting is for the first two, in order of arrival. A budget that is used up is an error at once: tomorrow is far.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import NamedTuple
+
+import anyio
+
+from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
+from intern.models.options import BACKGROUND_SHARE, FREE, Price
+from intern.models.usage import Usage
+
+
+class Window:
+    """At most `limit` starts in any `seconds`. Pure: it is told the time, monotonic seconds, and never waits."""
+
+    def __init__(self, limit: int, seconds: float = 60.0) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._starts: deque[float] = deque()
+
+    def wait(self, now: float) -> float:
+        """Seconds until a start fits; 0 if one fits now."""
+        while self._starts and self._starts[0] + self._seconds <= now:
+            self._starts.popleft()
+        return self._starts[0] + self._seconds - now if len(self._starts) >= self._limit else 0.0
+
+    def start(self, now: float) -> None:
+        """Count one."""
+        self._starts.append(now)
+
+
+class _Taking(NamedTuple):
+    """What one call may take at most."""
+
+    tokens: int
+    cost: float
+    share: float
+    """Of the day's budget that such calls may use up."""
+    what: str
+
+
+StillFits = Callable[[], Awaitable[None]]
+"""Looks again before a call is tried once more. Raises `ModelBudgetError`."""
+
+
+class Budget:
+    """Tokens and money of a UTC day: what is spent, what calls under way may still spend, and what is left.
+
+    What is spent and held back stands in `usage`, so endpoints that share it see each other's calls.
+    """
+
+    def __init__(self, tokens: int, usage: Usage, *, cost: float = 0.0, price: Price = FREE) -> None:
+        self._tokens = tokens
+        self._cost = cost
+        self._price = price
+        self._usage = usage
+
+    @asynccontextmanager
+    async def reserved(
+        self, prompt_tokens: int, reply_tokens: int, *, share: float, what: str
+    ) -> AsyncGenerator[StillFits]:
+        """Hold back what a call may take until it is counted.
+
+        Raises `ModelBudgetError` where that does not fit into what is left of `share`, and `ModelBudgetTooSmallError`
+        where it would fit into no day's.
+        """
+        taking = _Taking(
+            prompt_tokens + reply_tokens, self._price.of(prompt_tokens, reply_tokens), share=share, what=what
+        )
+        await self._read()
+        self._fit(taking)
+        with self._usage.holding(taking.tokens, taking.cost):
+            yield partial(self._still_fits, taking)
+
+    async def _still_fits(self, taking: _Taking) -> None:
+        await self._read()
+        self._fit(taking, own=taking)
+
+    async def _read(self) -> None:
+        """All that is awaited, so nobody comes in between while `_fit` looks."""
+        if self._tokens or self._cost:
+            await self._usage.read(self._usage.today())
+
+    def _fit(self, taking: _Taking, *, own: _Taking | None = None) -> None:
+        """`own` is what is held back for this very call."""
+        usage, (tokens, cost, share, what) = self._usage, taking
+        today = usage.today()
+        if self._tokens:
+            held = usage.held_tokens - (own.tokens if own else 0)
+            left = int(self._tokens * share) - usage.spent_by_now(today) - held
+            if tokens > left:
+                raise _too_much(
+                    f"{what} may take {tokens} tokens",
+                    f"(llm.daily_token_budget = {self._tokens}) has {max(0, left)} left",
+                    "llm.daily_token_budget" if tokens > int(self._tokens * share) else "",
+                )
+        if self._cost:
+            held_cost = usage.held_cost - (own.cost if own else 0.0)
+            rest = self._cost * share - usage.cost_by_now(today) - held_cost
+            if cost > rest:
+                raise _too_much(
+                    f"{what} may cost {cost:.4f}",
+                    f"(llm.daily_cost_budget = {self._cost:g}) has {max(0.0, rest):.4f} left",
+                    "llm.daily_cost_budget" if cost > self._cost * share else "",
+                )
+
+
+def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudgetTooSmallError:
+    says = f"{takes}, and today's budget {left} for such calls"
+    if never:  # to wait for tomorrow would be to wait for ever, and whatever stands behind it would wait, too
+        return ModelBudgetTooSmallError(
+            f"{says}; it would not fit into a whole day's: raise {never}, or lower llm.max_tokens"
+        )
+    return ModelBudgetError(f"{says}; it starts anew at 00:00 UTC")
+
+
+class _Gate:
+    """Calls in flight and calls a minute, for everybody who shares it."""
+
+    def __init__(self, in_flight: int, per_minute: int) -> None:
+        self._slots = anyio.CapacityLimiter(in_flight)
+        self._window = Window(per_minute) if per_minute else None
+        self._next_in_line = anyio.Lock(fast_acquire=True)
+
+    @asynccontextmanager
+    async def passed(self) -> AsyncGenerator[None]:
+        try:
+            self._slots.acquire_nowait()  # no turn of the event loop where nobody waits
+        except anyio.WouldBlock:
+            await self._slots.acquire()
+        try:
+            if self._window:
+                async with self._next_in_line:
+                    # Only who is next in line takes a start, so one wait is enough.
+                    if wait := self._window.wait(anyio.current_time()):
+                        await anyio.sleep(wait)
+                    self._window.start(anyio.current_time())
+            yield
+        finally:
+            self._slots.release()
+
+
+class Limits:
+    """The limits of one endpoint. A `per_minute`, `tokens_a_day` or `cost_a_day` of 0 is no limit."""
+
+    def __init__(
+        self,
+        *,
+        in_flight: int,
+        per_minute: int,
+        tokens_a_day: int,
+        usage: Usage,
+        cost_a_day: float = 0.0,
+        price: Price = FREE,
+    ) -> None:
+        self._in_flight = in_flight
+        self._per_minute = per_minute
+        self._budget = Budget(tokens_a_day, usage, cost=cost_a_day, price=price)
+        self._share = 1.0
+        self._gates: tuple[_Gate, ...] = (_Gate(in_flight, per_minute),)
+
+    def background(self) -> Limits:
+        """The same limits for work that must never starve answers: half in flight, 80% of the rest.
+
+        Such a call passes a narrower gate before the one that it shares, so it waits where it holds nobody up. All
+        background work should go through one such view, since each has a narrower gate of its own.
+        """
+        view = object.__new__(Limits)
+        view._in_flight = max(1, self._in_flight // 2)
+        view._per_minute = max(1, int(self._per_minute * BACKGROUND_SHARE)) if self._per_minute else 0
+        view._budget = self._budget
+        view._share = BACKGROUND_SHARE
+        view._gates = (_Gate(view._in_flight, view._per_minute), *self._gates)
+        return view
+
+    def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AbstractAsyncContextManager[StillFits]:
+        """Around a call and its retries: room in today's budgets, or an error of `Budget.reserved` which names `what`.
+
+        `tokens` are those of the prompt, where `reply_tokens` are told apart. An attempt that failed may have been
+        counted, so before each retry what this gives is to be asked.
+        """
+        return self._budget.reserved(tokens, reply_tokens, share=self._share, what=what)
+
+    @property
+    def is_background(self) -> bool:
+        """Whether these are the limits of work that answers go before."""
+        return len(self._gates) > 1
+
+    def attempt(self) -> AbstractAsyncContextManager[None]:
+        """Around each attempt: waits for a slot and for the minute."""
+        return self._all_passed() if self.is_background else self._gates[0].passed()
+
+    @asynccontextmanager
+    async def _all_passed(self) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            for gate in self._gates:
+                await stack.enter_async_context(gate.passed())
+            yield

@@ -1,0 +1,138 @@
+"""What an operator can set about a language model: the table `[llm]`, and `[llm.kb]` over it.
+
+What models cost: money for tokens, and the settings that tell it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from intern.core.secret import Secret, settings_repr
+
+_MILLION = 1_000_000
+
+_Amount = Annotated[float, Meta(ge=0, le=1_000_000)]
+
+
+class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model takes for a million tokens, in `llm.currency`."""
+
+    model: str
+    input: _Amount
+    output: _Amount | None = None
+    """None: none is told, as for models that write nothing (embeddings); counted as free."""
+    cached: _Amount | None = None
+    """For tokens of a prompt that the endpoint says it had in its cache; None: as `input`."""
+
+    def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
+        """What a call costs. More tokens from the cache than the prompt has are none of it."""
+        cached = min(max(0, cached_tokens), prompt_tokens)
+        again = self.input if self.cached is None else self.cached
+        return (
+            (prompt_tokens - cached) * self.input + cached * again + completion_tokens * (self.output or 0)
+        ) / _MILLION
+
+
+FREE = Price(model="", input=0.0, output=0.0)
+
+
+def price_of(model: str, prices: Iterable[Price]) -> Price | None:
+    """The price of a model; None where none is set."""
+    return next((price for price in prices if price.model == model), None)
+
+
+StructuredOutput = Literal["json_schema", "function_calling", "json_object"]
+"""How a reply is held to its type: by the response format, by a forced function call, or by words alone."""
+BACKGROUND_SHARE = 0.8
+"""What capture and indexing may use of calls a minute and of a day's budget; the rest is for answers."""
+
+
+class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model. An empty `provider` means the endpoint where `base_url` is set, and the offline rules elsewhere."""
+
+    provider: Literal["", "endpoint", "offline"] = ""
+    base_url: str = ""
+    """Up to, not including, `/chat/completions`."""
+    api_key: Secret = Secret()
+    """Empty: no Authorization header is sent, as local servers like it."""
+    model: str = ""
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 60.0
+    """The longest silence in an attempt, in seconds; the whole attempt may take ten times as long. A reply is streamed,
+    so a slow model is not cut off while it writes. Waiting for a free slot is not counted."""
+    max_retries: Annotated[int, Meta(ge=0, le=10)] = 3
+    max_tokens: Annotated[int, Meta(ge=1)] = 4096
+    """The longest reply; models that think aloud need room for that, too."""
+    structured_output: StructuredOutput = "json_schema"
+    schema_bounds: bool = True
+    """Send bounds like `maxLength` with the schema, unless the endpoint refuses them. They hold on decoding anyway."""
+    schema_choices: bool = False
+    """Send ids that were shown as enums with the schema. Some endpoints compile each new schema, which takes time."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
+    """Sent unless the endpoint refuses it."""
+    images: bool = False
+    """The model can look at pictures; otherwise they are left out."""
+    max_in_flight: Annotated[int, Meta(ge=1)] = 8
+    calls_per_minute: Annotated[int, Meta(ge=0)] = 0
+    """0: no limit. Retries count."""
+    daily_token_budget: Annotated[int, Meta(ge=0)] = 0
+    """Prompt and reply tokens of one UTC day; 0: no limit."""
+    daily_cost_budget: Annotated[float, Meta(ge=0)] = 0.0
+    """Money of one UTC day, in `currency`, by `prices`; 0: no limit."""
+    currency: Annotated[str, Meta(pattern="^[A-Za-z]{1,8}$")] = "USD"
+    """What the prices are in; only ever shown."""
+    prices: tuple[Price, ...] = ()
+    """What models take for a million tokens; calls of a model without one are counted as free."""
+
+    def __repr__(self) -> str:
+        return settings_repr(self)
+
+    def __post_init__(self) -> None:
+        if not all(price.model for price in self.prices):
+            raise ValueError("prices must name a model each; `model` is empty in one of them")
+        if len({price.model for price in self.prices}) < len(self.prices):
+            raise ValueError("prices must name each model once")
+
+    @property
+    def kind(self) -> Literal["endpoint", "offline"]:
+        """The provider, once the empty one is settled."""
+        return self.provider or ("endpoint" if self.base_url else "offline")
+
+    @property
+    def price(self) -> Price:
+        """What the model takes; nothing where no price is set."""
+        return price_of(self.model, self.prices) or FREE
+
+    @property
+    def unpriced(self) -> bool:
+        """Whether there is a budget of money, and nobody could tell what the model takes of it."""
+        return self.unknown_price and self.daily_cost_budget > 0
+
+    @property
+    def unknown_price(self) -> bool:
+        """Whether the model is an endpoint's, and no price names it."""
+        return self.kind == "endpoint" and price_of(self.model, self.prices) is None
+
+
+class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What finds a text that says the same in other words."""
+
+    provider: Literal["", "local", "endpoint", "none"] = ""
+    """Empty: `local` where its extra is installed, else `none`."""
+    base_url: str = ""
+    """Up to, not including, `/embeddings`; empty: that of `[llm]`, with its key."""
+    api_key: Secret = Secret()
+    model: str = ""
+    """Of an endpoint."""
+
+    def __repr__(self) -> str:
+        return settings_repr(self)
+
+    def over(self, llm: LlmOptions) -> LlmOptions:
+        """The endpoint: its limits and patience are those of `[llm]`. A key goes only where it was meant to go."""
+        if not self.base_url or self.base_url == llm.base_url:
+            return replace(llm, api_key=self.api_key or llm.api_key, model=self.model)
+        return replace(llm, base_url=self.base_url, api_key=self.api_key, model=self.model)

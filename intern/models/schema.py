@@ -1,0 +1,153 @@
+"""The JSON schema of a reply, in the form that strict structured output asks for.
+
+Every object lists all of its properties as required and allows no others; references are put in place, except in a
+type that holds itself, which keeps its `$defs`. Decoding stays the judge: a schema only helps the model to fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from intern.models.prompt import Choices
+
+_BOUNDS = frozenset(
+    {
+        *("minLength", "maxLength", "pattern", "format", "contentEncoding"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minItems", "maxItems", "minProperties", "maxProperties"),
+    }
+)
+# Titles are Python's names. Defaults are for decoding, since everything is required. Discriminators point to $defs.
+_LEFT_OUT = frozenset({"title", "default", "discriminator"})
+_PREFIX = "#/$defs/"
+_REFERENCE = re.compile(r'"\$ref":"#/\$defs/([^"]+)"')
+
+# A longer enum costs more tokens, or more of a grammar, than it is worth.
+_MOST_CHOICES = 64
+_MOST_CHOICE_CHARS = 4000
+
+Schema = dict[str, Any]
+
+
+def reply_schema(gives: type, *, bounds: bool) -> Schema:
+    """The strict schema of `gives`, a Struct; without `bounds`, lengths, patterns and ranges are left to decoding.
+
+    It is shared: nobody may change it.
+    """
+    if (gives, bounds) not in _MADE:
+        _MADE[gives, bounds] = _made(gives, bounds=bounds)
+    return _MADE[gives, bounds]
+
+
+def narrowed(schema: Schema, choices: Choices) -> Schema:
+    """A copy of `schema` that offers `choices` as enums, wherever a field has such a name.
+
+    A field for which there is nothing to choose, or more than fits into an enum, is left as it is.
+    """
+    short = {name: offered for name, values in choices.items() if (offered := _offered(values))}
+    return cast("Schema", _narrowed(schema, short)) if short else schema
+
+
+def _offered(values: Sequence[str]) -> list[str]:
+    offered = list(dict.fromkeys(values))
+    fits = len(offered) <= _MOST_CHOICES and sum(map(len, offered)) <= _MOST_CHOICE_CHARS
+    return offered if fits else []
+
+
+def _narrowed(part: Any, choices: dict[str, list[str]]) -> Any:
+    if isinstance(part, list):
+        return [_narrowed(inner, choices) for inner in cast("Sequence[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    copy: Schema = {key: _narrowed(value, choices) for key, value in cast("Schema", part).items()}
+    fields = copy.get("properties")
+    if isinstance(fields, dict):
+        named = cast("Schema", fields)
+        copy["properties"] = {
+            name: _one_of(field, choices[name]) if name in choices else field for name, field in named.items()
+        }
+    return copy
+
+
+def _one_of(field: Schema, values: list[str]) -> Schema:
+    """A text that is one of `values`, or a list of such; anything else stays."""
+    match field:
+        case {"type": "string"}:
+            kept = {key: value for key, value in field.items() if key == "description"}
+            return {**kept, "type": "string", "enum": values}
+        case {"type": "array", "items": {"type": "string"}}:
+            narrow: Schema = {**field, "items": {"type": "string", "enum": values}}
+            if "maxItems" in narrow:
+                narrow["maxItems"] = min(narrow["maxItems"], len(values))
+            return narrow
+        case _:
+            return field
+
+
+# Every call needs one, and there are as many as prompts.
+_MADE: dict[tuple[type, bool], Schema] = {}
+
+
+def _made(gives: type, *, bounds: bool) -> Schema:
+    made = msgspec.json.schema(gives)
+    defs: dict[str, Schema] = made.pop("$defs", {})
+    circular = {name for name in defs if name in set(_reachable(name, defs))}
+    root = _strict(made, {} if circular else defs, bounds=bounds)
+    if circular:
+        root["$defs"] = {name: _strict(schema, {}, bounds=bounds) for name, schema in defs.items()}
+        # The root itself must be an object, not a reference.
+        root = {**root["$defs"][root.pop("$ref").removeprefix(_PREFIX)], **root}
+    return root
+
+
+def _strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Schema:
+    """One schema made strict, with the definitions in `defs` put in place of their references."""
+    if defs and "$ref" in schema:
+        named = defs[str(schema["$ref"]).removeprefix(_PREFIX)]
+        schema = {**named, **{key: value for key, value in schema.items() if key != "$ref"}}
+    strict: Schema = {}
+    for key, value in schema.items():
+        if key in _LEFT_OUT or (key in _BOUNDS and not bounds):
+            continue
+        if key == "properties":
+            strict[key] = {name: _strict(inner, defs, bounds=bounds) for name, inner in value.items()}
+        elif isinstance(value, dict):
+            strict[key] = _strict(cast("Schema", value), defs, bounds=bounds)
+        elif key in {"anyOf", "prefixItems"}:
+            strict[key] = [_strict(inner, defs, bounds=bounds) for inner in value]
+        else:
+            strict[key] = value
+    if "properties" in strict:
+        strict["required"] = list(strict["properties"])
+        strict["additionalProperties"] = False
+    if "enum" in strict and "type" not in strict:
+        strict["type"] = _type_of(strict["enum"])
+    return strict
+
+
+def _type_of(values: list[Any]) -> str | list[str]:
+    """The types of an enum's values; strict endpoints insist on it."""
+    names = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
+    types = sorted({names[type(value)] for value in values})
+    return types[0] if len(types) == 1 else types
+
+
+def _reachable(name: str, defs: dict[str, Schema]) -> Iterator[str]:
+    """The definitions that `name` refers to, directly or through others."""
+    seen: set[str] = set()
+    to_do = _references(defs[name])
+    while to_do:
+        reference = to_do.pop()
+        if reference not in seen:
+            seen.add(reference)
+            yield reference
+            to_do.extend(_references(defs[reference]))
+
+
+def _references(schema: Schema) -> list[str]:
+    # Text in a description has its quotes escaped, so it cannot look like this.
+    return _REFERENCE.findall(msgspec.json.encode(schema).decode())

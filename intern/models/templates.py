@@ -1,0 +1,259 @@
+"""Prompts as Jinja templates: `<name>.md.j2`, one for each model call, for operators to tune.
+
+A template is two blocks: `system`, the instructions, and `user`, the material. A third, `examples`, may show the model
+how it is done: a line `--- user ---` begins what it would be given, a line `--- assistant ---` the JSON that it would
+reply. Variables are the fields of the prompt's input and the operator's constants; examples see the constants alone, so
+that they are the same for every call. What a variable holds is put in as it is and never read as a template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, cast
+
+import jinja2
+import msgspec
+from jinja2 import meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from intern.core.errors import ConfigError
+from intern.core.text.untrusted import fenced
+from intern.models.prompt import InT, OutT, Prompt
+
+_SUFFIX = ".md.j2"
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-]+\.md\.j2")
+_BLOCKS = ("system", "user")
+_EXAMPLES = "examples"
+_TURN = re.compile(r"^--- (user|assistant) ---[ \t]*$", re.MULTILINE)
+_NO_CONSTANTS: Mapping[str, str] = MappingProxyType(
+    {"project_introduction": "", "answer_scope": "", "refusal_policy": ""}
+)
+# What an expression in a template can raise at run time, beside Jinja's own errors; one that includes itself, too.
+_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+
+
+class Example(NamedTuple):
+    """What a model would be given, and what it would reply."""
+
+    user: str
+    assistant: str
+
+
+class Rendered(NamedTuple):
+    """A prompt as the model gets it."""
+
+    system: str
+    user: str
+    examples: tuple[Example, ...] = ()
+    """Turns between the instructions and the material."""
+
+    @property
+    def whole(self) -> str:
+        """All that is said, in the order in which a model reads it."""
+        return "\n".join((self.system, *(turn for example in self.examples for turn in example), self.user))
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """A sandbox that knows our own inputs: their fields are for templates, so they need no look at what they are."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """What a template sees as an attribute; asked for each one of each entry that a prompt shows."""
+        if isinstance(obj, msgspec.Struct) and attribute in obj.__struct_fields__:
+            return getattr(obj, attribute)
+        return super().getattr(obj, attribute)
+
+
+class Templates:
+    """The operator's templates over the shipped ones. Each is read once; a mistake in one is a `ConfigError`."""
+
+    def __init__(self, override_dir: Path | None = None, globals: Mapping[str, str] = _NO_CONSTANTS) -> None:  # noqa: A002 Jinja's own word
+        if override_dir is not None and not override_dir.is_dir():
+            raise ConfigError(f"prompts.dir: {override_dir} is not a folder")
+        self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *_shipped())
+        self._constants = {**_NO_CONSTANTS, **globals}
+        self._jinja = _Sandbox(
+            loader=jinja2.FunctionLoader(self._read),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+            autoescape=False,  # plain text for a model, not HTML
+        )
+        self._turns: dict[str, tuple[Example, ...]] = {}
+        filters = cast("dict[str, Callable[..., Any]]", self._jinja.filters)
+        filters["fenced"] = fenced
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all templates, shipped and the operator's own, sorted."""
+        found = {file.name for folder in self._folders for file in folder.iterdir()}
+        return tuple(sorted(name.removesuffix(_SUFFIX) for name in found if _FILE_NAME.fullmatch(name)))
+
+    def check(self, prompts: Iterable[Prompt[Any, Any]]) -> None:
+        """Find at start-up what can be found without input: missing templates, bad syntax, unknown variables."""
+        for prompt in prompts:
+            if faults := self.faults(prompt):
+                raise ConfigError(faults[0])
+
+    def faults(self, prompt: Prompt[Any, Any]) -> tuple[str, ...]:
+        """All that `check` looks for in one template, each with its file and, where it has one, its line."""
+        known = self._constants.keys() | {field.name for field in msgspec.structs.fields(prompt.takes)}
+        try:
+            template = self._template(prompt.name)
+            return tuple(self._faults(template, known)) or tuple(self._unfit(template, prompt.gives))
+        except ConfigError as error:
+            return (str(error),)
+
+    def variables(self, prompt: Prompt[Any, Any]) -> frozenset[str]:
+        """What a template and the parts that it includes ask for. Raises `ConfigError` where one is broken."""
+        found: set[str] = set()
+        for name in (prompt.name + _SUFFIX, *self.parts(prompt)):
+            found |= meta.find_undeclared_variables(self._parsed(self._loaded(name)))
+        return frozenset(found)
+
+    def parts(self, prompt: Prompt[Any, Any]) -> frozenset[str]:
+        """The files that a template includes. Raises `ConfigError` where one is broken."""
+        found: set[str] = set()
+        waiting = [prompt.name + _SUFFIX]
+        while waiting:
+            parsed = self._parsed(self._loaded(waiting.pop()))
+            new = set(filter(None, meta.find_referenced_templates(parsed))) - found
+            found |= new
+            waiting += new
+        return frozenset(found)
+
+    def file(self, prompt: Prompt[Any, Any]) -> str:
+        """Where a prompt's template lies; empty where there is none. Raises `ConfigError` where it is unreadable."""
+        found = self._read(prompt.name + _SUFFIX)
+        return found[1] if found else ""
+
+    def render(self, prompt: Prompt[InT, OutT], given: InT) -> Rendered:
+        """Both blocks, without blank space around them. Raises `ConfigError`, naming file and line."""
+        template = self._template(prompt.name)
+        fields = {name: getattr(given, name) for name in cast("msgspec.Struct", given).__struct_fields__}
+        context = template.new_context({**self._constants, **fields})
+        try:
+            system, user = ("".join(template.blocks[block](context)).strip() for block in _BLOCKS)
+        except _MISTAKES as error:
+            raise ConfigError(f"{_place(error, template)}: {_first_line(error)}") from error
+        return Rendered(system, user, self._examples(template))
+
+    def source(self, prompt: Prompt[Any, Any]) -> str:
+        """The text of a prompt's template. Raises `ConfigError` where there is none."""
+        self._template(prompt.name)
+        found = self._read(prompt.name + _SUFFIX)
+        return found[0] if found else ""
+
+    def _read(self, file_name: str) -> tuple[str, str, None] | None:
+        """A template's text and path, from the first folder that has it. Jinja asks for names that templates chose."""
+        if not _FILE_NAME.fullmatch(file_name):
+            return None
+        for folder in self._folders:
+            file = folder / file_name
+            if file.is_file():
+                try:
+                    return file.read_text(encoding="utf-8"), str(file), None
+                except (OSError, UnicodeError) as error:
+                    raise ConfigError(f"the template {file} cannot be read: {error}") from error
+        return None
+
+    def _template(self, name: str) -> jinja2.Template:
+        template = self._loaded(name + _SUFFIX)
+        if missing := [block for block in _BLOCKS if block not in template.blocks]:
+            raise ConfigError(f"{template.filename}: the block {missing[0]!r} is missing ({{% block {missing[0]} %}})")
+        return template
+
+    def _loaded(self, file_name: str) -> jinja2.Template:
+        try:
+            return self._jinja.get_template(file_name)
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(f"{error.filename}, line {error.lineno}: {error.message}") from error
+        except jinja2.TemplateNotFound as error:
+            places = ", ".join(map(str, self._folders)) or "any folder"
+            raise ConfigError(f"there is no template {error.name} in {places}") from error
+
+    def _examples(self, template: jinja2.Template) -> tuple[Example, ...]:
+        """The turns of a template, which are the same for every input. Raises `ConfigError` for any other."""
+        block = template.blocks.get(_EXAMPLES)
+        if block is None:
+            return ()
+        name = cast("str", template.name)
+        if name not in self._turns:
+            try:
+                text = "".join(block(template.new_context(dict(self._constants))))
+            except _MISTAKES as error:
+                raise ConfigError(f"{_place(error, template)}: {_first_line(error)}") from error
+            before, *parts = _TURN.split(text)
+            if before.strip() or parts[::2] != ["user", "assistant"] * (len(parts) // 4) or not parts:
+                raise ConfigError(
+                    f"{template.filename}: the block 'examples' must be turns, each a line '--- user ---' with what is "
+                    "given and a line '--- assistant ---' with the reply"
+                )
+            turns = [part.strip() for part in parts[1::2]]
+            self._turns[name] = tuple(map(Example, turns[::2], turns[1::2]))
+        return self._turns[name]
+
+    def _unfit(self, template: jinja2.Template, gives: type) -> Iterator[str]:
+        """The examples whose reply a model could not give."""
+        for n, example in enumerate(self._examples(template), 1):
+            try:
+                msgspec.json.decode(example.assistant, type=gives)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                yield f"{template.filename}: the reply of example {n} is none of this prompt: {_first_line(error)}"
+
+    def _faults(self, template: jinja2.Template, known: set[str]) -> Iterator[str]:
+        parsed = self._parsed(template)
+        for node in parsed.body:
+            if not isinstance(node, nodes.Block) and not _is_blank(node):
+                yield (
+                    f"{template.filename}, line {node.lineno}: this stands outside of the blocks "
+                    "'system', 'examples' and 'user', so no model would see it"
+                )
+        unknown = meta.find_undeclared_variables(parsed) - known
+        for node in parsed.find_all(nodes.Name):
+            if node.name in unknown and node.ctx == "load":
+                yield (
+                    f"{template.filename}, line {node.lineno}: there is no variable {node.name!r} here; "
+                    f"there are {', '.join(sorted(known))}"
+                )
+
+    def _parsed(self, template: jinja2.Template) -> nodes.Template:
+        found = self._read(cast("str", template.name))
+        assert found is not None, "it was there when it was compiled"
+        source, path, _ = found
+        return self._jinja.parse(source, template.name, path)
+
+
+def _shipped() -> tuple[Traversable, ...]:
+    """The folder of the wheel, or else that of the source tree."""
+    package = files("intern")
+    for folder in (package / "_prompts", Path(str(package)).parent / "prompts"):
+        if folder.is_dir():
+            return (folder,)
+    return ()
+
+
+def _is_blank(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Output) and all(
+        isinstance(part, nodes.TemplateData) and not part.data.strip() for part in node.nodes
+    )
+
+
+def _place(error: BaseException, template: jinja2.Template) -> str:
+    """The file and line that the innermost template frame of `error` stands for."""
+    place = f"{template.filename}"
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        found = trace.tb_frame.f_globals.get("__jinja_template__")
+        if isinstance(found, jinja2.Template):
+            place = f"{found.filename}, line {found.get_corresponding_lineno(trace.tb_lineno)}"
+        trace = trace.tb_next
+    return place
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

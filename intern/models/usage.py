@@ -1,0 +1,272 @@
+"""What models have cost: calls, tokens and money for each prompt and UTC day, and meters around a piece of work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from math import ceil
+from typing import NamedTuple, Protocol
+
+from anyio import CancelScope
+
+from intern.core.clock import Clock, SystemClock
+from intern.core.errors import KnowledgeError
+from intern.core.log import get_logger
+
+_log = get_logger(__name__)
+
+# A commit waits for the disk, and a question makes several calls: each would wait. A kill costs the count of so much.
+_STORED_EVERY = timedelta(seconds=5)
+# Two looks at a few rows, in a thread: a question makes several calls within so long, and pays for them once.
+_READ_EVERY = timedelta(seconds=5)
+# Up to the extended Latin letters: of other scripts a sign is about a token, be it a Chinese or a Greek one.
+_LATIN = re.compile("[\0-\u024f]+")
+
+
+def estimated_tokens(text: str) -> int:
+    """About as many tokens as `text` has, without a tokenizer: 3.6 Latin letters each, or one sign of another script.
+
+    Rather too many than too few: budgets are held against it.
+    """
+    others = 0 if text.isascii() else len(_LATIN.sub("", text))
+    return others + ceil((len(text) - others) / 3.6)
+
+
+@dataclass
+class Meter:
+    """Calls and tokens so far."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    """In `llm.currency`, as far as prices are set."""
+    cached_tokens: int = 0
+    """Of the prompts', those that the endpoint says it had in its cache."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and reply together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def take(self, other: Meter) -> None:
+        """Count what another has counted, too."""
+        self.calls += other.calls
+        self.prompt_tokens += other.prompt_tokens
+        self.completion_tokens += other.completion_tokens
+        self.cost += other.cost
+        self.cached_tokens += other.cached_tokens
+
+
+_meters: ContextVar[tuple[Meter, ...]] = ContextVar("intern_llm_meters", default=())
+
+
+@contextmanager
+def metered() -> Generator[Meter]:
+    """Count what is called inside, child tasks that were started inside included; meters may nest."""
+    meter = Meter()
+    token = _meters.set((*_meters.get(), meter))
+    try:
+        yield meter
+    finally:
+        _meters.reset(token)
+
+
+class UsageStore(Protocol):
+    """Keeps the counts when the process ends."""
+
+    async def add(
+        self,
+        day: date,
+        prompt: str,
+        calls: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        *,
+        cost: float = 0.0,
+        cached_tokens: int = 0,
+    ) -> None:
+        """Add to the counts of a prompt on a day."""
+        ...
+
+    async def spent(self, day: date, /) -> int:
+        """All tokens of a day, prompts and replies together."""
+        ...
+
+    async def cost(self, day: date, /) -> float:
+        """All money of a day."""
+        ...
+
+
+class Usage:
+    """The counts of this process, on top of what a store knows from others; and what calls under way hold.
+
+    One for all endpoints that share a budget. What another process stores meanwhile is seen within seconds; what its
+    calls under way hold is not. A store that fails costs no reply: the counts go on in memory, the log tells of it,
+    and the store is told later.
+    """
+
+    def __init__(self, store: UsageStore | None = None, *, clock: Clock | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._counts: dict[tuple[date, str], Meter] = {}
+        self._spent: dict[date, Meter] = {}
+        self._others: dict[date, _Others] = {}
+        self._owed: dict[tuple[date, str], Meter] = {}
+        self._written: dict[date, Meter] = {}
+        self._writing = 0
+        self._stored_at: datetime | None = None
+        self._held: list[tuple[int, float]] = []
+        self.counted: Callable[[str, int, int, float, int], object] = lambda _prompt, _asked, _said, _cost, _cached: (
+            None
+        )
+        """Hears of each call as `count` does; it must neither wait nor raise."""
+
+    def today(self) -> date:
+        """The UTC day that budgets and counts go by."""
+        return self._clock.now().astimezone(UTC).date()
+
+    def of(self, prompt: str, day: date | None = None) -> Meter:
+        """What this process has counted for a prompt on a day (today); a copy."""
+        return replace(self._counts.get((day or self.today(), prompt), Meter()))
+
+    @contextmanager
+    def holding(self, tokens: int, cost: float) -> Generator[None]:
+        """Hold back what a call may take at most, until it is counted.
+
+        Whenever it began: it is counted on the day on which it ends.
+        """
+        held = tokens, cost
+        self._held.append(held)
+        try:
+            yield
+        finally:
+            self._held.remove(held)
+
+    @property
+    def held_tokens(self) -> int:
+        """What all calls under way may take, whatever endpoint they ask."""
+        return sum(tokens for tokens, _ in self._held)
+
+    @property
+    def held_cost(self) -> float:
+        """As `held_tokens`, in money."""
+        return sum(cost for _, cost in self._held)
+
+    def count(
+        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
+    ) -> None:
+        """Count one call, in the meters around it and in memory; whoever calls `add` or `keep` next stores it."""
+        day = self.today()
+        taken = Meter(1, prompt_tokens, completion_tokens, cost, cached_tokens)
+        for meter in (
+            self._counts.setdefault((day, prompt), Meter()),
+            self._owed.setdefault((day, prompt), Meter()),
+            self._spent.setdefault(day, Meter()),
+            *_meters.get(),
+        ):
+            meter.take(taken)
+        self.counted(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)
+
+    async def add(
+        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
+    ) -> None:
+        """Count one call, and store it unless something was stored within the last seconds."""
+        self.count(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)
+        now = self._clock.now()
+        if self._stored_at is None or not timedelta(0) <= now - self._stored_at < _STORED_EVERY:
+            await self.keep()
+
+    async def keep(self) -> None:
+        """Store what the store has not heard of yet. To be called every few seconds by who runs for long."""
+        self._stored_at = self._clock.now()
+        if self._store is None or not self._owed:
+            return
+        # A count that was on its way when somebody gave up would be lost, or be counted twice; and it is soon done.
+        with CancelScope(shield=True):
+            owed, self._owed = self._owed, {}
+            try:
+                while owed:
+                    (day, prompt), meter = next(iter(owed.items()))
+                    await self._stored(self._store, day, prompt, meter)
+                    del owed[day, prompt]
+            except KnowledgeError as error:
+                _log.warning("usage_not_stored", error=str(error))
+            finally:
+                for key, meter in owed.items():
+                    self._owed.setdefault(key, Meter()).take(meter)
+
+    async def _stored(self, store: UsageStore, day: date, prompt: str, meter: Meter) -> None:
+        # First what others left: until it is known, nothing of ours stands there that would have to be told apart.
+        if day not in self._others:
+            await self._look(store, day)
+        self._writing += 1
+        try:
+            await store.add(
+                day,
+                prompt,
+                meter.calls,
+                meter.prompt_tokens,
+                meter.completion_tokens,
+                cost=meter.cost,
+                cached_tokens=meter.cached_tokens,
+            )
+            self._written.setdefault(day, Meter()).take(meter)
+        finally:
+            self._writing -= 1
+
+    async def _look(self, store: UsageStore, day: date) -> None:
+        """See what others have stored of a day: all that stands there, without ours. Raises KnowledgeError."""
+        ours, at = replace(self._written.get(day, Meter())), self._clock.now()
+        tokens, cost = await store.spent(day), await store.cost(day)
+        # What we stored in between may have been read or not. Then the next call looks again.
+        is_quiet = not self._writing and ours == self._written.get(day, Meter())
+        if is_quiet or day not in self._others:
+            self._others[day] = _Others(tokens - ours.tokens, cost - ours.cost, at)
+
+    def _looked_just_now(self, day: date) -> bool:
+        known = self._others.get(day)
+        return known is not None and timedelta(0) <= self._clock.now() - known.at < _READ_EVERY
+
+    async def read(self, day: date) -> None:
+        """Ask the store about a day, unless that was done within the last seconds."""
+        if self._store is not None and not self._looked_just_now(day):
+            try:
+                await self._look(self._store, day)
+            except KnowledgeError as error:
+                # Not remembered as zero: the next question asks the store again.
+                _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
+
+    def spent_by_now(self, day: date) -> int:
+        """All tokens of a day, as far as the store was read."""
+        return self._others.get(day, _NOTHING).tokens + self._spent.get(day, Meter()).tokens
+
+    def cost_by_now(self, day: date) -> float:
+        """All money of a day, as far as the store was read."""
+        return self._others.get(day, _NOTHING).cost + self._spent.get(day, Meter()).cost
+
+    async def spent(self, day: date) -> int:
+        """All tokens of a day, those of other processes included."""
+        await self.read(day)
+        return self.spent_by_now(day)
+
+    async def cost(self, day: date) -> float:
+        """All money of a day; as `spent`."""
+        await self.read(day)
+        return self.cost_by_now(day)
+
+
+class _Others(NamedTuple):
+    """What other processes have stored of a day, before this one or beside it."""
+
+    tokens: int
+    cost: float
+    at: datetime
+    """When we looked."""
+
+
+_NOTHING = _Others(0, 0.0, datetime.min.replace(tzinfo=UTC))

@@ -1,1 +1,0 @@
-"""What others can see of intern from outside: logs, and the clock that dates them."""

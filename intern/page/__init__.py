@@ -1,1 +1,0 @@
-"""The status page: a small web server beside the bot, for whoever operates it."""

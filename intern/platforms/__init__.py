@@ -1,0 +1,1 @@
+"""The places where people talk, one adapter each."""

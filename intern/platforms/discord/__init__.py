@@ -1,0 +1,1 @@
+"""Discord: wire format, gateway, REST and exports."""

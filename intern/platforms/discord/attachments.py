@@ -1,0 +1,259 @@
+"""Images that people attach, fetched from Discord's own hosts and from nowhere else, within limits.
+
+The bytes alone say what an image is; what Discord, a header or a name says of it is not trusted. Works on asyncio and
+on trio.
+
+What an image file says of itself: its kind, and how large it is once decoded. Pure, bounded, and it never decodes.
+
+Four kinds and no more, those that models take: so nothing else is parsed, and no library for thirty formats is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import NamedTuple, Self
+
+import anyio
+import httpx
+from msgspec import Struct
+
+from intern.core.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.core.messages import Attachment, Image
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8\xff"
+_GIFS = (b"GIF87a", b"GIF89a")
+
+# Start of frame: all of 0xC0 to 0xCF but for the tables of Huffman and arithmetic coding, and JPG's own extension.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
+_SCAN = 0xDA  # the picture itself; what comes before it has told the size
+
+_MOST_PARTS = 10_000  # segments, blocks or chunks before the size is known; real files have some dozens
+
+
+class ImageHeader(NamedTuple):
+    """What the file says of itself."""
+
+    media_type: str
+    width: int
+    height: int
+    """Pixels, and of an animation the largest frame that the header tells of."""
+
+
+def image_header(data: bytes) -> ImageHeader | None:
+    """The header of a PNG, JPEG, GIF or WebP file; None for anything else, and for one that tells no size."""
+    if data.startswith(_PNG):
+        found = ImageHeader("image/png", *_png(data))
+    elif data.startswith(_JPEG):
+        found = ImageHeader("image/jpeg", *_jpeg(data))
+    elif data.startswith(_GIFS):
+        found = ImageHeader("image/gif", *_gif(data))
+    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        found = ImageHeader("image/webp", *_webp(data))
+    else:
+        return None
+    return found if found.width > 0 and found.height > 0 else None
+
+
+def _big(data: bytes, start: int, length: int) -> int:
+    return int.from_bytes(data[start : start + length], "big") if start + length <= len(data) else 0
+
+
+def _little(data: bytes, start: int, length: int) -> int:
+    return int.from_bytes(data[start : start + length], "little") if start + length <= len(data) else 0
+
+
+def _png(data: bytes) -> tuple[int, int]:
+    return (_big(data, 16, 4), _big(data, 20, 4)) if data[12:16] == b"IHDR" else (0, 0)
+
+
+def _jpeg(data: bytes) -> tuple[int, int]:
+    at = 2
+    for _ in range(_MOST_PARTS):
+        if data[at : at + 1] != b"\xff":
+            break
+        marker = _big(data, at + 1, 1)
+        at += 1 if marker == 0xFF else 2  # 0xFF once more is only there to fill
+        if marker == 0xFF or marker in _ALONE:
+            continue
+        if marker in _FRAMES:
+            return _big(data, at + 5, 2), _big(data, at + 3, 2)
+        length = _big(data, at, 2)
+        if marker == _SCAN or length < 2:
+            break
+        at += length
+    return 0, 0
+
+
+def _gif(data: bytes) -> tuple[int, int]:
+    """The larger of screen and first frame, for decoders make room for either."""
+    screen = _little(data, 6, 2), _little(data, 8, 2)
+    flags = _big(data, 10, 1)
+    at = 13 + (3 << ((flags & 7) + 1) if flags & 0x80 else 0)
+    extension = False
+    for _ in range(_MOST_PARTS):
+        mark = data[at : at + 1]
+        if extension:
+            extension = mark not in {b"\x00", b""}
+            at += 1 + _big(data, at, 1)
+        elif mark == b"!":
+            extension = True
+            at += 2
+        elif mark == b"," and at + 9 <= len(data):
+            right = _little(data, at + 1, 2) + _little(data, at + 5, 2)
+            bottom = _little(data, at + 3, 2) + _little(data, at + 7, 2)
+            return (max(screen[0], right), max(screen[1], bottom)) if all(screen) else (0, 0)
+        else:
+            break
+    return 0, 0
+
+
+def _webp(data: bytes) -> tuple[int, int]:
+    """The largest of canvas and frames: a small canvas may hold a frame that is not."""
+    at, widths, heights = 12, [0], [0]
+    for _ in range(_MOST_PARTS):
+        kind, length, inside = data[at : at + 4], _little(data, at + 4, 4), at + 8
+        if kind == b"VP8X":
+            widths.append(_little(data, inside + 4, 3) + 1)
+            heights.append(_little(data, inside + 7, 3) + 1)
+        elif kind == b"ANMF":
+            widths.append(_little(data, inside + 6, 3) + 1)
+            heights.append(_little(data, inside + 9, 3) + 1)
+        elif kind == b"VP8L" and data[inside : inside + 1] == b"\x2f":
+            bits = _little(data, inside + 1, 4)
+            widths.append((bits & 0x3FFF) + 1)
+            heights.append((bits >> 14 & 0x3FFF) + 1)
+        elif kind == b"VP8 " and data[inside + 3 : inside + 6] == b"\x9d\x01\x2a":
+            widths.append(_little(data, inside + 6, 2) & 0x3FFF)
+            heights.append(_little(data, inside + 8, 2) & 0x3FFF)
+        elif len(kind) < 4:
+            break
+        at = inside + length + (length & 1)
+    return max(widths), max(heights)
+
+
+DISCORD_HOSTS = ("https://cdn.discordapp.com", "https://media.discordapp.net")
+
+_PASSING = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+)
+
+
+class LinkExpiredError(DiscordUnavailableError):
+    """Discord does not serve the file under this link (any more). The message may hold a fresh one."""
+
+
+class UnusableImageError(DiscordRefusedError):
+    """No link will make a picture of this: too large, or no image at all. The message says only why."""
+
+
+class ImageLimits(Struct, frozen=True, kw_only=True):
+    """How much one image may cost us, and whoever decodes it."""
+
+    max_bytes: int = 8 * 1024 * 1024
+    """Screenshots take one or two; models refuse more than five to twenty."""
+    max_side: int = 16_384
+    max_pixels: int = 50_000_000
+    """A phone's camera makes 12 to 50 million; each takes four bytes wherever it is decoded."""
+    seconds: float = 30.0
+    """From the first byte sent to the last one read."""
+
+
+class AttachedImages:
+    """Fetches images. Close it with `aclose`, or use it as an async context manager."""
+
+    def __init__(self, limits: ImageLimits | None = None, *, hosts: Sequence[str] = DISCORD_HOSTS) -> None:
+        """`hosts` are the only ones that are ever asked, each with its scheme; a test may name its double."""
+        self._limits = limits or ImageLimits()
+        self._hosts = tuple(f"{host}/" for host in hosts)
+        self._client: httpx.AsyncClient | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections, also when cancelled."""
+        if self._client is not None:
+            with anyio.move_on_after(2, shield=True):
+                await self._client.aclose()
+
+    async def image(self, attachment: Attachment) -> Image:
+        """The picture, ready for a model.
+
+        Raises LinkExpiredError where a fresh link may help, UnusableImageError where nothing will, and
+        DiscordUnavailableError where asking later is worthwhile.
+        """
+        url = self._checked(attachment.url)
+        if attachment.size > self._limits.max_bytes:
+            raise self._too_large()
+        try:
+            with anyio.fail_after(self._limits.seconds):
+                data = await self._fetched(url)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise DiscordUnavailableError(f"{url.host} sent no image within {self._limits.seconds:g} s") from error
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            raise DiscordUnavailableError(f"{url.host} cannot be reached: {type(error).__name__}") from error
+        return self._judged(data)
+
+    def _checked(self, address: str) -> httpx.URL:
+        # Compared as it is written, up to the slash that ends the host: no two parsers can read that differently.
+        if not address.startswith(self._hosts):
+            raise UnusableImageError("its link does not lead to Discord")
+        try:
+            return httpx.URL(address)
+        except httpx.InvalidURL:
+            raise UnusableImageError("its link is no address") from None
+
+    async def _fetched(self, url: httpx.URL) -> bytes:
+        # Made when it is first needed, for reading the certificates costs more than the rest of a start.
+        self._client = self._client or httpx.AsyncClient(timeout=self._limits.seconds, follow_redirects=False)
+        # Nothing that grows while it is read, and `aiter_raw` would not let it.
+        request = self._client.build_request("GET", url, headers={"Accept": "image/*", "Accept-Encoding": "identity"})
+        response = await self._client.send(request, stream=True, follow_redirects=False)
+        async with aclosing(response):
+            self._check_status(response)
+            if _declared_length(response) > self._limits.max_bytes:
+                raise self._too_large()
+            read = bytearray()
+            with anyio.CancelScope() as enough:
+                async for chunk in response.aiter_raw():
+                    if len(read) > self._limits.max_bytes:
+                        # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
+                        enough.cancel()
+                    else:
+                        read += chunk
+        if len(read) > self._limits.max_bytes:
+            raise self._too_large()
+        return bytes(read)
+
+    def _check_status(self, response: httpx.Response) -> None:
+        status, host = response.status_code, response.url.host
+        if status == HTTPStatus.OK:
+            return
+        if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise DiscordUnavailableError(f"{host} answered {status} for an image")
+        # A redirect is one of these: it may lead anywhere, so nobody follows it.
+        raise LinkExpiredError(f"{host} does not serve the image under its link: it answered {status}")
+
+    def _judged(self, data: bytes) -> Image:
+        header = image_header(data)
+        if header is None:
+            raise UnusableImageError("it is no PNG, JPEG, GIF or WebP image")
+        limits = self._limits
+        if max(header.width, header.height) > limits.max_side or header.width * header.height > limits.max_pixels:
+            raise UnusableImageError(f"it is too large: {header.width} × {header.height} pixels")
+        return Image(media_type=header.media_type, data=data)
+
+    def _too_large(self) -> UnusableImageError:
+        return UnusableImageError(f"it is too large: over {self._limits.max_bytes / (1024 * 1024):.3g} MB")
+
+
+def _declared_length(response: httpx.Response) -> int:
+    declared = response.headers.get("Content-Length", "")
+    return int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0

@@ -1,0 +1,221 @@
+"""Who may read along: whether a channel is open to everyone on its server, kept current by what the gateway tells.
+
+The rules are Discord's (its reference, "Permissions"). Whatever nobody told us is closed, as is what cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from anyio import Event
+from msgspec import Meta, Struct
+
+from intern.core.ids import ChannelId, GuildId, RoleId, UserId
+from intern.core.messages import Channel
+from intern.platforms.discord.reading import fitted, readable
+
+ADMINISTRATOR: Final = 1 << 3
+VIEW_CHANNEL: Final = 1 << 10
+READ_MESSAGE_HISTORY: Final = 1 << 16
+CONNECT: Final = 1 << 20
+READ: Final = VIEW_CHANNEL | READ_MESSAGE_HISTORY
+"""What it takes to read a channel and what was said there before."""
+
+_SPOKEN: Final = frozenset({2, 13})  # voice and stage channels: their chat is for those who may come in
+
+_ALL: Final = -1
+_Bits = Annotated[str, Meta(pattern=r"\A[0-9]{1,40}\Z")]  # decimal, and longer than 64 bits one day
+
+
+class Overwrite(Struct, frozen=True):
+    """What a channel changes for one role or member; the role of everyone has the server's own id."""
+
+    id: str
+    allow: int = 0
+    deny: int = 0
+
+
+def permissions(
+    guild_id: GuildId,
+    roles: Mapping[RoleId, int],
+    overwrites: Iterable[Overwrite],
+    *,
+    held: Collection[RoleId] = (),
+    member: UserId | None = None,
+) -> int:
+    """The permission bits in a channel of whoever holds these roles beside the one that everyone has.
+
+    Without roles and member: of everyone. The server's owner, who may do all, is not known here.
+    """
+    everyone = RoleId(guild_id)
+    bits = 0
+    for role in (everyone, *held):
+        bits |= roles.get(role, 0)
+    if bits & ADMINISTRATOR:
+        return _ALL
+    by_id = {overwrite.id: overwrite for overwrite in overwrites}
+    groups: tuple[Iterable[str], ...] = ((everyone,), set(held) - {everyone}, (member,) if member else ())
+    for group in groups:
+        met = [by_id[one] for one in group if one in by_id]
+        for overwrite in met:
+            bits &= ~overwrite.deny
+        # Among roles, one that allows wins over all that deny.
+        for overwrite in met:
+            bits |= overwrite.allow
+    return bits
+
+
+def may_read(bits: int, kind: int | None = None) -> bool:
+    """Whether these permissions let somebody read a channel of Discord's type `kind`, and its history."""
+    needed = READ | CONNECT if kind in _SPOKEN else READ
+    return bits & needed == needed
+
+
+class Audience:
+    """Which channels a member without any role can read. Also open: what the operator has listed.
+
+    Threads are as open as the channel that they hang in, but for private ones.
+    """
+
+    def __init__(self, listed: Collection[ChannelId] = ()) -> None:
+        self._listed = frozenset(listed)
+        self._guilds: dict[GuildId, _Guild] = {}
+        self._welcomed: dict[GuildId, Event] = {}
+
+    def admits(self, channel: Channel) -> bool:
+        """Whether intern may listen and speak there."""
+        if channel.id in self._listed:
+            return True
+        if channel.private or channel.guild_id is None:
+            return False
+        place = channel.parent_id if channel.is_thread else channel.id
+        guild = self._guilds.get(channel.guild_id)
+        return place in self._listed or bool(guild and place and guild.is_open(place))
+
+    async def told(self, guild_id: GuildId | None) -> None:
+        """Wait until Discord has told of the server; until then all of it is closed, and that means nothing."""
+        while guild_id is not None and guild_id not in self._guilds:
+            await self._welcomed.setdefault(guild_id, Event()).wait()
+
+    def hear(self, name: str, payload: Mapping[str, Any]) -> None:
+        """Learn from a gateway dispatch, of whatever name.
+
+        Raises msgspec.ValidationError for one that cannot be read; the channel or role that it is about is closed then.
+        """
+        match name:
+            case "GUILD_CREATE":
+                self._welcome(fitted(payload, _GuildCreated))
+            case "GUILD_DELETE":
+                self._leave(msgspec.convert(payload, _GuildDeleted))
+            case "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE":
+                self._change_role(msgspec.convert(payload, _RoleChanged))
+            case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "CHANNEL_DELETE":
+                self._change_channel(name, msgspec.convert(payload, _ChannelOf), payload)
+            case _:
+                pass
+
+    def _welcome(self, told: _GuildCreated) -> None:
+        if told.unavailable:
+            return
+        guild = self._guilds[told.id] = _Guild(told.id)
+        roles = readable(told.roles, RawRole)
+        guild.everyone = next((role.bits for role in roles if role.id == RoleId(told.id)), 0)
+        for channel in readable(told.channels, RawPermissions):
+            guild.change(channel)
+        if waiting := self._welcomed.pop(told.id, None):
+            waiting.set()
+
+    def _leave(self, told: _GuildDeleted) -> None:
+        # An outage is announced in the same words, and ends with a GUILD_CREATE.
+        if not told.unavailable:
+            self._guilds.pop(told.id, None)
+
+    def _change_role(self, told: _RoleChanged) -> None:
+        guild = self._guilds.get(told.guild_id)
+        if guild is None or told.role.get("id") != guild.id:
+            return
+        guild.everyone = 0
+        guild.everyone = msgspec.convert(told.role, RawRole).bits
+
+    def _change_channel(self, name: str, place: _ChannelOf, payload: Mapping[str, Any]) -> None:
+        guild = self._guilds.get(place.guild_id)
+        if guild is None:
+            return
+        guild.channels.pop(place.id, None)
+        if name != "CHANNEL_DELETE":
+            guild.change(msgspec.convert(payload, RawPermissions))
+
+
+class _Guild:
+    """What its members have in common: the role of everyone, and what channels change for it."""
+
+    def __init__(self, guild_id: GuildId) -> None:
+        self.id = guild_id
+        self.everyone = 0
+        self.channels: dict[ChannelId, tuple[int | None, tuple[Overwrite, ...]]] = {}
+
+    def change(self, channel: RawPermissions) -> None:
+        self.channels[channel.id] = channel.type, tuple(one for one in channel.overwrites if one.id == self.id)
+
+    def is_open(self, channel_id: ChannelId) -> bool:
+        if channel_id not in self.channels:
+            return False
+        kind, overwrites = self.channels[channel_id]
+        return may_read(permissions(self.id, {RoleId(self.id): self.everyone}, overwrites), kind)
+
+
+class RawOverwrite(Struct, frozen=True):
+    """A channel's change of permissions, as Discord writes it."""
+
+    id: str
+    allow: _Bits = "0"
+    deny: _Bits = "0"
+
+
+class RawPermissions(Struct, frozen=True):
+    """A channel, as far as permissions go. Threads have no overwrites; a channel always has a list of them."""
+
+    id: ChannelId
+    permission_overwrites: list[RawOverwrite]
+    type: int | None
+
+    @property
+    def overwrites(self) -> tuple[Overwrite, ...]:
+        """As numbers."""
+        return tuple(Overwrite(raw.id, int(raw.allow), int(raw.deny)) for raw in self.permission_overwrites)
+
+
+class RawRole(Struct, frozen=True):
+    """A role, as far as permissions go."""
+
+    id: RoleId
+    permissions: _Bits
+
+    @property
+    def bits(self) -> int:
+        """As a number."""
+        return int(self.permissions)
+
+
+class _GuildCreated(Struct, frozen=True):
+    id: GuildId
+    unavailable: bool | None = None
+    roles: list[Any] | None = None
+    channels: list[Any] | None = None
+
+
+class _GuildDeleted(Struct, frozen=True):
+    id: GuildId
+    unavailable: bool | None = None
+
+
+class _RoleChanged(Struct, frozen=True):
+    guild_id: GuildId
+    role: dict[str, Any]
+
+
+class _ChannelOf(Struct, frozen=True):
+    id: ChannelId
+    guild_id: GuildId

@@ -1,0 +1,371 @@
+"""Commands and buttons: what Discord tells when somebody uses one, and the way to answer them. REST is asyncio only.
+
+An interaction is answered through its token, which is good for 15 minutes and appears in no log and no error. Whatever
+is said pings nobody and previews no links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import hikari
+import msgspec
+from hikari.internal import routes
+from msgspec import Meta, Struct
+
+from intern.core.errors import DiscordError, DiscordRefusedError
+from intern.core.flow import (
+    AskCommand,
+    ButtonPressed,
+    Interaction,
+    InteractionTicket,
+    LearnCommand,
+    UnknownInteraction,
+    WhyCommand,
+)
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
+from intern.core.log import get_logger
+from intern.core.messages import Author, AuthorType, Button, ChatMessage
+from intern.core.secret import Secret
+from intern.core.text.untrusted import whole
+from intern.platforms.discord.reading import fitted
+from intern.platforms.discord.rest import HikariRest, content, ids, read
+from intern.platforms.discord.wire import Memory, RawMember, RawMessage, RawUser, Team, message_of
+
+_log = get_logger(__name__)
+
+# Discord's reference, "Receiving and Responding": types of commands and options, of answers.
+_UNANSWERABLE: Final = frozenset(
+    {1, 4}
+)  # a ping, which the gateway never sends, and auto-completion, which we never ask
+_SLASH, _ON_MESSAGE = 1, 3
+_SUBCOMMAND, _STRING = 1, 3
+_DEFER_MESSAGE, _DEFER_UPDATE = 5, 6
+
+_EPHEMERAL = 1 << 6  # message flag
+_ACKNOWLEDGED = 40060  # Discord's JSON error codes
+_TOKEN_EXPIRED: Final = frozenset({10015, 50027})
+
+_ASK, _ANSWER_THIS, _LEARN_FROM_THIS, _INTERN, _WHY = "ask", "Answer this", "Learn from this", "intern", "why"
+_QUESTION, _MESSAGE = "question", "message"
+
+COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
+    {
+        "name": _ASK,
+        "type": _SLASH,
+        "description": "Ask; only you see the answer, and you may share it",
+        "options": [
+            {
+                "type": _STRING,
+                "name": _QUESTION,
+                "description": "What do you want to know?",
+                "required": True,
+                "max_length": 2000,
+            }
+        ],
+    },
+    {"name": _ANSWER_THIS, "type": _ON_MESSAGE},
+    {"name": _LEARN_FROM_THIS, "type": _ON_MESSAGE},
+    {
+        "name": _INTERN,
+        "type": _SLASH,
+        "description": "For the team: what intern did, and why",
+        "options": [
+            {
+                "type": _SUBCOMMAND,
+                "name": _WHY,
+                "description": "Why was this answered, or not?",
+                "options": [
+                    {
+                        "type": _STRING,
+                        "name": _MESSAGE,
+                        "description": "A link to a message, or its id; without it, the newest question here",
+                    }
+                ],
+            }
+        ],
+    },
+)
+"""What we register: names and options as Discord wants them, without the fields whose default will do."""
+
+
+class HikariCommands:
+    """Answers interactions, and registers our commands. All methods raise the DiscordError family."""
+
+    def __init__(
+        self, rest: HikariRest, guild_ids: Sequence[GuildId], *, ready: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """`ready` returns once Discord has welcomed us: before that, there is nobody to register commands for."""
+        self._rest = rest
+        self._guild_ids = tuple(guild_ids)
+        self._ready = ready
+
+    async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
+        """Tell Discord that an answer will come; it must hear so within 3 s. Doing it again is harmless.
+
+        With `update` (buttons only) the member sees no sign of waiting, and `follow_up` is the way to answer.
+        """
+        body: dict[str, Any] = {"type": _DEFER_UPDATE if update else _DEFER_MESSAGE}
+        if ephemeral and not update:
+            body["data"] = {"flags": _EPHEMERAL}
+        route = routes.POST_INTERACTION_RESPONSE.compile(**ids(interaction=ticket.id), token=_token(ticket))
+        # hikari asks again by itself where the confirmation got lost.
+        await self._ask(ticket, "acknowledge", route, body, done=_ACKNOWLEDGED)
+
+    async def reply(
+        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Put the answer where the member sees us waiting. Doing it again replaces it.
+
+        Who sees it was settled when it was deferred.
+        """
+        del ephemeral
+        route = routes.PATCH_INTERACTION_RESPONSE.compile(**ids(webhook=ticket.application_id), token=_token(ticket))
+        await self._ask(ticket, "answer", route, content(text, buttons, None))
+
+    async def follow_up(
+        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Say more. Doing it again says it twice."""
+        body = content(text, buttons, None)
+        body["flags"] |= _EPHEMERAL if ephemeral else 0
+        route = routes.POST_WEBHOOK_WITH_TOKEN.compile(**ids(webhook=ticket.application_id), token=_token(ticket))
+        await self._ask(ticket, "follow up", route, body)
+
+    async def register(self) -> None:
+        """See to it that our servers know our commands, and no others of this application; most often that is so."""
+        if self._ready is not None:
+            await self._ready()
+        what = "look up the application"
+        application = read(what, await self._rest.ask(what, routes.GET_MY_APPLICATION.compile()), _Application).id
+        for guild_id in self._guild_ids:
+            where = ids(application=application, guild=guild_id)
+            what = f"read the commands of server {guild_id}"
+            route = routes.GET_APPLICATION_GUILD_COMMANDS.compile(**where)
+            if same_commands(read(what, await self._rest.ask(what, route), list[dict[str, Any]]), COMMANDS):
+                continue
+            route = routes.PUT_APPLICATION_GUILD_COMMANDS.compile(**where)
+            await self._rest.ask(f"register the commands on server {guild_id}", route, body=COMMANDS)
+            _log.info("commands_registered", guild_id=guild_id)
+
+    async def _ask(
+        self,
+        ticket: InteractionTicket,
+        act: str,
+        route: routes.CompiledRoute,
+        body: Mapping[str, Any],
+        *,
+        done: int = 0,
+    ) -> None:
+        """Make a call. A refusal with the code `done` is success."""
+        what = f"{act} interaction {ticket.id}"
+        try:
+            await self._rest.ask(what, route, body=body)
+        except DiscordError as error:
+            code = _code(error)
+            if code in _TOKEN_EXPIRED:
+                raise DiscordRefusedError(f"could not {what}: its 15 minutes are over (code {code})") from None
+            if not code or code != done:
+                # hikari's errors hold the address, and that the token.
+                raise type(error)(str(error).replace(_token(ticket), "***")) from None
+
+
+def interaction_of(payload: Mapping[str, Any], team: Team, memory: Memory | None = None) -> Interaction | None:
+    """What the payload of an INTERACTION_CREATE asks for, from any server or none; None for what wants no answer.
+
+    What can be answered but not understood is an UnknownInteraction. Raises msgspec.ValidationError for a payload
+    that cannot even be answered.
+    """
+    raw = msgspec.convert(payload, _Raw)
+    if raw.type in _UNANSWERABLE:
+        return None
+    memory = memory or Memory()
+    ticket = InteractionTicket(
+        id=raw.id,
+        token=Secret(raw.token),
+        application_id=raw.application_id,
+        guild_id=raw.guild_id,
+        channel_id=raw.place,
+    )
+    try:
+        known = _understood(raw, ticket, _user_of(raw, team, memory), team, memory)
+    except msgspec.ValidationError as error:
+        return UnknownInteraction(interaction=ticket, what=f"unreadable: {error}")
+    return known or UnknownInteraction(interaction=ticket, what=f"of type {raw.type}")
+
+
+def same_commands(there: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether Discord holds these commands and no others; what it adds by itself (ids, defaults) does not count."""
+    return sorted(map(_essence, there), key=_key) == sorted(map(_essence, wanted), key=_key)
+
+
+# Fields of commands and options that change what members meet.
+_TELLING: Final = (
+    "name",
+    "type",
+    "description",
+    "required",
+    "min_length",
+    "max_length",
+    "choices",
+    "autocomplete",
+    "default_member_permissions",
+    "name_localizations",
+    "description_localizations",
+)
+
+
+def _essence(command: Mapping[str, Any]) -> dict[str, Any]:
+    """A command or option as far as it says anything: null, empty and absent are the same."""
+    essence = {name: command[name] for name in _TELLING if command.get(name)}
+    return essence | {"options": [_essence(option) for option in command.get("options") or ()]}
+
+
+def _key(essence: Mapping[str, Any]) -> tuple[str, int]:
+    return str(essence.get("name")), int(essence.get("type", 0))
+
+
+_DIGITS: Final = Meta(pattern=r"\A[0-9]{1,20}\Z")
+_Snowflake = Annotated[str, _DIGITS]
+
+
+class _Application(Struct, frozen=True):
+    id: _Snowflake
+
+
+class _Place(Struct, frozen=True):
+    id: Annotated[ChannelId, _DIGITS]
+
+
+class _RawMemberUser(RawMember, frozen=True):
+    user: RawUser | None = None
+
+
+class _Raw(Struct, frozen=True):
+    """Every kind of interaction, with no more than is needed to answer it."""
+
+    id: _Snowflake
+    application_id: _Snowflake
+    type: int
+    token: str
+    guild_id: Annotated[GuildId, _DIGITS] | None = None
+    channel_id: Annotated[ChannelId, _DIGITS] | None = None
+    channel: _Place | None = None
+    # Read once we know that we can answer.
+    member: Any = None
+    user: Any = None
+    data: Any = None
+    message: Any = None
+
+    def __post_init__(self) -> None:
+        """No channel, no answer: Discord names one wherever people can be."""
+        if not self.token or (self.channel_id is None and self.channel is None):
+            raise ValueError("an interaction needs a token and a channel")
+
+    @property
+    def place(self) -> ChannelId:
+        """Where it was used."""
+        return self.channel_id or (self.channel.id if self.channel else ChannelId(""))
+
+
+class _Option(Struct, frozen=True):
+    name: str
+    type: int
+    value: Any = None
+    options: list[_Option] = []
+
+
+class _Resolved(Struct, frozen=True):
+    messages: dict[str, Any] = {}
+
+
+class _Command(Struct, frozen=True):
+    name: str
+    type: int = _SLASH
+    options: list[_Option] = []
+    target_id: str | None = None
+    resolved: _Resolved = _Resolved()
+
+
+class _Component(Struct, frozen=True):
+    custom_id: str
+
+
+class _Held(Struct, frozen=True):
+    id: MessageId
+
+
+def _understood(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, memory: Memory) -> Interaction | None:
+    match raw.type:
+        case 2:
+            return _command(raw, ticket, user, team, memory)
+        case 3:
+            component, held = msgspec.convert(raw.data, _Component), msgspec.convert(raw.message, _Held)
+            return ButtonPressed(interaction=ticket, user=user, button=component.custom_id, message_id=held.id)
+        case _:
+            return None
+
+
+def _command(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, memory: Memory) -> Interaction | None:
+    command = msgspec.convert(raw.data, _Command)
+    on = _target(raw, command, team, memory)
+    why = next((option for option in command.options if option.name == _WHY), None)
+    match command.type, command.name:
+        case 1, "ask":
+            return AskCommand(interaction=ticket, user=user, question=_text(command.options, _QUESTION))
+        case 1, "intern" if why:
+            return WhyCommand(interaction=ticket, user=user, about=_text(why.options, _MESSAGE))
+        case 3, "Answer this" if on:
+            return AskCommand(interaction=ticket, user=user, question=on.text, on=on)
+        case 3, "Learn from this" if on:
+            return LearnCommand(interaction=ticket, user=user, on=on)
+        case _:
+            return None
+
+
+def _text(options: Sequence[_Option], name: str) -> str:
+    value = next((option.value for option in options if option.name == name), None)
+    return whole(value.strip()) if isinstance(value, str) else ""
+
+
+def _target(raw: _Raw, command: _Command, team: Team, memory: Memory) -> ChatMessage | None:
+    """The message that a menu entry was used on; None for one of Discord's own, and where there is none."""
+    if command.target_id not in command.resolved.messages:
+        return None
+    found = fitted(command.resolved.messages[command.target_id], RawMessage)
+    message = msgspec.structs.replace(found, guild_id=raw.guild_id)
+    # Discord names no roles of its author here.
+    return message_of(message, team, memory.roles(raw.guild_id, found.author.id) if raw.guild_id else None, memory)
+
+
+def _user_of(raw: _Raw, team: Team, memory: Memory) -> Author:
+    if raw.member is None:
+        user, roles, nick = fitted(raw.user, RawUser), None, None
+    else:
+        member = fitted(raw.member, _RawMemberUser)
+        user, roles, nick = fitted(member.user, RawUser), member.role_ids, member.nick
+    if raw.guild_id and roles is not None:
+        memory.note_roles(raw.guild_id, user.id, roles)
+    return Author(
+        id=UserId(user.id),
+        name=whole(nick or (*user.handles, user.id)[0]),
+        type=_type_of(user, team, roles or ()),
+        handles=user.handles,
+    )
+
+
+def _type_of(user: RawUser, team: Team, roles: Collection[RoleId]) -> AuthorType:
+    if user.bot or user.system:
+        return "bot"
+    return "team_member" if user.id in team.member_ids or not team.role_ids.isdisjoint(roles) else "community_user"
+
+
+def _token(ticket: InteractionTicket) -> str:
+    return quote(ticket.token.reveal(), safe="")
+
+
+def _code(error: DiscordError) -> int:
+    cause = error.__cause__
+    return int(cause.code) if isinstance(cause, hikari.HTTPResponseError) else 0

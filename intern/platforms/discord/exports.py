@@ -1,0 +1,391 @@
+"""Exports of DiscordChatExporter (JSON, one file a channel or thread) as messages, and as a history to read in.
+
+All of a file's text is data: nothing in it is followed, and a strange message costs itself and no other. What the
+exports hold stays in memory, so a million messages take about half a gigabyte.
+"""
+
+from __future__ import annotations
+
+import mmap
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from anyio.lowlevel import checkpoint
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import replace
+
+from intern.core.errors import ConfigError, DiscordRefusedError
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, by_age
+from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage, Lookups
+from intern.core.progress import tell
+from intern.core.text.untrusted import whole_json
+from intern.platforms.discord.reading import fitted, position, readable
+
+# The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
+# these are the types that people and bots write: plain, reply, slash command, menu command.
+_WRITTEN: Final = frozenset({"Default", "Reply", "20", "23"})
+_PRIVATE_THREAD: Final = "GuildPrivateThread"
+_THREADS: Final = frozenset({"GuildPublicThread", "GuildNewsThread", _PRIVATE_THREAD})
+_DIRECT: Final = frozenset({"DirectTextChat", "DirectGroupTextChat"})
+_LONGEST_ID: Final = 20
+
+_Snowflake = Meta(pattern=r"\A[0-9]{1,20}\Z")
+
+
+class ExportedTeam(Struct, frozen=True, kw_only=True):
+    """Whose answers are the team's."""
+
+    member_ids: frozenset[UserId] = frozenset()
+    role_ids: frozenset[RoleId] = frozenset()
+    """Roles as they were when the export was made; the exporter knows none of who has left."""
+    bot_id: UserId | None = None
+    """intern's own account, if it is known: what corrects its answers teaches."""
+
+
+class _Role(Struct, frozen=True):
+    id: str
+
+
+class _Author(Struct, frozen=True, rename="camel"):
+    id: Annotated[str, _Snowflake]
+    name: str | None = None
+    nickname: str | None = None
+    is_bot: bool | None = None
+    # Read one by one, as attachments are: a strange one must not cost the message.
+    roles: list[Any] | None = None
+
+
+class _File(Struct, frozen=True, rename="camel"):
+    id: str | None = None
+    url: str | None = None
+    file_name: str | None = None
+    file_size_bytes: float | None = None
+
+
+class _Reference(Struct, frozen=True, rename="camel"):
+    message_id: str | None = None
+    channel_id: str | None = None
+    type: str | None = None
+
+
+class _Message(Struct, frozen=True, rename="camel"):
+    author: _Author
+    timestamp: datetime
+    content: str | None = None
+    timestamp_edited: datetime | None = None
+    attachments: list[Any] | None = None
+    reference: _Reference | None = None
+    forwarded_message: Any = None
+
+
+class _Head(Struct, frozen=True):
+    """What is needed of a message before anything else can be said of it."""
+
+    id: str
+    type: str | None = None
+
+
+class _Guild(Struct, frozen=True):
+    id: Annotated[str, _Snowflake]
+    name: str | None = None
+
+
+class _Channel(Struct, frozen=True, rename="camel"):
+    id: Annotated[str, _Snowflake]
+    type: str | None = None
+    category_id: str | None = None
+    name: str | None = None
+
+
+class _Export(Struct, frozen=True):
+    guild: _Guild
+    channel: _Channel
+    messages: list[Raw]
+
+
+class ExportedChannel(Struct, frozen=True, kw_only=True):
+    """A channel or thread with all that its files hold."""
+
+    channel: Channel
+    messages: tuple[ChatMessage, ...]
+    """Oldest first."""
+    direct: bool = False
+    """Private messages."""
+
+
+class Exports(Struct, frozen=True, kw_only=True):
+    """What was read, of all files together."""
+
+    channels: tuple[ExportedChannel, ...]
+    """Parents before their threads, else in the order of the files."""
+    system: int = 0
+    """Discord's own notices, which are no messages."""
+    unreadable: int = 0
+    """Messages that could not be understood, and were left out."""
+
+    @property
+    def messages(self) -> int:
+        """How many there are, of people and bots."""
+        return sum(len(place.messages) for place in self.channels)
+
+
+def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
+    """Read the files; parts of one channel are joined, and a message that stands in several counts once. Blocks.
+
+    Whoever is of the team in one file is so in all of them. Raises ConfigError for a file that cannot be read, that is
+    no such export, or whose ids are not Discord's.
+    """
+    reading = _Reading(team)
+    for n, path in enumerate(paths):
+        tell("Reading {total} files", n, len(paths))
+        reading.add(path)
+    return reading.done()
+
+
+class ExportedHistory:
+    """The exports as Discord's own memory: whatever they lack is not there."""
+
+    def __init__(self, exports: Exports) -> None:
+        self._channels = {place.channel.id: place.channel for place in exports.channels}
+        self._messages = {place.channel.id: place.messages for place in exports.channels}
+
+    async def channel(self, channel_id: ChannelId) -> Channel:
+        """A channel or thread. Raises DiscordRefusedError for one that was not exported."""
+        await checkpoint()
+        if channel_id not in self._channels:
+            raise DiscordRefusedError(f"channel {channel_id} is in none of the exports")
+        return self._channels[channel_id]
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None where the exports do not hold it."""
+        await checkpoint()
+        here = self._messages.get(channel_id, ())
+        at = position(here, message_id)
+        return here[at] if at < len(here) and here[at].id == message_id else None
+
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id` (None: of all), oldest first. Here, authors cost no `lookups`."""
+        del lookups
+        await checkpoint()
+        here = self._messages.get(channel_id, ())
+        end = len(here) if message_id is None else position(here, message_id)
+        return here[max(0, end - limit) : end]
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        """The oldest messages newer than `message_id`, oldest first."""
+        await checkpoint()
+        here = self._messages.get(channel_id, ())
+        start = position(here, message_id)
+        start += start < len(here) and here[start].id == message_id
+        return here[start : start + limit]
+
+
+class _Reading:
+    """The files that were read so far."""
+
+    def __init__(self, team: ExportedTeam) -> None:
+        self._team = team
+        self._heads: dict[ChannelId, tuple[_Channel, GuildId]] = {}
+        self._messages: dict[ChannelId, dict[MessageId, ChatMessage]] = {}
+        self._authors: dict[Author, Author] = {}
+        self._team_seen: set[UserId] = set()
+        self._left_out: Counter[str] = Counter()
+
+    def add(self, path: Path) -> None:
+        """One file more."""
+        export = _decoded(path)
+        place, guild_id = ChannelId(export.channel.id), GuildId(export.guild.id)
+        known = self._heads.setdefault(place, (export.channel, guild_id))
+        if known[1] != guild_id:
+            raise ConfigError(f"{path}: channel {place} stands on another server here than in a file before it")
+        messages = self._messages.setdefault(place, {})
+        unreadable = self._left_out["unreadable"]
+        for number, raw in enumerate(export.messages, start=1):
+            message = self._message(raw, place, guild_id, path, number)
+            if message is not None:
+                messages[message.id] = message
+        if export.messages and self._left_out["unreadable"] - unreadable == len(export.messages):
+            raise ConfigError(
+                f"{path}: none of its {len(export.messages)} messages has what DiscordChatExporter writes "
+                "(id, author, timestamp); export the channel with --format Json"
+            )
+
+    def done(self) -> Exports:
+        """All of it, in order."""
+        places = [self._place(channel_id) for channel_id in self._heads]
+        return Exports(
+            channels=tuple(sorted(places, key=lambda place: place.channel.is_thread)),
+            system=self._left_out["system"],
+            unreadable=self._left_out["unreadable"],
+        )
+
+    def _place(self, channel_id: ChannelId) -> ExportedChannel:
+        raw, guild_id = self._heads[channel_id]
+        messages = sorted(self._messages[channel_id].values(), key=lambda message: by_age(message.id))
+        return ExportedChannel(
+            channel=_channel(raw, guild_id, opens_itself=MessageId(channel_id) in self._messages[channel_id]),
+            messages=tuple(self._with_team(message) for message in messages),
+            direct=raw.type in _DIRECT,
+        )
+
+    def _with_team(self, message: ChatMessage) -> ChatMessage:
+        author = message.author
+        if author.type != "community_user" or author.id not in self._team_seen:
+            return message
+        return replace(message, author=self._one(replace(author, type="team_member")))
+
+    def _message(self, raw: Raw, place: ChannelId, guild_id: GuildId, path: Path, number: int) -> ChatMessage | None:
+        try:
+            payload = _payload(raw)
+            head = fitted(payload, _Head)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._left_out["unreadable"] += 1
+            return None
+        if not _is_snowflake(head.id):
+            raise ConfigError(
+                f"{path}: the id of message {number} is none of Discord's (a number of up to {_LONGEST_ID} digits); "
+                "only exports that DiscordChatExporter wrote as JSON can be imported"
+            )
+        if head.type is not None and head.type not in _WRITTEN:
+            self._left_out["system"] += 1
+            return None
+        try:
+            return self._understood(fitted(payload, _Message), MessageId(head.id), place, guild_id)
+        except (msgspec.ValidationError, OverflowError):
+            self._left_out["unreadable"] += 1
+            return None
+
+    def _understood(self, told: _Message, message_id: MessageId, place: ChannelId, guild_id: GuildId) -> ChatMessage:
+        reply_to = _reply_of(told)
+        return ChatMessage(
+            id=message_id,
+            guild_id=guild_id,
+            channel_id=place,
+            author=self._author(told.author),
+            text=told.content or "",
+            at=_utc(told.timestamp),
+            edited_at=_utc(told.timestamp_edited) if told.timestamp_edited else None,
+            reply_to=reply_to,
+            reply_to_channel=_reply_channel(told.reference, place) if reply_to else None,
+            attachments=tuple(_attachment(file) for file in readable(told.attachments, _File)),
+        )
+
+    def _author(self, raw: _Author) -> Author:
+        user_id = UserId(raw.id)
+        kind: AuthorType = "community_user"
+        if raw.is_bot or user_id == self._team.bot_id:
+            kind = "bot"
+        elif user_id in self._team.member_ids or self._is_team(raw):
+            kind = "team_member"
+            self._team_seen.add(user_id)
+        name = raw.nickname or raw.name or raw.id
+        handles = tuple(filter(None, (raw.nickname, raw.name)))
+        is_self = user_id == self._team.bot_id
+        return self._one(Author(id=user_id, name=name, type=kind, is_self=is_self, handles=handles))
+
+    def _is_team(self, raw: _Author) -> bool:
+        return any(RoleId(role.id) in self._team.role_ids for role in readable(raw.roles, _Role))
+
+    def _one(self, author: Author) -> Author:
+        # One object for all messages of an author: most of them say the same of themselves.
+        return self._authors.setdefault(author, author)
+
+
+def _decoded(path: Path) -> _Export:
+    try:
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                raise ConfigError(f"{path} is empty: export the channel again")
+            # Mapped, not read: the raw messages point into it until each was looked at.
+            text = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}); name files that exist and that you may read"
+        ) from error
+    try:
+        return _read(text[3:] if bytes(text[:3]) == BOM_UTF8 else text)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{path} is no JSON export of DiscordChatExporter ({error}); export the channel with --format Json"
+        ) from error
+    except RecursionError as error:
+        raise ConfigError(
+            f"{path} is no JSON export of DiscordChatExporter (it is nested too deeply); export the channel again"
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        # Of what is malformed, msgspec says at which byte.
+        where = str(error) if "byte" in str(error) else f"{error}: it ends after byte {len(text)}"
+        raise ConfigError(f"{path} is damaged or cut off ({where}); export the channel again") from error
+
+
+def _read(text: memoryview) -> _Export:
+    try:
+        return msgspec.json.decode(text, type=_Export)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Half a surrogate may be all that is wrong; in nothing else the second try differs from the first.
+        return msgspec.json.decode(whole_json(bytes(text)), type=_Export)
+
+
+def _payload(raw: Raw) -> object:
+    """A message; what is no UTF-8 in it becomes U+FFFD."""
+    try:
+        return msgspec.json.decode(raw)
+    except UnicodeDecodeError:
+        return msgspec.json.decode(bytes(raw).decode("utf-8", "replace"))
+
+
+def _channel(raw: _Channel, guild_id: GuildId, *, opens_itself: bool) -> Channel:
+    thread = raw.type in _THREADS
+    # The exporter does not say what a thread hangs in. A forum post alone holds a message that has the thread's own id.
+    return Channel(
+        id=ChannelId(raw.id),
+        guild_id=guild_id,
+        kind=("post" if opens_itself else "thread") if thread else "channel",
+        name=raw.name or "",
+        # It calls the channel that a thread hangs in its category.
+        parent_id=ChannelId(raw.category_id) if thread and raw.category_id else None,
+        private=raw.type == _PRIVATE_THREAD or raw.type in _DIRECT,
+    )
+
+
+def _reply_of(told: _Message) -> MessageId | None:
+    reference = told.reference
+    if reference is None or not reference.message_id or not _is_snowflake(reference.message_id):
+        return None
+    # A forwarded message is no reply, though it is referred to in the same way.
+    forwarded = reference.type == "Forward" or told.forwarded_message is not None
+    return None if forwarded else MessageId(reference.message_id)
+
+
+def _reply_channel(reference: _Reference | None, place: ChannelId) -> ChannelId:
+    named = reference.channel_id if reference else None
+    return ChannelId(named) if named and _is_snowflake(named) else place
+
+
+def _attachment(file: _File) -> Attachment:
+    name = file.file_name or ""
+    return Attachment(
+        id=file.id or name,
+        filename=name,
+        url=file.url or "",
+        size=int(file.file_size_bytes or 0),
+        content_type=guess_type(name)[0],
+    )
+
+
+def _is_snowflake(snowflake: str) -> bool:
+    return snowflake.isascii() and snowflake.isdigit() and len(snowflake) <= _LONGEST_ID
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,79 @@
+"""What an operator can set about Discord itself: the table `[discord]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from intern.core.ids import ChannelId, GuildId, RoleId, UserId
+from intern.core.secret import Secret, settings_repr
+
+ChannelMode = Literal["answer", "mention_only", "capture_only", "off"]
+"""`mention_only`: captures, and answers who mentions the bot or replies to it. `capture_only`: captures, never answers.
+`off`: neither."""
+
+
+class ChannelRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What intern does in one channel or thread; threads follow the channel that they hang in."""
+
+    id: ChannelId
+    mode: ChannelMode
+
+
+class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One bot account, the servers it serves, and who their team is."""
+
+    token: Secret = Secret()
+    guild_ids: tuple[GuildId, ...] = ()
+    """Whatever happens on other servers is ignored."""
+    team_member_ids: tuple[UserId, ...] = ()
+    team_role_ids: tuple[RoleId, ...] = ()
+    """Whoever holds one of these roles is of the team, too."""
+    message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
+    """Messages of one author in one channel that follow each other within this pause are one."""
+    mention_reply_window: Annotated[float, Meta(ge=0, le=86_400)] = 900.0
+    """A team member's message that mentions one member counts as a reply to that member's question of the last so many
+    seconds. 0: only Discord's replies count."""
+    listed_channel_ids: tuple[ChannelId, ...] = ()
+    """Channels that not everyone can read, and threads in them or private ones, where intern works all the same."""
+    channels: tuple[ChannelRule, ...] = ()
+    """Where intern does something else than `default_mode` says."""
+    default_mode: ChannelMode = "answer"
+    max_questions_per_user_per_hour: Annotated[int, Meta(ge=0)] = 20
+    """Batches of one member that go to a model within an hour, whether or not they turn out to be questions; 0: no
+    limit."""
+    max_question_age: Annotated[float, Meta(gt=0)] = 3600.0
+    """Seconds after which nobody waits for an answer any more. What the team taught is captured at any age."""
+    first_lookback: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
+    """Seconds of history that are read when a server is met for the first time."""
+    handoff_role_id: RoleId = RoleId("")
+    """The one role that may ever be mentioned, and only where a question is handed over to the team."""
+    rest_url: str = "https://discord.com/api/v10"
+    """Discord, or another server that speaks as Discord does. The gateway's own address is asked for there."""
+
+    def __repr__(self) -> str:
+        return settings_repr(self)
+
+    def __post_init__(self) -> None:
+        for name in ("guild_ids", "team_member_ids", "team_role_ids", "listed_channel_ids"):
+            _check(name, getattr(self, name))
+        _check("channels", (rule.id for rule in self.channels))
+        if len({rule.id for rule in self.channels}) < len(self.channels):
+            raise ValueError("channels must name each channel once")
+        if self.handoff_role_id:
+            _check("handoff_role_id", (self.handoff_role_id,))
+        if not self.rest_url.startswith(("http://", "https://")):
+            raise ValueError("rest_url must begin with https:// (or http://)")
+
+    @property
+    def site(self) -> str:
+        """What links to messages and invitations begin with: the server of `rest_url`."""
+        return self.rest_url.partition("/api")[0].rstrip("/")
+
+
+def _check(name: str, snowflakes: Iterable[str]) -> None:
+    if not all(each.isascii() and each.isdigit() and len(each) <= 20 for each in snowflakes):
+        # Whatever stands there is not repeated: it may be a token in the wrong place.
+        raise ValueError(f"{name} must hold Discord's ids, each of 17 to 20 digits")

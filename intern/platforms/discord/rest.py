@@ -1,0 +1,510 @@
+"""Reading and writing on Discord over REST, through hikari's rate limits and retries. asyncio only.
+
+No call is ever cancelled: hikari 2.7 breaks a route for good when a call that waits in its rate-limit queue is. Each
+runs in a task of its own; whoever waits for it may give up. Replies are read as raw JSON by `wire`, which insists on
+less than hikari's own types do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, get_origin
+
+import aiohttp
+import hikari
+import msgspec
+from anyio import CancelScope
+from hikari.applications import get_token_id
+from hikari.impl import RESTApp, RESTClientImpl
+from hikari.internal import data_binding, routes
+
+from intern.core.errors import (
+    ConfigError,
+    DiscordError,
+    DiscordNotFoundError,
+    DiscordRefusedError,
+    DiscordUnauthorizedError,
+    DiscordUnavailableError,
+    DiscordUnknownOutcomeError,
+)
+from intern.core.flow import ChannelSeen
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, by_age, snowflake_time
+from intern.core.log import get_logger
+from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
+from intern.platforms.discord.limits import Buckets
+from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.reading import fitted, readable
+from intern.platforms.discord.wire import (
+    Memory,
+    RawArchived,
+    RawChannel,
+    RawGateway,
+    RawMember,
+    RawMessage,
+    RawSent,
+    RawThreads,
+    RawUser,
+    Team,
+    message_of,
+)
+
+_log = get_logger(__name__)
+
+_PAGE = 100  # messages or threads that Discord gives at most
+_THREAD_PAGES = 50  # of archived threads, for one channel
+_LAST_CALLS_SECONDS = 3.0  # for writing calls that nobody waits for any more, when the program ends
+_ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
+_SUPPRESS_EMBEDS = 1 << 2  # message flag: no link previews
+_LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
+_UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
+_UNAUTHORIZED: Final = 401
+_ROW, _BUTTON, _GREY = 1, 2, 2  # component types and a button's style
+_BUTTONS_A_ROW = 5
+_TIMED_OUT, _TOO_MANY_REQUESTS = 408, 429
+
+_DISCORD: Final = "https://discord.com"
+_NOT_A_BOTS: Final = (
+    "discord.token is no bot token: copy the whole of it from the developer portal (your application, Bot, "
+    "Reset Token), without the word Bot before it"
+)
+LOGIN_REFUSED = (
+    "discord.token: Discord does not accept this token. Make a new one in the developer portal (your application, Bot, "
+    "Reset Token) and set discord.token or INTERN__DISCORD__TOKEN"
+)
+
+
+_Kind = TypeVar("_Kind")
+
+
+def team_of(options: DiscordOptions) -> Team:
+    """Who is who; the bot's id is read from its token where that holds it. Raises ConfigError for what is no token."""
+    token = options.token.reveal().strip()
+    if not token:
+        raise ConfigError("discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(_NOT_A_BOTS)
+    try:
+        bot_id = UserId(str(get_token_id(token)))
+    except ValueError:
+        if options.site == _DISCORD:
+            raise ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
+        bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
+    return Team(
+        bot_id=bot_id,
+        member_ids=frozenset(options.team_member_ids),
+        role_ids=frozenset(options.team_role_ids),
+    )
+
+
+class HikariRest:
+    """Discord's history, and the way to write there; open it with `async with`.
+
+    Every method raises DiscordRefusedError where asking again will not help (DiscordNotFoundError where nothing ever
+    will), else DiscordUnavailableError (DiscordUnauthorizedError until somebody saw to the token).
+    """
+
+    def __init__(self, options: DiscordOptions, memory: Memory | None = None, *, max_retries: int = 3) -> None:
+        self.team = team_of(options)
+        """Who is who. The gateway corrects the bot's id; until then it may be unknown (""), or what the token tells."""
+        self._memory = memory or Memory()
+        self._token = options.token
+        self._app = RESTApp(url=options.rest_url.rstrip("/"), max_retries=max_retries)
+        self._app._bucket_manager = Buckets(max_rate_limit=_LONGEST_LIMIT)  # noqa: SLF001 there is no other way in
+        self._client: RESTClientImpl | None = None
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._reads: set[asyncio.Task[Any]] = set()
+        self.counted: Callable[[type[DiscordError] | None], object] = lambda _: None
+        """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
+
+        DiscordUnknownOutcomeError stands for a 5xx or a lost connection, whatever its caller is told. Of what
+        hikari waited for (429) or mended by trying again it does not hear.
+        """
+
+    async def __aenter__(self) -> Self:
+        await self._app.start()
+        self._client = self._app.acquire(self._token.reveal().strip(), hikari.TokenType.BOT)
+        self._client.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with CancelScope(shield=True):
+            await self._close()
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if writes := self._calls - self._reads:
+            await asyncio.wait(writes, timeout=_LAST_CALLS_SECONDS)
+        for call in self._calls:
+            call.cancel()  # nobody will use the routes any more
+        if self._calls:
+            await asyncio.wait(self._calls)
+        if client:
+            await client.close()
+            await self._app.close()
+
+    # What History of chat/context.py asks for
+
+    async def channel(self, channel_id: ChannelId) -> Channel:
+        """A channel or thread, from the gateway's word where it was heard, else asked for and remembered."""
+        return self._memory.channel(channel_id) or await self._remembered(await self._channel(channel_id))
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None where it is deleted, may not be read, or is one of Discord's own."""
+        try:
+            return await self.look_up(channel_id, message_id)
+        except DiscordRefusedError as refusal:
+            _log.info("message_unreadable", channel_id=channel_id, message_id=message_id, reason=str(refusal))
+            return None
+
+    async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None only where Discord says that the channel has none of that id."""
+        what = f"read message {message_id} in channel {channel_id}"
+        route = routes.GET_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
+        try:
+            raw = await self.ask(what, route)
+        except DiscordNotFoundError as error:
+            cause = error.__cause__
+            if isinstance(cause, hikari.HTTPResponseError) and cause.code == _UNKNOWN_MESSAGE:
+                return None
+            raise
+        messages = await self._messages(channel_id, [raw])
+        if not messages:
+            raise DiscordRefusedError(f"could not {what}: it is one of Discord's own, or not what Discord documents")
+        return messages[0]
+
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id`, or of all; oldest first. One request, so at most 100.
+
+        Discord's own messages are left out after counting: a short page need not be the last. `lookups` bounds the
+        requests for authors' roles; the authors of the newest messages come first.
+        """
+        return await self._messages(channel_id, await self._raw_page(channel_id, "before", message_id, limit), lookups)
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        """The oldest messages newer than `message_id`, oldest first; as `before`."""
+        return await self._messages(channel_id, await self._raw_page(channel_id, "after", message_id, limit))
+
+    async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
+        """As `after`, with how far it reaches, which Discord's own messages count for, too."""
+        raw = await self._raw_page(channel_id, "after", after, limit)
+        numbers = [int(sent.id) for sent in readable(raw, RawSent)]
+        return Page(
+            messages=tuple(await self._messages(channel_id, raw)),
+            read_to=MessageId(str(max(numbers))) if numbers else after,
+            more=len(raw) >= _page_size(limit),
+        )
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
+        """The channel's public archived threads that hold, or may hold, a message newer than `after`."""
+        if self._memory.holds_threads(channel_id) is False:
+            return ()
+        # Writing wakes a thread up, so one that was archived before `after` was written holds nothing newer.
+        horizon = snowflake_time(ids(message=after)["message"])
+        seen: dict[ChannelId, ChannelSeen] = {}
+        before: datetime | None = None
+        for _ in range(_THREAD_PAGES):
+            page = await self._archived(channel_id, before)
+            for raw in readable(page.threads, RawChannel):
+                if raw.newest is None or by_age(raw.newest) > by_age(after):
+                    seen[raw.id] = ChannelSeen(channel=await self._remembered(raw), last_message_id=raw.newest)
+            moments = [one.thread_metadata.archive_timestamp for one in readable(page.threads, RawArchived)]
+            # Where nothing says whether there is more, the next page does.
+            if page.has_more is False or not page.threads or (moments and min(moments) < horizon):
+                break
+            if not moments or (before is not None and min(moments) >= before):
+                _log.warning("archived_threads_unreadable", channel_id=channel_id, threads=len(page.threads))
+                break
+            before = min(moments)
+        else:
+            _log.warning("archived_threads_cut", channel_id=channel_id, pages=_THREAD_PAGES)
+        return tuple(seen.values())
+
+    async def gateway(self) -> RawGateway:
+        """Where the gateway is, and how many sessions may still be begun there."""
+        what = "ask for the gateway's address"
+        return read(what, await self.ask(what, routes.GET_GATEWAY_BOT.compile()), RawGateway)
+
+    async def known(self) -> Team:
+        """Who is who, with the bot's own id: Discord is asked where neither its token nor the gateway told it."""
+        if not self.team.bot_id:
+            what = "ask who the bot is"
+            found = read(what, await self.ask(what, routes.GET_MY_USER.compile()), RawUser)
+            self.team = msgspec.structs.replace(self.team, bot_id=self.team.bot_id or found.id)
+        return self.team
+
+    # What Outlet of chat/outbox.py asks for
+
+    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
+        """Open the message's thread and give its id; a thread that is there already is as good."""
+        route = routes.POST_MESSAGE_THREADS.compile(**ids(channel=channel_id, message=message_id))
+        body = {"name": name, "auto_archive_duration": _ONE_DAY}
+        try:
+            await self.ask(f"start a thread at message {message_id} in channel {channel_id}", route, body=body)
+        except DiscordRefusedError as refusal:
+            if not await self._is_there(refusal, ChannelId(message_id)):
+                raise
+        # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
+        return ChannelId(message_id)
+
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        """Write a message that previews no links and pings nobody, but `mention_role` where its mention is in the text.
+
+        Within Discord's few minutes of memory the same nonce gives the same message. Raises DiscordUnknownOutcomeError
+        where the message may be there though nobody confirmed it.
+        """
+        what = f"send a message to channel {channel_id}"
+        body = content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
+        route = routes.POST_CHANNEL_MESSAGES.compile(**ids(channel=channel_id))
+        sent = await self.ask(what, route, body=body, otherwise=DiscordUnknownOutcomeError)
+        return read(what, sent, RawSent, otherwise=DiscordUnknownOutcomeError).id
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
+        """Replace a message of ours by a text that previews no links and pings nobody, without buttons."""
+        route = routes.PATCH_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
+        what = f"edit message {message_id} in channel {channel_id}"
+        await self.ask(what, route, body=content(text, (), None))
+
+    async def typing(self, channel_id: ChannelId) -> None:
+        """Show that we are typing, for ten seconds or until we write."""
+        route = routes.POST_CHANNEL_TYPING.compile(**ids(channel=channel_id))
+        await self.ask(f"type in channel {channel_id}", route)
+
+    # How it is done
+
+    async def _is_there(self, refusal: DiscordRefusedError, thread: ChannelId) -> bool:
+        """Whether a thread is refused because there is one. Other servers than Discord's may not say so."""
+        cause = refusal.__cause__
+        if not isinstance(cause, hikari.BadRequestError):
+            return False
+        if cause.code == _THREAD_EXISTS:
+            return True
+        try:
+            return (await self._channel(thread)).is_thread
+        except DiscordRefusedError:
+            return False
+
+    async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
+        query = data_binding.StringMapBuilder()
+        query.put("limit", _page_size(limit))
+        if message_id is not None:
+            query.put(side, ids(message=message_id)["message"])
+        route = routes.GET_CHANNEL_MESSAGES.compile(**ids(channel=channel_id))
+        what = f"read messages of channel {channel_id}"
+        return read(what, await self.ask(what, route, query=query), list[Any])
+
+    async def _archived(self, channel_id: ChannelId, before: datetime | None) -> RawThreads:
+        query = data_binding.StringMapBuilder()
+        query.put("limit", _PAGE)
+        if before is not None:
+            query.put("before", before.isoformat())
+        route = routes.GET_PUBLIC_ARCHIVED_THREADS.compile(**ids(channel=channel_id))
+        what = f"list archived threads of channel {channel_id}"
+        return read(what, await self.ask(what, route, query=query), RawThreads)
+
+    async def _messages(
+        self, channel_id: ChannelId, page: Sequence[Any], lookups: Lookups | None = None
+    ) -> list[ChatMessage]:
+        """The readable ones, oldest first, with what REST leaves out: the server, and who is of the team."""
+        guild_id, team = (await self.channel(channel_id)).guild_id, await self.known()
+        messages: list[ChatMessage] = []
+        for item in page:
+            try:
+                raw = msgspec.structs.replace(fitted(item, RawMessage), guild_id=guild_id)
+                message = message_of(raw, team, await self._roles(raw, lookups), self._memory)
+            except msgspec.ValidationError as error:
+                _log.warning("discord_message_unreadable", channel_id=channel_id, problem=str(error))
+                continue
+            if message:
+                messages.append(message)
+        return sorted(messages, key=lambda message: by_age(message.id))
+
+    async def _roles(self, raw: RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
+        """The author's roles, looked up only where they decide something."""
+        author, team = raw.author.id, self.team
+        if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
+            return ()
+        if author in team.member_ids or author == team.bot_id:
+            return ()
+        known = self._memory.roles(raw.guild_id, author)
+        if known is None:
+            if lookups is not None and not lookups.take():
+                return ()
+            known = tuple(await self._member_roles(raw.guild_id, author))
+            self._memory.note_roles(raw.guild_id, author, known)
+        return known
+
+    async def _member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
+        route = routes.GET_GUILD_MEMBER.compile(**ids(guild=guild_id, user=user_id))
+        what = f"look up member {user_id} of server {guild_id}"
+        try:
+            member = await self.ask(what, route)
+        except DiscordNotFoundError:
+            return ()  # they have left, and their roles with them
+        return read(what, member, RawMember).role_ids or ()
+
+    async def _channel(self, channel_id: ChannelId) -> RawChannel:
+        what = f"look up channel {channel_id}"
+        return read(what, await self.ask(what, routes.GET_CHANNEL.compile(**ids(channel=channel_id))), RawChannel)
+
+    async def _remembered(self, raw: RawChannel) -> Channel:
+        """The channel, or a thread together with what it hangs in, which may have to be asked for."""
+        self._memory.keep(raw)
+        known = self._memory.told(raw)
+        if known is None and raw.parent_id:
+            self._memory.keep(await self._channel(raw.parent_id))
+            known = self._memory.told(raw)
+        if known is None:
+            raise DiscordNotFoundError(f"thread {raw.id} has no channel that it hangs in")
+        return known
+
+    async def ask(
+        self,
+        what: str,
+        route: routes.CompiledRoute,
+        *,
+        query: data_binding.StringMapBuilder | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
+        otherwise: type[DiscordError] = DiscordUnavailableError,
+    ) -> object:
+        """The reply's JSON, None where there is none. The one way to call hikari: nobody who waits here can cancel it.
+
+        `what` completes "could not …" in errors. `otherwise` is raised where nobody can say what became of the request.
+        """
+        if self._client is None:
+            raise DiscordUnavailableError(f"could not {what}: the connection is closed")
+        # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
+        request = self._client._request(route, query=query, json=_json(body) if body else None)  # noqa: SLF001
+        call = asyncio.create_task(request, name=f"discord: {what}")
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        call.add_done_callback(self._count)
+        if route.method == "GET":
+            self._reads.add(call)
+            call.add_done_callback(self._reads.discard)
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            waiter = asyncio.current_task()
+            if call.cancelled() and not (waiter and waiter.cancelling()):
+                # hikari's rate limits were closed under it, or we closed it: the waiter itself was not cancelled.
+                raise otherwise(f"could not {what}: the connection was closed meanwhile") from None
+            call.add_done_callback(partial(_log_late, what))
+            raise
+        except (hikari.HikariError, aiohttp.ClientError, TimeoutError, ValueError, RuntimeError) as error:
+            raise _failure(what, error, otherwise) from error
+
+    def _count(self, call: asyncio.Task[Any]) -> None:
+        error = None if call.cancelled() else call.exception()
+        if call.cancelled():
+            self.counted(DiscordUnknownOutcomeError)
+        elif error is None:
+            self.counted(None)
+        elif isinstance(error, Exception):
+            self.counted(type(_failure("count it", error, DiscordUnknownOutcomeError)))
+
+
+def _json(body: Mapping[str, Any] | Sequence[Any]) -> data_binding.JSONObjectBuilder | Sequence[Any]:
+    if not isinstance(body, Mapping):
+        return body
+    json = data_binding.JSONObjectBuilder()
+    json.update(body)
+    return json
+
+
+def components(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+    """Buttons as Discord wants them: in rows of five."""
+    shown = [_shown(button) for button in buttons]
+    rows = [shown[at : at + _BUTTONS_A_ROW] for at in range(0, len(shown), _BUTTONS_A_ROW)]
+    return [{"type": _ROW, "components": row} for row in rows]
+
+
+def _shown(button: Button) -> dict[str, Any]:
+    shown: dict[str, Any] = {"type": _BUTTON, "style": _GREY, "custom_id": button.custom_id}
+    if button.label:
+        shown["label"] = button.label
+    if button.emoji:
+        shown["emoji"] = {"name": button.emoji}
+    return shown
+
+
+def content(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -> dict[str, Any]:
+    """What create and edit have in common. Without `allowed_mentions` Discord would ping whoever the text names."""
+    allowed: dict[str, Any] = {"parse": []}
+    if mention_role:
+        allowed["roles"] = [mention_role]
+    return {
+        "content": text,
+        "flags": _SUPPRESS_EMBEDS,
+        "allowed_mentions": allowed,
+        "components": components(buttons),
+    }
+
+
+def _page_size(limit: int) -> int:
+    return max(1, min(limit, _PAGE))
+
+
+def ids(**snowflakes: str) -> dict[str, str]:
+    """Ids for a route. They stand in its path, so they are digits or the call is not made."""
+    for name, snowflake in snowflakes.items():
+        if not (snowflake.isascii() and snowflake.isdigit()):
+            raise DiscordNotFoundError(f"{snowflake[:40]!r} is no {name} id of Discord's")
+    return snowflakes
+
+
+def read(what: str, reply: object, kind: type[_Kind], otherwise: type[DiscordError] = DiscordUnavailableError) -> _Kind:
+    """A reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
+    try:
+        if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
+            return fitted(reply, kind)
+        return msgspec.convert(reply, kind)
+    except msgspec.ValidationError as error:
+        raise otherwise(f"could not {what}: the reply is not what Discord documents: {error}") from error
+
+
+def _failure(what: str, error: Exception, otherwise: type[DiscordError]) -> DiscordError:
+    """What a failed call means to us: where we are not let in, or are to wait, nothing was done."""
+    if isinstance(error, hikari.RateLimitTooLongError):
+        return DiscordUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
+    if not isinstance(error, hikari.HTTPResponseError):
+        return otherwise(f"could not {what}: {type(error).__name__}: {error}")
+    return _refusal(what, error) or otherwise(_said(what, error))
+
+
+def _refusal(what: str, error: hikari.HTTPResponseError) -> DiscordError | None:
+    """The error of a call that Discord did not do; None where nobody can say."""
+    if error.status == _UNAUTHORIZED:
+        return DiscordUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
+    if error.status == _TOO_MANY_REQUESTS:
+        return DiscordUnavailableError(_said(what, error))
+    if isinstance(error, hikari.NotFoundError):
+        return DiscordNotFoundError(_said(what, error))
+    if isinstance(error, hikari.ClientHTTPResponseError) and error.status != _TIMED_OUT:
+        return DiscordRefusedError(_said(what, error))
+    return None
+
+
+def _said(what: str, error: hikari.HTTPResponseError) -> str:
+    return f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code})".rstrip()
+
+
+def _log_late(what: str, call: asyncio.Task[Any]) -> None:
+    """The end of a call whose waiter gave up."""
+    failed = "cancelled" if call.cancelled() else type(call.exception()).__name__ if call.exception() else None
+    _log.info("discord_call_ended_unwatched", call=what, failed=failed)

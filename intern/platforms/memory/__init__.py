@@ -1,0 +1,1 @@
+"""A chat platform in memory, for tests, `intern try`, import and backtest."""

@@ -1,0 +1,534 @@
+"""A Discord in memory, on asyncio and on trio, behind the same Protocols as the real one.
+
+`intern try`, imports, backtests and tests share it. Deterministic: ids come from the clock it is given, and the same
+calls give the same world. People act through plain methods, the bot through the async ones that the Protocols name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from re import compile as pattern, escape
+from typing import Literal, TypeVar
+
+import anyio
+from anyio.lowlevel import checkpoint
+from msgspec import Struct, structs
+
+from intern.core.clock import Clock
+from intern.core.errors import DiscordError, DiscordNotFoundError, DiscordRefusedError
+from intern.core.flow import (
+    Approval,
+    ChannelSeen,
+    GatewayEvent,
+    Interaction,
+    MessageCreated,
+    MessageEdited,
+    MessagesDeleted,
+    SessionStarted,
+)
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, by_age, snowflake_at
+from intern.core.messages import (
+    Attachment,
+    Author,
+    AuthorType,
+    Button,
+    Channel,
+    ChannelKind,
+    ChatMessage,
+    Lookups,
+    Page,
+)
+from intern.platforms.discord.reading import position
+from intern.platforms.discord.wire import APPROVES
+
+_T = TypeVar("_T")
+
+Call = Literal[
+    "channel",
+    "message",
+    "look_up",
+    "before",
+    "after",
+    "page",
+    "archived_since",
+    "start_thread",
+    "send",
+    "rewrite",
+    "typing",
+]
+
+NONCE_LIFETIME = timedelta(minutes=3)  # Discord remembers a nonce for "the past few minutes"
+_TEXT_LIMIT = 2000
+_NONCE_LIMIT = 25
+_NAME_LIMIT = 100
+_BUTTON_ID_LIMIT = 100
+_LABEL_LIMIT = 80
+
+
+class _Failure(Struct, frozen=True):
+    error: DiscordError
+    done: bool
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """What a message of the bot's has beside its text."""
+
+    buttons: tuple[Button, ...] = ()
+    pings: tuple[RoleId, ...] = ()
+    """Whom Discord told of it."""
+
+
+class Sandbox:
+    """One server with one channel, `general`, to begin with; a name in `team` is a team member's.
+
+    What the bot asks for costs a call, counted in `calls`. Only what happens while somebody listens is delivered; the
+    rest is history, as on Discord. Each listening begins with a SessionStarted.
+    """
+
+    def __init__(self, clock: Clock, team: Collection[str] = (), *, bot_name: str = "intern") -> None:
+        self._clock = clock
+        self._team = frozenset(team)
+        self._newest = 0
+        self._channels: dict[ChannelId, Channel] = {}
+        self._messages: dict[ChannelId, list[ChatMessage]] = {}
+        self._people: dict[str, Author] = {}
+        self._nonces: dict[tuple[ChannelId, str], tuple[datetime, MessageId]] = {}
+        self._last: dict[ChannelId, MessageId] = {}
+        self._archived: set[ChannelId] = set()
+        self._private: set[ChannelId] = set()
+        self._listeners: list[Callable[[GatewayEvent], None]] = []
+        self._missed: list[GatewayEvent] | None = None
+        self._failures: dict[Call, deque[_Failure]] = {}
+        self._changed = anyio.Event()
+        self.calls: Counter[Call] = Counter()
+        self.sent: dict[MessageId, Sent] = {}
+        """By the bot, also where it was deleted since."""
+        self.typed_in: list[ChannelId] = []
+        """Where the bot was seen typing, in order."""
+        self.listed: set[ChannelId] = set()
+        """Channels where the bot works though they are private."""
+        self.guild_id = GuildId(self._snowflake())
+        self.bot = Author(id=UserId(self._snowflake()), name=bot_name, type="bot", is_self=True)
+        self._mention = pattern(rf"@{escape(bot_name)}\b|<@!?{self.bot.id}>")
+        self.general = self.add_channel("general")
+
+    # What people do.
+
+    def add_channel(self, name: str) -> ChannelId:
+        """A new text channel."""
+        return self._add(ChannelId(self._snowflake()), "channel", name, None)
+
+    def add_direct(self) -> ChannelId:
+        """A place for private messages, on no server."""
+        channel_id = self._add(ChannelId(self._snowflake()), "channel", "", None)
+        self._channels[channel_id] = structs.replace(self._channels[channel_id], guild_id=None)
+        return channel_id
+
+    def set_private(self, channel_id: ChannelId, private: bool = True) -> None:  # noqa: FBT001, FBT002 - it is the point
+        """From now on not everybody can read there, or everybody can again; its threads are as private as it is."""
+        (self._private.add if private else self._private.discard)(channel_id)
+
+    def author(self, name: str) -> Author:
+        """The person of that name; always the same one."""
+        if name not in self._people:
+            kind: AuthorType = "team_member" if name in self._team else "community_user"
+            self._people[name] = Author(id=UserId(self._snowflake()), name=name, type=kind)
+        return self._people[name]
+
+    def say(
+        self,
+        author: Author | str,
+        text: str,
+        *,
+        channel_id: ChannelId | None = None,
+        reply_to: MessageId | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> ChatMessage:
+        """Somebody writes, in `general` unless a channel or thread is given. `@intern` in the text is a mention."""
+        place = self._channels[channel_id or self.general]
+        return self._write(
+            ChatMessage(
+                id=MessageId(self._snowflake()),
+                guild_id=place.guild_id,
+                channel_id=place.id,
+                author=self.author(author) if isinstance(author, str) else author,
+                text=text,
+                at=self._clock.now(),
+                reply_to=reply_to,
+                reply_to_channel=place.id if reply_to else None,
+                reply_to_author=self._written_by(place.id, reply_to) if reply_to else None,
+                attachments=tuple(attachments),
+                mentions_bot=self._mentions(text),
+                mentioned_staff=self._staff(text),
+            )
+        )
+
+    def open_post(self, author: Author | str, title: str, text: str) -> ChatMessage:
+        """Somebody opens a post in a forum; its first message has the post's own id."""
+        forum = next((place.id for place in self._channels.values() if place.name == "forum"), None)
+        message_id = self._snowflake()
+        post = self._add(ChannelId(message_id), "post", title, forum or self.add_channel("forum"))
+        return self._write(
+            ChatMessage(
+                id=MessageId(message_id),
+                guild_id=self.guild_id,
+                channel_id=post,
+                author=self.author(author) if isinstance(author, str) else author,
+                text=text,
+                at=self._clock.now(),
+                mentions_bot=self._mentions(text),
+                mentioned_staff=self._staff(text),
+            )
+        )
+
+    def open_private_thread(self, channel_id: ChannelId, name: str) -> ChannelId:
+        """A thread on no message, for those who are invited; the bot is."""
+        thread = self._add(ChannelId(self._snowflake()), "thread", name, channel_id)
+        self._channels[thread] = structs.replace(self._channels[thread], private=True)
+        return thread
+
+    def archive(self, thread: ChannelId) -> None:
+        """A thread falls asleep; the next message there wakes it up."""
+        self._archived.add(thread)
+
+    def open_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
+        """The thread on a message, which has the message's id; made if there is none."""
+        thread = ChannelId(message_id)
+        if thread in self._channels:
+            return thread
+        at, message = self._locate(channel_id, message_id)
+        self._messages[channel_id][at] = structs.replace(message, thread_id=thread)
+        return self._add(thread, "thread", name, channel_id)
+
+    def edit(self, channel_id: ChannelId, message_id: MessageId, text: str) -> ChatMessage:
+        """An author changes a message."""
+        at, message = self._locate(channel_id, message_id)
+        edited = structs.replace(
+            message,
+            text=text,
+            edited_at=self._clock.now(),
+            mentions_bot=self._mentions(text),
+            mentioned_staff=self._staff(text),
+        )
+        self._messages[channel_id][at] = edited
+        self._happened(MessageEdited(message=edited))
+        return edited
+
+    def delete(self, channel_id: ChannelId, *message_ids: MessageId) -> None:
+        """Messages go away; a thread on one of them stays."""
+        for message_id in message_ids:
+            del self._messages[channel_id][self._locate(channel_id, message_id)[0]]
+        guild_id = self._channels[channel_id].guild_id
+        self._happened(MessagesDeleted(guild_id=guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
+
+    def react(self, who: Author | str, message: ChatMessage, emoji: str = APPROVES) -> None:
+        """Somebody puts an emoji on a message. As on Discord's wire, only the team's approval means anything to us."""
+        reacting = self.author(who) if isinstance(who, str) else who
+        if emoji == APPROVES and reacting.type == "team_member" and message.guild_id is not None:
+            place = message.channel_id
+            self._happened(Approval(guild_id=message.guild_id, channel_id=place, message_id=message.id, by=reacting.id))
+
+    def interact(self, interaction: Interaction) -> None:
+        """Somebody uses a command or presses a button."""
+        self._happened(interaction)
+
+    # What the connection does.
+
+    @asynccontextmanager
+    async def offline(self, *, resumes: bool = False) -> AsyncGenerator[None]:
+        """The gateway is away for the time of the block; REST is not.
+
+        After it a new session starts, and what happened meanwhile is history. If it `resumes`, that is told instead.
+        """
+        self._missed = []
+        connected = tuple(self._listeners) if resumes else ()
+        try:
+            yield
+        finally:
+            missed, self._missed = self._missed, None
+            for deliver in tuple(self._listeners):
+                # Only who was there before has anything to resume.
+                for event in missed if deliver in connected else (self._session(),):
+                    deliver(event)
+            self._tell()
+
+    def lose_session(self) -> None:
+        """A new session starts, right now."""
+        for deliver in tuple(self._listeners):
+            deliver(self._session())
+        self._tell()
+
+    # What there is to see.
+
+    def messages(self, channel_id: ChannelId | None = None) -> tuple[ChatMessage, ...]:
+        """What stands in a channel or thread, oldest first; without one, everything everywhere."""
+        if channel_id is not None:
+            return tuple(self._messages[channel_id])
+        everything = (message for place in self._messages.values() for message in place)
+        return tuple(sorted(everything, key=lambda message: by_age(message.id)))
+
+    def threads(self, parent_id: ChannelId | None = None) -> tuple[Channel, ...]:
+        """Threads and posts, oldest first; of one channel, if it is given."""
+        return tuple(
+            place for place in self._channels.values() if place.is_thread and parent_id in {None, place.parent_id}
+        )
+
+    def posts(self) -> tuple[ChatMessage, ...]:
+        """Everything that the bot has written, oldest first."""
+        return tuple(message for message in self.messages() if message.author.is_self)
+
+    async def posted(
+        self, wanted: Callable[[ChatMessage], bool] = lambda _: True, *, within: float = 5.0
+    ) -> ChatMessage:
+        """The bot's first message that is `wanted`, when it is there. Raises TimeoutError after `within` seconds."""
+        with anyio.fail_after(within):
+            while True:
+                found = next(filter(wanted, self.posts()), None)
+                if found is not None:
+                    return found
+                await self._changed.wait()
+
+    async def wait_ready(self) -> None:
+        """Until somebody listens."""
+        while not self._listeners:
+            await self._changed.wait()
+
+    def fail(self, call: Call, error: DiscordError, *, done: bool = False) -> None:
+        """The next call of that name that is not spoken for raises `error`; with `done`, after its work was done."""
+        self._failures.setdefault(call, deque()).append(_Failure(error, done))
+
+    # The bot's side: Gateway, Audience, History, Outlet and the like, as the real one has them.
+
+    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+        """Call `deliver` for a new session and each event from now on, in order, until cancelled."""
+        self._listeners.append(deliver)
+        if self._missed is None:
+            deliver(self._session())
+        self._tell()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._listeners.remove(deliver)
+
+    async def told(self, guild_id: GuildId | None) -> None:
+        """Wait until the server was told of; here it always was."""
+
+    def admits(self, channel: Channel) -> bool:
+        """Whether everybody can read there, or it is listed."""
+        places = {channel.id, channel.parent_id}
+        if channel.id in self.listed or (channel.parent_id in self.listed and not channel.private):
+            return True
+        return channel.guild_id is not None and not channel.private and self._private.isdisjoint(places)
+
+    async def channel(self, channel_id: ChannelId) -> Channel:
+        """A channel or thread. Raises DiscordRefusedError for one that does not exist."""
+        return await self._call("channel", lambda: self._place(channel_id))
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None if there is none of that id."""
+        return await self._call(
+            "message", lambda: next((m for m in self._here(channel_id) if m.id == message_id), None)
+        )
+
+    async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None where the channel has none of that id."""
+        return await self._call(
+            "look_up", lambda: next((m for m in self._here(channel_id) if m.id == message_id), None)
+        )
+
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id` (None: of all), oldest first. Here, authors cost no `lookups`."""
+        del lookups
+
+        def page() -> Sequence[ChatMessage]:
+            here = self._here(channel_id)
+            end = len(here) if message_id is None else position(here, message_id)
+            return here[max(0, end - _page_size(limit)) : end]
+
+        return await self._call("before", page)
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        """The oldest messages newer than `message_id`, oldest first."""
+        return await self._call("after", lambda: self._after(channel_id, message_id, limit))
+
+    async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
+        """As `after`, with how far it reaches."""
+
+        def work() -> Page:
+            messages = self._after(channel_id, after, limit)
+            return Page(
+                messages=tuple(messages),
+                read_to=messages[-1].id if messages else after,
+                more=len(messages) == limit,
+            )
+
+        return await self._call("page", work)
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
+        """The channel's public archived threads whose newest message is newer than `after`."""
+
+        def work() -> Sequence[ChannelSeen]:
+            here = [thread for thread in self.threads(self._place(channel_id).id) if thread.id in self._archived]
+            seen = [self._seen(thread) for thread in here if not thread.private]
+            return [one for one in seen if one.last_message_id and by_age(one.last_message_id) > by_age(after)]
+
+        return await self._call("archived_since", work)
+
+    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
+        """The thread on a message; made if there is none. Raises DiscordRefusedError where Discord would refuse."""
+
+        def work() -> ChannelId:
+            _demand(bool(name.strip()) and len(name) <= _NAME_LIMIT, "a thread's name has 1 to 100 characters")
+            _demand(self._place(channel_id).kind == "channel", "a thread cannot hang in a thread")
+            known = ChannelId(message_id) in self._channels or any(m.id == message_id for m in self._here(channel_id))
+            _demand(known, "unknown message")
+            return self.open_thread(channel_id, message_id, name)
+
+        return await self._call("start_thread", work)
+
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        """Post a message; the same nonce within a few minutes gives the message that is there already."""
+
+        def work() -> MessageId:
+            self._check(channel_id, text, buttons)
+            _demand(len(nonce) <= _NONCE_LIMIT, "a nonce has at most 25 characters")
+            now = self._clock.now()
+            at, known = self._nonces.get((channel_id, nonce), (None, None))
+            if at is not None and known is not None and now - at <= NONCE_LIFETIME:
+                return known
+            # Discord cuts off white space around a text.
+            message_id = self.say(self.bot, text.strip(), channel_id=channel_id).id
+            self._nonces[channel_id, nonce] = now, message_id
+            pings = (mention_role,) if mention_role and f"<@&{mention_role}>" in text else ()
+            self.sent[message_id] = Sent(buttons=tuple(buttons), pings=pings)
+            return message_id
+
+        return await self._call("send", work)
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
+        """Replace a message of the bot's by a text, without buttons."""
+
+        def work() -> None:
+            self._check(channel_id, text, ())
+            message = next((each for each in self._here(channel_id) if each.id == message_id), None)
+            if message is None:
+                raise DiscordNotFoundError(f"there is no message {message_id}")
+            _demand(message.author.is_self, "only its author edits a message")
+            self.edit(channel_id, message_id, text.strip())
+            self.sent[message_id] = Sent()
+
+        await self._call("rewrite", work)
+
+    async def typing(self, channel_id: ChannelId) -> None:
+        """Show the bot typing."""
+        await self._call("typing", lambda: self.typed_in.append(self._place(channel_id).id))
+
+    def _check(self, channel_id: ChannelId, text: str, buttons: Sequence[Button]) -> None:
+        self._place(channel_id)
+        _demand(bool(text.strip()) and len(text) <= _TEXT_LIMIT, "a message has 1 to 2,000 characters")
+        for button in buttons:
+            _demand(1 <= len(button.custom_id) <= _BUTTON_ID_LIMIT, "a button's id has 1 to 100 characters")
+            _demand(bool(button.label or button.emoji), "a button shows a label or an emoji")
+            _demand(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
+
+    def _after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        here = self._here(channel_id)
+        start = position(here, message_id)
+        if start < len(here) and here[start].id == message_id:
+            start += 1
+        return here[start : start + _page_size(limit)]
+
+    def _session(self) -> SessionStarted:
+        there = [place for place in self._channels.values() if place.guild_id and place.id not in self._archived]
+        return SessionStarted(guild_id=self.guild_id, channels=tuple(self._seen(place) for place in there))
+
+    def _seen(self, place: Channel) -> ChannelSeen:
+        return ChannelSeen(channel=place, last_message_id=self._last.get(place.id))
+
+    async def _call(self, call: Call, work: Callable[[], _T]) -> _T:
+        await checkpoint()
+        self.calls[call] += 1
+        planned = self._failures.get(call)
+        failure = planned.popleft() if planned else None
+        if failure is not None and not failure.done:
+            raise failure.error
+        result = work()
+        if failure is not None:
+            raise failure.error
+        return result
+
+    def _write(self, message: ChatMessage) -> ChatMessage:
+        self._messages[message.channel_id].append(message)
+        self._last[message.channel_id] = message.id
+        self._archived.discard(message.channel_id)
+        self._happened(MessageCreated(message=message))
+        return message
+
+    def _written_by(self, channel_id: ChannelId, message_id: MessageId) -> UserId | None:
+        said = reversed(self._messages[channel_id])  # mostly, it is among the newest
+        return next((message.author.id for message in said if message.id == message_id), None)
+
+    def _happened(self, event: GatewayEvent) -> None:
+        if self._missed is None:
+            for deliver in tuple(self._listeners):
+                deliver(event)
+        else:
+            self._missed.append(event)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def _add(self, channel_id: ChannelId, kind: ChannelKind, name: str, parent: ChannelId | None) -> ChannelId:
+        self._channels[channel_id] = Channel(
+            id=channel_id, guild_id=self.guild_id, kind=kind, name=name, parent_id=parent
+        )
+        self._messages[channel_id] = []
+        return channel_id
+
+    def _place(self, channel_id: ChannelId) -> Channel:
+        if channel_id not in self._channels:
+            raise DiscordNotFoundError("Discord refused: unknown channel")
+        return self._channels[channel_id]
+
+    def _here(self, channel_id: ChannelId) -> list[ChatMessage]:
+        return self._messages[self._place(channel_id).id]
+
+    def _locate(self, channel_id: ChannelId, message_id: MessageId) -> tuple[int, ChatMessage]:
+        return next((at, message) for at, message in enumerate(self._messages[channel_id]) if message.id == message_id)
+
+    def _mentions(self, text: str) -> bool:
+        return self._mention.search(text) is not None
+
+    def _staff(self, text: str) -> frozenset[UserId]:
+        team = (person.id for person in self._people.values() if person.type == "team_member")
+        return frozenset(user_id for user_id in team if f"<@{user_id}>" in text)
+
+    def _snowflake(self) -> str:
+        """Strictly increasing, also while the clock stands still or goes back."""
+        self._newest = max(self._newest + 1, int(snowflake_at(self._clock.now())))
+        return str(self._newest)
+
+
+def _demand(met: bool, what: str) -> None:  # noqa: FBT001 - reads like an assertion
+    if not met:
+        raise DiscordRefusedError(f"Discord refused: {what}")
+
+
+def _page_size(limit: int) -> int:
+    _demand(1 <= limit <= 100, "a page has 1 to 100 messages")
+    return limit

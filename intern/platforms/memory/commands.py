@@ -1,0 +1,75 @@
+"""Commands and buttons of the Discord in memory: what members are told, kept where tests can see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anyio.lowlevel import checkpoint
+from msgspec import Struct
+
+from intern.core.errors import DiscordRefusedError
+from intern.core.flow import InteractionTicket
+from intern.core.messages import Button
+
+
+class Told(Struct, kw_only=True):
+    """One interaction as the member sees it."""
+
+    update: bool
+    """Acknowledged without a sign of waiting: the message that holds the button stays as it is."""
+    reply: str | None = None
+    """In the place where the member saw us waiting; None while they still wait."""
+    buttons: tuple[Button, ...] = ()
+    """Under what was said last."""
+    follow_ups: list[str] = []
+
+    @property
+    def texts(self) -> list[str]:
+        """All that was said, in order."""
+        return [*([] if self.reply is None else [self.reply]), *self.follow_ups]
+
+
+class SandboxCommands:
+    """Answers interactions in memory, on asyncio and on trio, with Discord's rules for what may follow what."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Told] = {}
+        """By the ticket's id."""
+        self.registrations = 0
+
+    async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
+        """Acknowledge; doing it again is harmless."""
+        del ephemeral
+        await checkpoint()
+        self.told.setdefault(ticket.id, Told(update=update))
+
+    async def reply(
+        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Answer where the member sees us waiting."""
+        del ephemeral
+        await checkpoint()
+        told = self._told(ticket)
+        if told.update:
+            raise DiscordRefusedError("Discord refused: that would overwrite the message that holds the button")
+        told.reply, told.buttons = text, tuple(buttons)
+
+    async def follow_up(
+        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Say more."""
+        del ephemeral
+        await checkpoint()
+        told = self._told(ticket)
+        told.follow_ups.append(text)
+        told.buttons = tuple(buttons)
+
+    async def register(self) -> None:
+        """There is nobody to tell."""
+        await checkpoint()
+        self.registrations += 1
+
+    def _told(self, ticket: InteractionTicket) -> Told:
+        if ticket.id not in self.told:
+            raise DiscordRefusedError("Discord refused: unknown webhook, for nothing was acknowledged")
+        return self.told[ticket.id]

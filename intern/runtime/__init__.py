@@ -1,0 +1,1 @@
+"""The running bot: its lifecycle, signals and jobs."""

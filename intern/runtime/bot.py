@@ -1,0 +1,636 @@
+"""The bot: the office around a Discord, real or in memory, and signals turned into a calm shutdown."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+
+import anyio
+from anyio import Event, create_task_group, move_on_after, open_signal_receiver
+from anyio.to_thread import run_sync
+
+from intern.actors import poster, responder
+from intern.actors.backfill import Pages
+from intern.actors.events import Witness
+from intern.actors.listener import Gateway
+from intern.actors.pipeline import Answering, Parts, office
+from intern.actors.rereading import Rereading
+from intern.actors.responder import Typing
+from intern.actors.router import Requests
+from intern.actors.settling import Settling
+from intern.answering.answer_cache import RepeatingModel, request_key
+from intern.answering.images import Seeing
+from intern.answering.learned import LearnedSources
+from intern.answering.posted_answers import PostedAnswers, Retractions
+from intern.answering.replying import Declining, Replying, load_wording
+from intern.answering.slash_commands import Commands, Said
+from intern.answering.workflow import Answerer
+from intern.chat.batching import Batches
+from intern.chat.checkpoints import Attendance
+from intern.chat.context import History
+from intern.chat.dispatching import Allowance, Audience, Dispatcher, PrivateNotes
+from intern.chat.options import ConversationOptions
+from intern.chat.outbox import Outlet, Posting
+from intern.chat.outgoing import Outgoing
+from intern.core.clock import Clock, SystemClock
+from intern.core.errors import DiscordError, DiscordRefusedError, DiscordUnavailableError
+from intern.core.flow import AnswerRequest, Batch, Interaction
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, snowflake_at, snowflake_time
+from intern.core.memory import giving_back, set_aside
+from intern.core.messages import Attachment, Channel, ChatMessage, MemberRoles
+from intern.learning.answered_threads import Answered, ThreadReader
+from intern.learning.captioning import Images, Picturing
+from intern.learning.message_changes import LateChanges
+from intern.learning.missed import Missed, Shown
+from intern.learning.review import Approvals
+from intern.models.circuit_breaker import Breaker
+from intern.models.endpoint import EndpointModel
+from intern.models.prompt import Model
+from intern.platforms.discord.attachments import AttachedImages, UnusableImageError
+from intern.platforms.memory.chat import Sandbox
+from intern.platforms.memory.commands import SandboxCommands
+from intern.search.embedding_endpoint import EndpointEmbedder
+from intern.search.finding import Embedder, Finder, LastVectors
+from intern.service.health import HealthChecks, ModelWatch, posting_check
+from intern.service.models import Models, open_embedder, open_models, templates_of
+from intern.service.overview import Looked, Overheard, OverviewDesk, leaves_open
+from intern.service.searching import Ranking, discovered_sources, never_discovered
+from intern.service.views import Check
+from intern.service.workshop import Workshop
+from intern.settings.loading import Settings
+from intern.sources.discovery.scanning import Changes
+from intern.sources.library import Library
+from intern.stores.files import FolderLock
+from intern.stores.sqlite.checkpoints import Marks, MarkStore
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.members import Greeted
+from intern.stores.sqlite.replies import FeedbackStore, ReplyStore
+from intern.stores.sqlite.traces import Counts, TraceStore, Unanswered
+from intern.stores.sqlite.usage import UsageLog
+
+if TYPE_CHECKING:
+    from intern.frontends.http.metrics import Metrics
+
+
+class ToldAudience(Audience, Protocol):
+    """Knows where everybody may read, once Discord has told."""
+
+    async def told(self, guild_id: GuildId | None, /) -> None:
+        """Wait until Discord has told of a server."""
+        ...
+
+
+class ShownHistory(History, Shown, Protocol):
+    """Discord's history, where a message that is gone is told from one that may not be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discord:
+    """Discord, real or in memory, as the bot sees it."""
+
+    gateway: Gateway
+    history: ShownHistory
+    outlet: Outlet
+    pages: Pages
+    typing: Typing
+    audience: ToldAudience
+    responses: Answering
+    images: Images
+    guild_ids: tuple[GuildId, ...]
+    is_open: Callable[[], bool] = lambda: True
+    """Whether what happens there is told right now."""
+    tell_requests: Callable[[Callable[[type[DiscordError] | None], object], Callable[[], object]], object] = (
+        lambda _requested, _reconnected: None
+    )
+    """Who wants to hear of requests that ended, with what they raise, and of connections that came back."""
+    noted_roles: Callable[[], Collection[MemberRoles]] = tuple
+    """What was learned of members' roles since this was asked last."""
+    recall_roles: Callable[[Collection[MemberRoles]], object] = lambda _known: None
+    """Wants to hear what an earlier start had learned of them."""
+
+
+OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
+
+
+@asynccontextmanager
+async def _parts(
+    settings: Settings,
+    discord: Discord,
+    *,
+    witness: Witness,
+    clock: Clock,
+    models: OpenModels = open_models,
+    page: bool = False,
+) -> AsyncGenerator[Parts]:
+    """The bot, put together around a Discord; it holds the data folder meanwhile. With `page`, its page is served."""
+    with FolderLock(settings.data.dir) as lock:
+        async with (
+            await Database.open(settings.paths.database) as db,
+            models(settings, UsageLog(db), clock) as opened,
+            open_embedder(settings, db, clock, opened.usage) as embedder,
+        ):
+            watch = ModelWatch(clock, _breakers(opened, embedder))
+            metrics = _metrics(settings, discord, opened, witness) if page and settings.page.enabled else None
+            _count_embeddings(embedder, metrics)
+            watched = opened._replace(
+                answering=_repeating(watch.over(_counted(opened.answering, metrics)), opened, settings, db, clock),
+                learning=watch.over(
+                    _counted(opened.learning, metrics),
+                    work="learning",
+                    section="llm" if settings.llm_kb is None else "llm.kb",
+                ),
+            )
+            workshop = await run_sync(partial(Workshop, settings, db, watched.learning, clock, embedder=embedder))
+            await workshop.jobs.reclaim()
+            await workshop.pending.load()
+            await workshop.extraction.extractor.mend()
+            # A server that we never attended is looked back at as far as the operator wants.
+            first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
+            marks = await MarkStore(db).open(discord.guild_ids, first)
+            audience = _Audience(discord, settings.conversations)
+            missed = Missed(
+                workshop.archive,
+                discord.history,
+                is_withdrawn=workshop.decisions.is_withdrawn,
+                admits=audience.admits_id,
+            )
+            here = [snowflake_time(marks.attended[guild_id]) for guild_id in discord.guild_ids]
+            attended = min(here, default=clock.now())
+            gateway = Rereading(discord.gateway, missed, attended=attended, clock=clock)
+            overheard = Overheard(gateway, clock=clock, unanswered=workshop.unanswered)
+            discord = replace(discord, gateway=overheard)
+            room = _Room(
+                settings,
+                discord,
+                audience,
+                Attendance(marks, baseline=first),
+                witness,
+                clock,
+                db,
+                watched,
+                workshop,
+                embedder,
+            )
+            parts, posted = await _around(room)
+            served = (
+                nullcontext()
+                if metrics is None
+                else _page(room, parts, posted, overheard, lock=lock, watch=watch, metrics=metrics)
+            )
+            async with served:
+                yield parts
+
+
+class _Room(NamedTuple):
+    settings: Settings
+    discord: Discord
+    audience: _Audience
+    attendance: Attendance
+    witness: Witness
+    clock: Clock
+    db: Database
+    models: Models
+    workshop: Workshop
+    embedder: Embedder | None
+
+
+async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
+    settings, discord, audience, attendance, witness, clock, db, models, workshop, _ = room
+    options = settings.conversations
+    settling = Settling(attendance)
+    discord.recall_roles(await workshop.roles.known())
+    traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
+    witness.count = counts.add
+    witness.unanswered = partial(_leave_open, workshop.unanswered)
+    allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
+    wording = load_wording(
+        Path(settings.prompts.dir) if settings.prompts.dir else None,
+        {"project_introduction": settings.ai.project_introduction},
+    )
+    handoff = settings.discord.handoff_role_id
+    answered = workshop.extraction.answered
+    await answered.open(ThreadReader(discord.history, audience.admits_id))
+    late = LateChanges(workshop.archive, admits=audience.admits_id, pending=workshop.pending, answered=answered.threads)
+    finder = Finder(workshop.search, room.embedder and LastVectors(room.embedder))
+    discovered = discovered_sources(settings, workshop.search)
+    library = Library(
+        kb_index=settings.paths.index,
+        team_index=settings.paths.team_index,
+        sources=workshop.sources,
+        topics=workshop.topics,
+        archive=workshop.archive,
+        pages=workshop.pages,
+        ranks=Ranking(settings, finder, discovered),
+        more=discovered,
+        learned=LearnedSources(
+            db,
+            workshop.search,
+            finder,
+            archive=workshop.archive,
+            decisions=lambda: workshop.decisions,
+            clock=clock,
+            min_confidence=settings.facts.min_confidence,
+            site=settings.discord.site,
+        ),
+        site=settings.discord.site,
+    )
+    answerer = Answerer(models.answering, library, settings.ai, models.nearest)
+    posts = Posting(
+        discord.outlet,
+        workshop.posts,
+        discord.history,
+        outgoing=outgoing,
+        clock=clock,
+        admits=audience.admits_id,
+        max_age=timedelta(seconds=settings.discord.max_question_age),
+        late_word=wording.late,
+        no_thread_word=wording.no_thread,
+    )
+    # Rules cannot look at pictures, whatever is set.
+    sees = settings.llm.images and settings.llm.kind == "endpoint"
+    answers = Seeing(answerer, discord.images, sees=sees)
+    commands = Commands(
+        answers=answers,
+        history=discord.history,
+        audience=audience,
+        speaker=discord.outlet,
+        feedback=FeedbackStore(db, clock=clock),
+        traces=traces,
+        options=options,
+        guild_ids=discord.guild_ids,
+        wording=wording,
+        allows=allows,
+        count=witness.asked,
+        over_limit=partial(witness.turned_away, "asked too much"),
+    )
+    posted = PostedAnswers(workshop.cited, library, workshop.topics, workshop.decisions, emails=settings.kb.mask_emails)
+    parts = Parts(
+        gateway=discord.gateway,
+        admits=discord.audience.admits,
+        admits_id=audience.admits_id,
+        attendance=attendance,
+        settling=settling,
+        approvals=Approvals(clock=clock),
+        pages=discord.pages,
+        marks=_Books(room, MarkStore(db), counts),
+        open_batches=Batches(settings.discord.message_batch_wait_seconds),
+        clock=clock,
+        dispatch=_Dispatch(
+            Dispatcher(
+                discord.history,
+                workshop.posts,
+                options,
+                guild_ids=discord.guild_ids,
+                audience=discord.audience,
+                clock=clock,
+                allows=allows,
+                private=PrivateNotes(discord.outlet, Greeted(db, clock=clock)),
+            ),
+            answered,
+        ),
+        declines=Declining(wording, traces=traces, clock=clock),
+        late=late,
+        keeper=workshop,
+        pictures=Picturing(
+            models.learning,
+            discord.images,
+            workshop.pending,
+            # Rules cannot look at pictures, whatever is set.
+            sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
+            mask=settings.kb.mask_secrets,
+        ),
+        pending=workshop.pending,
+        messages=OpenMessages(discord.history, audience.admits_id),
+        attempts=workshop.attempts,
+        archive=workshop,
+        archived_until=workshop.archived_until(),
+        settles_in=workshop.settles_in,
+        again=workshop,
+        chooser=workshop,
+        filer=workshop,
+        decisions=workshop.extraction,
+        extracted_until=await workshop.extraction.position(),
+        reviews=workshop,
+        indices=workshop,
+        responding=responder.Collaborators(
+            answers=answers,
+            replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
+            outgoing=outgoing,
+            known=workshop.posts,
+            typing=discord.typing,
+            traces=traces,
+            settles=settling,
+            witness=witness,
+        ),
+        posting=poster.Collaborators(
+            posts=posts,
+            outgoing=outgoing,
+            traces=traces,
+            settles=settling,
+            witness=witness,
+            # What the asker wrote last has become a question by then, or never will.
+            patience_seconds=settings.discord.message_batch_wait_seconds + 5,
+        ),
+        desk=_Desk(commands, late),
+        responses=discord.responses,
+        jobs=workshop.jobs,
+        do_job=workshop.do,
+        settle_seconds=settings.kb.settle_seconds,
+        scan_interval_seconds=settings.kb.scan_interval_seconds,
+        discovery=workshop if settings.discovery.scan_paths else None,
+        discovery_interval_seconds=settings.discovery.interval_seconds,
+        file_changes=Changes(settings.discovery, never_discovered(settings)),
+        embeds=workshop.embedding,
+        posted=posted,
+        retractions=Retractions(workshop.cited, posts, traces, clock=clock, note=wording.retracted)
+        if settings.ai.retract
+        else None,
+        witness=witness,
+    )
+    return parts, posted
+
+
+_TOLD_WITHIN = 5.0  # seconds
+
+
+class _Audience:
+    """Where we may listen and speak: as everybody may read there, and as the operator wants."""
+
+    def __init__(self, discord: Discord, options: ConversationOptions) -> None:
+        self._discord = discord
+        self._options = options
+
+    def admits(self, channel: Channel) -> bool:
+        return self._discord.audience.admits(channel) and self._options.mode_of(channel) != "off"
+
+    async def admits_id(self, channel_id: ChannelId) -> bool:
+        channel = await self._discord.history.channel(channel_id)
+        # At a start, Discord tells of its servers right after it says hello.
+        with move_on_after(_TOLD_WITHIN) as waiting:
+            await self._discord.audience.told(channel.guild_id)
+        if waiting.cancelled_caught:
+            raise DiscordUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
+        return self.admits(channel)
+
+
+class _Books:
+    """What is written down every second: how far channels are settled; what was counted, left open, spent and seen."""
+
+    def __init__(self, room: _Room, marks: MarkStore, counts: Counts) -> None:
+        self._marks = marks
+        self._counts = counts
+        self._unanswered = room.workshop.unanswered
+        self._usage = room.models.usage
+        self._roles = room.workshop.roles
+        self._noted_roles = room.discord.noted_roles
+
+    async def keep(self, moved: Marks) -> None:
+        # Before the marks: what is not read again shall not have been forgotten.
+        await self._roles.keep(self._noted_roles())
+        if self._usage is not None:
+            await self._usage.keep()
+        await self._counts.store()
+        await self._unanswered.store()
+        await self._marks.keep(moved)
+
+
+def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> None:
+    if leaves_open(reason):
+        unanswered.add(request.batch.messages, reason)
+
+
+def _metrics(settings: Settings, discord: Discord, opened: Models, witness: Witness) -> Metrics:
+    """The counters, told by all who know."""
+    from intern.frontends.http.measuring import count_request, metrics_of  # noqa: PLC0415 costs a tenth of a second
+
+    metrics = metrics_of(settings, witness, opened.usage)
+    discord.tell_requests(partial(count_request, metrics), metrics.reconnected)
+    return metrics
+
+
+def _counted(model: Model, metrics: Metrics | None) -> Model:
+    if metrics is None:
+        return model
+    from intern.frontends.http.measuring import CountedModel  # noqa: PLC0415 as above
+
+    return CountedModel(model, metrics)
+
+
+def _repeating(model: Model, opened: Models, settings: Settings, db: Database, clock: Clock) -> Model:
+    """The model, not asked the same twice; rules cost nothing, so they are."""
+    if not (settings.ai.repeat and isinstance(opened.answering, EndpointModel)):
+        return model
+    return RepeatingModel(model, ReplyStore(db, clock=clock), request_key(settings.llm, templates_of(settings)))
+
+
+def _count_embeddings(embedder: Embedder | None, metrics: Metrics | None) -> None:
+    if metrics is None or not isinstance(embedder, EndpointEmbedder):
+        return
+    from intern.frontends.http.measuring import count_embeddings  # noqa: PLC0415 as above
+
+    count_embeddings(metrics, embedder)
+
+
+@asynccontextmanager
+async def _page(
+    room: _Room,
+    parts: Parts,
+    posted: PostedAnswers,
+    overheard: Overheard,
+    *,
+    lock: FolderLock,
+    watch: ModelWatch,
+    metrics: Metrics,
+) -> AsyncGenerator[None]:
+    """The status page, for as long as the bot is at work and until it has left."""
+    from intern.frontends.http.measuring import Standing  # noqa: PLC0415 as above
+    from intern.frontends.http.server import serving  # noqa: PLC0415 aiohttp.web costs its import only where a page is served
+
+    waiting = parts.posting.waiting
+
+    def asked_elsewhere() -> tuple[Check, ...]:
+        return posting_check(waiting.stuck(), room.clock), *watch.checks()
+
+    checks = HealthChecks(room.db, lock, clock=room.clock, is_open=room.discord.is_open, elsewhere=asked_elsewhere)
+    desk = OverviewDesk(
+        Looked(
+            settings=room.settings,
+            db=room.db,
+            workshop=room.workshop,
+            answers=parts.responding.answers,
+            posted=posted,
+            overheard=overheard,
+            attendance=parts.attendance,
+            fill=parts.fill,
+            clock=room.clock,
+            health=checks.health,
+            known_health=checks.known,
+        )
+    )
+    standing = Standing(
+        settings=room.settings,
+        workshop=room.workshop,
+        fill=parts.fill,
+        overheard=overheard,
+        usage=room.models.usage,
+        breakers=_breakers(room.models, room.embedder),
+        clock=room.clock,
+    )
+    async with serving(room.settings.page, desk, now=room.clock.now, metrics=partial(standing.text, metrics)):
+        yield
+
+
+def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Breaker]:
+    own = {"embeddings": embedder.breaker} if isinstance(embedder, EndpointEmbedder) else {}
+    return {**models.breakers, **own}
+
+
+class _Dispatch:
+    """Decides whom a batch concerns; a thread that was read before is looked at again because of it."""
+
+    def __init__(self, dispatcher: Dispatcher, answered: Answered) -> None:
+        self._dispatcher = dispatcher
+        self._answered = answered
+
+    async def dispatch(self, batch: Batch) -> Requests:
+        self._answered.heard(batch)
+        return await self._dispatcher.dispatch(batch)
+
+
+class OpenMessages:
+    """Messages where we may listen. Nothing is read again in a channel that was closed to us meanwhile."""
+
+    def __init__(self, history: Shown, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
+        self._history = history
+        self._admits = admits
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None where it is gone. Raises the DiscordError family, also where it may not be read."""
+        if not await self._admits(channel_id):
+            raise DiscordRefusedError(f"channel {channel_id} is closed to us by now")
+        return await self._history.look_up(channel_id, message_id)
+
+
+class _NoImages:
+    """What a Discord in memory serves of the files that people name there."""
+
+    async def image(self, attachment: Attachment) -> NoReturn:
+        raise UnusableImageError(f"{attachment.filename[:100]} is only a name here")
+
+
+class _Desk:
+    """The commands; what they teach can be withdrawn from the moment on that it is handed on."""
+
+    def __init__(self, commands: Commands, late: LateChanges) -> None:
+        self._commands = commands
+        self._late = late
+
+    async def handle(self, interaction: Interaction) -> Said:
+        answer = await self._commands.handle(interaction)
+        for request in answer.captures:
+            self._late.teaches(request)
+        return answer
+
+
+async def run_on_discord(settings: Settings, *, stop: Event, clock: Clock | None = None) -> None:
+    """The bot on real Discord, until `stop` is set. asyncio only, for hikari is."""
+    async with parts_on_discord(settings, witness=Witness(), clock=clock or SystemClock()) as parts:
+        with set_aside():
+            await office(parts, stop=stop)
+
+
+@asynccontextmanager
+async def parts_on_discord(
+    settings: Settings, *, witness: Witness, clock: Clock, first_pause: float = 1.0
+) -> AsyncGenerator[Parts]:
+    """The bot, put together around real Discord, where it waits `first_pause` seconds before its second session."""
+    from intern.platforms.discord.commands import HikariCommands  # noqa: PLC0415 as below
+    from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
+
+    settings.require_for_run()
+    # Every reaction on the server is told then.
+    reactions = settings.kb.review
+    async with (
+        HikariDiscord(settings.discord, reactions=reactions, first_pause=first_pause) as hikari,
+        AttachedImages() as images,
+    ):
+        guild_ids = tuple(map(GuildId, settings.discord.guild_ids))
+        discord = Discord(
+            gateway=hikari,
+            history=hikari.rest,
+            outlet=hikari.rest,
+            pages=hikari.rest,
+            typing=hikari.rest,
+            audience=hikari.audience,
+            responses=HikariCommands(hikari.rest, guild_ids, ready=hikari.wait_ready),
+            images=images,
+            guild_ids=guild_ids,
+            is_open=lambda: hikari.is_open,
+            tell_requests=hikari.tell_requests,
+            noted_roles=hikari.noted_roles,
+            recall_roles=hikari.recall_roles,
+        )
+        async with _parts(settings, discord, witness=witness, clock=clock, page=True) as parts:
+            yield parts
+
+
+@asynccontextmanager
+async def open_sandbox(
+    settings: Settings,
+    sandbox: Sandbox,
+    *,
+    witness: Witness,
+    clock: Clock | None = None,
+    responses: Answering | None = None,
+    images: Images | None = None,
+    models: OpenModels = open_models,
+) -> AsyncGenerator[None]:
+    """The whole bot at work on a Discord in memory; leaving the block sees everything off to its end."""
+    discord = Discord(
+        gateway=sandbox,
+        history=sandbox,
+        outlet=sandbox,
+        pages=sandbox,
+        typing=sandbox,
+        audience=sandbox,
+        responses=responses or SandboxCommands(),
+        images=images or _NoImages(),
+        guild_ids=(sandbox.guild_id,),
+    )
+    stop = Event()
+    async with (
+        _parts(settings, discord, witness=witness, clock=clock or SystemClock(), models=models) as parts,
+        create_task_group() as tg,
+    ):
+        tg.start_soon(partial(office, parts, stop=stop, drain=True))
+        await sandbox.wait_ready()
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+def run(settings: Settings) -> None:
+    """`intern run`: until SIGINT or SIGTERM. Raises ConfigError, KnowledgeError or DiscordError, maybe in a group."""
+    anyio.run(_until_told, settings)
+
+
+async def _until_told(settings: Settings) -> None:
+    stop = Event()
+
+    async def wait_for_signal() -> None:
+        with open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                stop.set()
+
+    async with create_task_group() as tg:
+        tg.start_soon(wait_for_signal)
+        tg.start_soon(giving_back)
+        await run_on_discord(settings, stop=stop)
+        tg.cancel_scope.cancel()

@@ -1,0 +1,199 @@
+"""Embeddings from any OpenAI-compatible endpoint: many texts a call, retried and limited like every other call.
+
+A text that was embedded before is not sent again, where there is a memory. Whatever an endpoint sends is checked: one
+wrong vector would put its document in front of everything, or nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Protocol
+
+import httpx
+import msgspec
+import structlog
+from anyio import current_time
+from msgspec import Meta, Struct
+
+from intern.core.errors import KnowledgeError, ModelPromptTooLongError, ModelRefusedError, ModelReplyError
+from intern.core.log import get_logger
+from intern.models.endpoint import Call, Endpoint, Reply
+from intern.models.limits import Limits
+from intern.models.options import LlmOptions
+from intern.models.replies import TooLong, refusal_of
+from intern.models.usage import Usage, estimated_tokens
+
+_log = get_logger(__name__)
+
+USAGE = "embeddings"
+"""Under which name calls and tokens are counted."""
+
+_MOST_TEXTS = 64  # a call; the API's own bound is 2,048, local servers take fewer
+_MOST_TOKENS = 8000  # a call, estimated
+_MOST_CHARS = 8000  # a text; most models look at 512 to 8,192 tokens, and refuse what is longer
+_MOST_NUMBERS = 16_384  # a vector
+
+
+class VectorMemory(Protocol):
+    """Remembers what was embedded before. All methods raise KnowledgeError."""
+
+    async def recall(self, keys: Sequence[str], /) -> Mapping[str, bytes]:
+        """The vectors that are known."""
+        ...
+
+    async def remember(self, vectors: Mapping[str, bytes], /) -> None:
+        """Keep vectors for a while."""
+        ...
+
+
+class _Item(Struct):
+    embedding: list[float]
+    index: Annotated[int, Meta(ge=0)]
+
+
+class _Spent(Struct):
+    prompt_tokens: Annotated[int, Meta(ge=0)] = 0
+
+
+class _Embeddings(Struct):
+    data: list[_Item]
+    usage: _Spent | None = None
+
+
+class EndpointEmbedder(Endpoint):
+    """Embeds at an endpoint. `options` are those of `[llm]`, with what `[embeddings]` lays over them."""
+
+    def __init__(
+        self,
+        options: LlmOptions,
+        *,
+        usage: Usage,
+        memory: VectorMemory | None = None,
+        client: httpx.AsyncClient | None = None,
+        section: str = "embeddings",
+    ) -> None:
+        super().__init__(options, path="/embeddings", usage=usage, client=client, section=section)
+        self.model = vectors_of(options)
+        self.dimensions = 0
+        """Those of the first vector that came; 0 before."""
+        self._memory = memory
+        self._behind = self._limits.background()
+        self.ended: Callable[[BaseException | None, float], object] = lambda _error, _seconds: None
+        """Hears of each call what it raised, if anything, and how long it took; it must neither wait nor raise."""
+
+    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+        """A unit vector for each text, float32, little-endian. Raises the `ModelError` family.
+
+        More than one text is work that must not starve answers.
+        """
+        # A model says nothing of an empty text, and many refuse it.
+        sent = [text[:_MOST_CHARS].strip() or "-" for text in texts]
+        keys = [_key(self.model, text) for text in sent]
+        known = dict(await self._recalled(keys))
+        missing = {key: text for key, text in zip(keys, sent, strict=True) if key not in known}
+        limits = self._limits if len(texts) == 1 else self._behind
+        for batch in _batches(missing):
+            made = dict(zip(batch, await self._heard(limits, list(batch.values())), strict=True))
+            await self._remember(made)
+            known |= made
+        return [known[key] for key in keys]
+
+    async def _heard(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+        """`_asked`, of which somebody hears."""
+        began = current_time()
+        try:
+            vectors = await self._asked(limits, texts)
+        except BaseException as error:
+            self.ended(error, current_time() - began)
+            raise
+        self.ended(None, current_time() - began)
+        return vectors
+
+    async def _asked(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+        tokens = sum(map(estimated_tokens, texts))
+        what = f"{USAGE}: {self.where}"
+        body = msgspec.json.encode({"model": self._options.model, "input": texts, "encoding_format": "float"})
+        call = Call(USAGE, what, body, tokens, ())
+        with structlog.contextvars.bound_contextvars(prompt=USAGE):
+            async with limits.budgeted(tokens, what=USAGE) as still_fits:
+                answer = await self._answered(limits, call, still_fits)
+                try:
+                    read = msgspec.json.decode(answer, type=_Embeddings)
+                except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                    self._count_lost(call)
+                    raise ModelReplyError(f"{what}: the reply holds no embeddings: {error}") from error
+                spent = read.usage.prompt_tokens if read.usage else tokens
+                await self._usage.add(USAGE, spent, 0, self._options.price.of(spent, 0))
+        return self._checked(read, len(texts), what)
+
+    def _checked(self, read: _Embeddings, asked: int, what: str) -> Sequence[bytes]:
+        by_place = {item.index: item.embedding for item in read.data}
+        if len(read.data) != asked or by_place.keys() != set(range(asked)):
+            raise ModelReplyError(f"{what}: {len(read.data)} vectors came for {asked} texts")
+        vectors = [_unit(by_place[n], what) for n in range(asked)]
+        dimensions = self.dimensions or len(vectors[0]) // 4
+        for size in (len(vector) // 4 for vector in vectors):
+            if size != dimensions:
+                raise ModelReplyError(f"{what}: a vector of {size} numbers came where others have {dimensions}")
+        self.dimensions = dimensions
+        return vectors
+
+    async def _recalled(self, keys: Sequence[str]) -> Mapping[str, bytes]:
+        if self._memory is None:
+            return {}
+        try:
+            return await self._memory.recall(keys)
+        except KnowledgeError as error:
+            _log.warning("vectors_not_recalled", reason=str(error))
+            return {}
+
+    async def _remember(self, vectors: Mapping[str, bytes]) -> None:
+        if self._memory is None:
+            return
+        try:
+            await self._memory.remember(vectors)
+        except KnowledgeError as error:
+            _log.warning("vectors_not_remembered", reason=str(error))
+
+    def _refusal(self, answer: Reply, call: Call, says: str) -> ModelRefusedError:
+        if isinstance(refusal_of(answer.body), TooLong):
+            what = f"about {call.prompt_tokens} tokens"
+            return ModelPromptTooLongError(f"{says}; the texts are longer than {self._section}.model takes ({what})")
+        return ModelRefusedError(says)
+
+
+def vectors_of(options: LlmOptions) -> str:
+    """The name of the vectors that an endpoint makes: the same model elsewhere may be another one."""
+    return f"{options.model} at {options.base_url.strip().partition('?')[0].rstrip('/')}"
+
+
+def _unit(numbers: Sequence[float], what: str) -> bytes:
+    if not 1 <= len(numbers) <= _MOST_NUMBERS:
+        raise ModelReplyError(f"{what}: a vector of {len(numbers)} numbers came")
+    length = math.hypot(*numbers)
+    # NaN and infinity, which JSON has no word for, and zeros, which point nowhere.
+    if not math.isfinite(length) or length < 1e-9:
+        raise ModelReplyError(f"{what}: a vector came that has no direction")
+    return struct.pack(f"<{len(numbers)}f", *(number / length for number in numbers))
+
+
+def _key(model: str, text: str) -> str:
+    return hashlib.sha256(f"{model}\0{text}".encode("utf-8", "replace")).hexdigest()
+
+
+def _batches(texts: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """In their order, each within what a call takes."""
+    batch: dict[str, str] = {}
+    tokens = 0
+    for key, text in texts.items():
+        more = estimated_tokens(text)
+        if batch and (len(batch) == _MOST_TEXTS or tokens + more > _MOST_TOKENS):
+            yield batch
+            batch, tokens = {}, 0
+        batch[key] = text
+        tokens += more
+    if batch:
+        yield batch

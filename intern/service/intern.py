@@ -1,0 +1,534 @@
+"""The door: what scripts, commands and evaluations do with a data folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache, partial
+from hashlib import sha256
+
+import msgspec
+from anyio import current_time, sleep
+from anyio.to_thread import run_sync
+
+from intern.actors.job_worker import do_all
+from intern.answering.learned import LearnedSources
+from intern.answering.workflow import Answerer
+from intern.core.clock import Clock, SystemClock
+from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
+from intern.core.ids import ConversationId, QAId
+from intern.core.log import get_logger
+from intern.core.messages import AIResult, Conversation, RequestContext
+from intern.core.progress import tell
+from intern.core.records import (
+    Approved,
+    Capture,
+    CapturedPair,
+    IndexEntry,
+    PairDecision,
+    Parked,
+    Rejected,
+    SearchFilter,
+)
+from intern.core.text.untrusted import encoded
+from intern.facts.distilling import Segment
+from intern.facts.extracting import Came
+from intern.facts.reconciling import Retirement
+from intern.learning.filing import Tally
+from intern.learning.forgetting import Forget, Forgot
+from intern.learning.importing import Kept
+from intern.learning.regenerating import Progress, Regenerated, progress_of
+from intern.learning.review import Review, check_waits
+from intern.search.finding import Embedder, Finder, Found, LastVectors, best_found
+from intern.service.extraction import NotesJob, NotesRead
+from intern.service.models import Models, open_embedder, open_models
+from intern.service.searching import (
+    Freshness,
+    Outdated,
+    Ranking,
+    SearchResult,
+    discovered_sources,
+    documents_changed,
+    result_of,
+)
+from intern.service.workshop import Workshop, discovery_of
+from intern.settings.loading import Settings
+from intern.sources.catalogue import Catalogue
+from intern.sources.discovery.feed import Question
+from intern.sources.discovery.investigating import Discovered, Feed
+from intern.sources.files import LeftOutStore, SourceFolder
+from intern.sources.library import Library
+from intern.sources.page_copies import PageCopies
+from intern.sources.refresh import Refreshed
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.files import FolderLock
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
+from intern.stores.sqlite.facts import FactStore
+from intern.stores.sqlite.jobs import Job, Jobs
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.usage import FormLog, UsageLog
+from intern.stores.topics import TopicLibrary
+
+_POLL_SECONDS = 0.2  # a person waits
+_SAID_AFTER = 1.0  # seconds until that person hears whom this waits for
+_VECTORS_STUCK = 60.0  # seconds without a new vector; whoever holds the folder makes none
+
+_log = get_logger(__name__)
+
+
+class Intern:
+    """The door: what scripts, commands and evaluations do with a data folder. Made by `open_intern`.
+
+    Reading takes no lock. What writes takes the folder's lock, or asks the process that holds it, and waits.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        db: Database | KnowledgeError,
+        *,
+        models: Models,
+        archive: Archive,
+        topics: TopicLibrary,
+        clock: Clock,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self._settings = settings
+        self._embedder = embedder
+        # One for all: it holds the vectors in memory.
+        self._store = None if isinstance(db, KnowledgeError) else SqliteSearchStore(db)
+        self._usable = db
+        self._models = models
+        self._clock = clock
+        self._lock = FolderLock(settings.data.dir)
+        self._workshop: Workshop | None = None
+        paths = settings.paths
+        self._sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
+        self._catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock)
+        self._library = self._read_from(archive, topics)
+
+    async def answer(
+        self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
+    ) -> AIResult:
+        """A verified answer with its citations, or silence with its reason. Raises no `InternError`."""
+        answerer = Answerer(self._models.answering, self._library, self._settings.ai, self._models.nearest)
+        context = context or RequestContext(platform="script")
+        result = await answerer.answer(conversation, context, addressed=addressed)
+        if result.reason in {"no_sources", "no_answer"} and isinstance(self._usable, KnowledgeError):
+            # Nuggets and facts were not looked at, nor were texts searched: the answer may well be known.
+            debug = {**(result.debug or {}), "error": str(self._usable)}
+            return msgspec.structs.replace(result, reason="knowledge_failed", debug=debug)
+        return result
+
+    async def entries(self) -> tuple[IndexEntry, ...]:
+        """What the indices list; nothing before the first indexing. Raises KnowledgeError."""
+        return await self._library.entries()
+
+    async def index(self, *, vectors_within: float = math.inf) -> Refreshed:
+        """Bring the indices up to date, and nuggets and facts, too. Raises KnowledgeError.
+
+        What the model could not describe is `pending`; what it could not read is taken up again by the next one. Words
+        can be searched when this returns. Vectors are made for at most so many seconds: see `finish_vectors`.
+        """
+        refreshed = msgspec.json.decode(await self._have_done("index"), type=Refreshed)
+        await self._extract(vectors_within=vectors_within)
+        return refreshed
+
+    async def extract(
+        self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
+    ) -> Mapping[Came, int]:
+        """Read the filed conversations that were never read, and say how many came to which end.
+
+        `tell` hears how many of how many were looked at, unless the process that holds the folder does it. Raises the
+        KnowledgeError and ModelError families; what was read by then stays so.
+        """
+
+        async def here(workshop: Workshop) -> bytes:
+            return msgspec.json.encode(await workshop.extraction.take_up(tell))
+
+        came = msgspec.json.decode(await self._have_done("extract", here=here), type=dict[Came, int])
+        if self._workshop is not None:
+            await self._workshop.embed(vectors_within)
+        return came
+
+    @property
+    def holds_folder(self) -> bool:
+        """Whether this process does the work; else it is another one, such as the running bot."""
+        return self._lock.held
+
+    async def without_vectors(self) -> int:
+        """How many documents have no vector yet; 0 where there are to be none. Raises KnowledgeError."""
+        return 0 if self._embedder is None else await self._search.missing(self._embedder.model)
+
+    async def finish_vectors(self) -> int:
+        """Make all vectors, or wait until the process that holds the folder has, and say how many are missing.
+
+        Some stay missing where the model cannot be had or refuses a text, and where that process makes none. Raises
+        KnowledgeError.
+        """
+        if self._workshop is not None:
+            await self._workshop.embed()
+            return await self.without_vectors()
+        most = left = await self.without_vectors()
+        changed_at = current_time()
+        while left and current_time() - changed_at < _VECTORS_STUCK and not await self._holds_folder():
+            tell("Waiting for the vectors of {total} passages", most - left, most)
+            await sleep(_POLL_SECONDS)
+            before, left = left, await self.without_vectors()
+            if left != before:
+                most, changed_at = max(most, left), current_time()
+        if left and await self._holds_folder():
+            await (await self._opened()).embed()
+        return await self.without_vectors()
+
+    async def capture(self, capture: Capture) -> CapturedPair | None:
+        """Archive a team answer and file it; when this returns, a question can find it.
+
+        None where the archive holds all of it already. Raises the KnowledgeError and ModelError families.
+        """
+        payload = encoded(capture)
+        return msgspec.json.decode(await self._have_done("capture", payload), type=CapturedPair | None)
+
+    async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
+        """Rebuild the topics from the archive, or go on with that. Raises the KnowledgeError and ModelError families.
+
+        `progress` is told how far it came, by the last epoch where another process does the work.
+        """
+
+        async def here(workshop: Workshop) -> bytes:
+            return msgspec.json.encode(await workshop.regenerate(progress))
+
+        async def look() -> None:
+            so_far = await run_sync(progress_of, self._settings.paths.topics)
+            if so_far is not None and progress is not None:
+                progress(so_far)
+
+        return msgspec.json.decode(await self._have_done("regenerate", here=here, meanwhile=look), type=Regenerated)
+
+    async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
+        """Archive what an import was rehearsed to add; see `intern.service.importing`. Raises KnowledgeError."""
+        return msgspec.json.decode(await self._have_done("import", encoded(captures)), type=Kept)
+
+    async def file_archived(
+        self,
+        tell: Callable[[int], None] = lambda _: None,
+        tell_read: Callable[[int], None] = lambda _: None,
+        *,
+        vectors_within: float = math.inf,
+    ) -> Tally | None:
+        """File all archived pairs without a decision; None if the process that holds the folder does so.
+
+        `tell` gets the number of decided pairs, `tell_read` the number of conversations read after that. Vectors are
+        made for at most so many seconds: see `finish_vectors`. Raises the KnowledgeError and ModelError families.
+        """
+        if not await self._holds_folder():
+            return None
+        tally = await (await self._opened()).catch_up(tell)
+        await self._extract(tell_read, vectors_within=vectors_within)
+        return tally
+
+    async def forget(self, asked: Forget) -> Forgot:
+        """Take a member's messages, or single ones, out of all that is held.
+
+        Raises ConfigError for what can be no id, and KnowledgeError.
+        """
+        payload = msgspec.json.encode(asked.checked())
+        return msgspec.json.decode(await self._have_done("forget", payload), type=Forgot)
+
+    async def review(self, review: Review) -> tuple[PairDecision, ...]:
+        """Approve or reject captures that wait; what stands about each afterwards, filed already where that can be.
+
+        Raises ConfigError for an id that is unknown or of a pair that does not wait, and KnowledgeError.
+        """
+        await run_sync(_check_waiting, self._settings, review)
+        said = await self._have_done("review", msgspec.json.encode(review))
+        return msgspec.json.decode(said, type=tuple[PairDecision, ...])
+
+    @property
+    def facts(self) -> FactStore:
+        """All facts, to be read. Raises KnowledgeError where the database cannot be opened."""
+        return FactStore(self._db, clock=self._clock)
+
+    @property
+    def nuggets(self) -> NuggetStore:
+        """All nuggets, to be read. Raises KnowledgeError where the database cannot be opened."""
+        return NuggetStore(self._db)
+
+    async def retire_fact(self, asked: Retirement) -> Retirement:
+        """Have a fact believed no more, and say why it is not.
+
+        Raises ConfigError where there is no such fact, and KnowledgeError.
+        """
+        done = await self._have_done("retire_fact", msgspec.json.encode(asked))
+        return msgspec.json.decode(done, type=Retirement)
+
+    @property
+    def extractions(self) -> ExtractionLog:
+        """What was learned from which conversation, to be read. Raises KnowledgeError."""
+        return ExtractionLog(self._db, clock=self._clock)
+
+    async def read_notes(self, notes: Sequence[Segment], *, withdrawn: Sequence[ConversationId] = ()) -> NotesRead:
+        """Learn from notes, and withdraw what others taught; see `intern.service.notes`.
+
+        Raises the KnowledgeError and ModelError families; what was read by then stays so.
+        """
+        payload = encoded(NotesJob(notes=tuple(notes), withdrawn=tuple(withdrawn)))
+        return msgspec.json.decode(await self._have_done("import_notes", payload), type=NotesRead)
+
+    async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
+        """File parked pairs now, all or these; what stands about each afterwards.
+
+        Raises ConfigError for an id that is unknown or of a pair that is not parked, and the KnowledgeError and
+        ModelError families while nothing can be filed.
+        """
+        await run_sync(_check_parked, self._settings, qa_ids)
+        retried = await self._have_done("retry", msgspec.json.encode(tuple(qa_ids)))
+        return msgspec.json.decode(retried, type=tuple[PairDecision, ...])
+
+    async def search(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[SearchResult, ...]:
+        """What is known of a text, best first; empty where nothing is. Raises KnowledgeError.
+
+        What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
+        Raises ConfigError for a server that is neither configured nor the origin of anything.
+        """
+        if wanted is not None and wanted.guild_id is not None:
+            known = {*self._settings.discord.guild_ids, *await self._search.guilds()}
+            if wanted.guild_id not in known:
+                raise ConfigError(
+                    f"{wanted.guild_id!a} is no known server: {', '.join(sorted(known)) or 'there is none'}"
+                )
+        await self._look()
+        finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings)
+        find = partial(best_found, finder, text, wanted or SearchFilter(), limit, now=self._clock.now())
+        found = await find()
+        outdated = await run_sync(freshness.outdated, found)
+        if outdated.sources or outdated.files:
+            await self._freshen(found, outdated)
+            found = await find()
+            outdated = await run_sync(freshness.outdated, found)
+        return tuple(result_of(each, outdated) for each in found if each.document.source_id not in outdated.gone)
+
+    async def look_around(self) -> Feed:
+        """What discovery would look into, and where it cannot look. Changes nothing. Raises KnowledgeError."""
+        return await discovery_of(self._settings, self._search, self._models.learning, self._clock).look()
+
+    async def discovery_feed(self) -> tuple[Question, ...]:
+        """What discovery would look into, the weightiest first. Changes nothing. Raises KnowledgeError."""
+        return (await self.look_around()).questions
+
+    async def discover(self) -> Discovered:
+        """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
+        return msgspec.json.decode(await self._have_done("discover"), type=Discovered)
+
+    async def _look(self) -> None:
+        """Have documents that are new, changed or gone listed by their words, at no call. Raises KnowledgeError."""
+        try:
+            left_out = LeftOutStore(self._db, clock=self._clock)
+            known = {each.place for each in await left_out.all() if each.kind == "document"}
+            if await run_sync(documents_changed, self._catalogue, self._sources, known):
+                await self._have_done("refresh")
+        except (KnowledgeError, SourceError) as error:
+            # What was indexed before can still be searched.
+            _log.warning("documents_not_looked_at", reason=str(error))
+
+    async def _extract(self, tell: Callable[[int], None] = lambda _: None, *, vectors_within: float = math.inf) -> None:
+        """Learn from what was filed and make vectors, where nobody else does so in this folder."""
+        if self._workshop is None:
+            return
+        try:
+            await self._workshop.extraction.extractor.mend()
+            await self._workshop.extraction.catch_up(tell)
+        except ModelUnavailableError as error:
+            _log.warning("extraction_delayed", reason=str(error))
+        await self._workshop.embed(vectors_within)
+
+    async def _freshen(self, found: Sequence[Found], outdated: Outdated) -> None:
+        paths = sorted(each.document.path for each in found if each.document.source_id in outdated.files)
+        try:
+            if outdated.sources:
+                # Files and topics only: pages have their own times, and whoever searches waits.
+                await self._have_done("refresh")
+            if paths:
+                await self._have_done("freshen", msgspec.json.encode(paths))
+        except KnowledgeError as error:
+            # What was found can still be told, as stale.
+            _log.warning("results_not_freshened", reason=str(error))
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._lock.release()
+
+    @property
+    def _search(self) -> SqliteSearchStore:
+        if self._store is None:
+            self._store = SqliteSearchStore(self._db)
+        return self._store
+
+    @property
+    def _db(self) -> Database:
+        if isinstance(self._usable, KnowledgeError):
+            raise self._usable
+        return self._usable
+
+    async def _have_done(
+        self,
+        kind: str,
+        payload: bytes = b"",
+        *,
+        here: Callable[[Workshop], Awaitable[bytes]] | None = None,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+    ) -> bytes:
+        """Do a job (as `here` does it), or have it done by the process that holds the folder (and look `meanwhile`)."""
+        jobs = Jobs(self._db)
+        if await self._holds_folder():
+            workshop = await self._opened()
+            return await (here(workshop) if here else workshop.do(Job(id=0, kind=kind, key="", payload=payload)))
+        job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
+        said_after = current_time() + _SAID_AFTER
+        while True:
+            if current_time() >= said_after and not self._lock.held:
+                holder = await run_sync(self._lock.holder)
+                tell(f"{holder} works on this folder; waiting (Ctrl-C to stop)")
+            outcome = await jobs.result(job_id)
+            if outcome is not None:
+                if outcome.error is not None:
+                    raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
+                if self._workshop is None:
+                    # Another process has written what our stores have not seen.
+                    self._library = self._read_from(*await run_sync(_stores, self._settings, self._clock))
+                return outcome.result or b""
+            if await self._holds_folder():
+                # Whoever held the folder is gone: what it left is ours now.
+                workshop = await self._opened()
+                await jobs.reclaim()
+                await do_all(jobs, workshop.do)
+            elif meanwhile is not None:
+                await meanwhile()
+            await sleep(_POLL_SECONDS)
+
+    async def workshop(self) -> Workshop:
+        """All that changes the folder, for whoever has one of their own. Raises FolderBusyError and KnowledgeError."""
+        await run_sync(self._lock.acquire)
+        return await self._opened()
+
+    async def _holds_folder(self) -> bool:
+        try:
+            await run_sync(self._lock.acquire)
+        except FolderBusyError:
+            return False
+        return True
+
+    async def _opened(self) -> Workshop:
+        if self._workshop is None:
+            workshop = await run_sync(
+                partial(
+                    Workshop,
+                    self._settings,
+                    self._db,
+                    self._models.learning,
+                    self._clock,
+                    embedder=self._embedder,
+                )
+            )
+            # Whoever writes knows best what is there.
+            self._workshop = workshop
+            self._library = self._read_from(workshop.archive, workshop.topics)
+        return self._workshop
+
+    def _decisions(self) -> Callable[[], DecisionLog]:
+        """Those of whoever writes, or as they stand on disk when they are first asked for."""
+        if self._workshop is not None:
+            decisions = self._workshop.decisions
+            return lambda: decisions
+        return cache(partial(DecisionLog, self._settings.paths.decisions))
+
+    def _read_from(self, archive: Archive, topics: TopicLibrary) -> Library:
+        paths = self._settings.paths
+        store, finder, learned = self._store, None, None
+        if store is not None:
+            finder = Finder(store, self._embedder and LastVectors(self._embedder))
+            learned = LearnedSources(
+                self._db,
+                store,
+                finder,
+                archive=archive,
+                decisions=self._decisions(),
+                clock=self._clock,
+                min_confidence=self._settings.facts.min_confidence,
+                site=self._settings.discord.site,
+            )
+        discovered = None if store is None else discovered_sources(self._settings, store)
+        return Library(
+            kb_index=paths.index,
+            team_index=paths.team_index,
+            sources=SourceFolder(paths.sources, self._settings.kb.max_source_bytes),
+            topics=topics,
+            archive=archive,
+            pages=PageCopies(paths.web_cache),
+            ranks=None if finder is None else Ranking(self._settings, finder, discovered),
+            more=discovered,
+            learned=learned,
+            site=self._settings.discord.site,
+        )
+
+
+@asynccontextmanager
+async def open_intern(
+    settings: Settings, *, clock: Clock | None = None, models: Models | None = None
+) -> AsyncGenerator[Intern]:
+    """Open a data folder. Raises ConfigError where the settings cannot work, KnowledgeError where the disk fails.
+
+    A folder that cannot be written to can still be asked; what models cost is not kept then. `models` are asked in
+    place of those that the settings name.
+    """
+    clock = clock or SystemClock()
+    async with AsyncExitStack() as stack:
+        db: Database | KnowledgeError
+        try:
+            db = await stack.enter_async_context(await Database.open(settings.paths.database))
+        except KnowledgeError as error:
+            _log.warning("database_not_opened", reason=str(error))
+            db = error
+        usage, forms = (None, None) if isinstance(db, KnowledgeError) else (UsageLog(db), FormLog(db))
+        if models is None:
+            models = await stack.enter_async_context(open_models(settings, usage, clock, forms=forms))
+        vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)
+        embedder = await stack.enter_async_context(vectors)
+        archive, topics = await run_sync(_stores, settings, clock)
+        intern = Intern(settings, db, models=models, archive=archive, topics=topics, clock=clock, embedder=embedder)
+        try:
+            yield intern
+        finally:
+            intern.close()
+
+
+def _check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
+    """That none of these pairs has its end already: a job may be done twice, a command is meant once. Blocks."""
+    if not qa_ids:
+        return
+    decisions = DecisionLog(settings.paths.decisions)
+    for qa_id in qa_ids:
+        decided = decisions.of(qa_id)
+        if decided is not None and not isinstance(decided, Parked):
+            word = str(decided.__struct_config__.tag).replace("_", " ")
+            raise ConfigError(f"{qa_id} is not parked but {word}; `intern status` lists those that are")
+
+
+def _check_waiting(settings: Settings, review: Review) -> None:
+    """That nobody has said of one of these pairs what is asked for, as `_check_parked`. Blocks.
+
+    What is approved and not filed yet may be approved again, which files it.
+    """
+    decisions = DecisionLog(settings.paths.decisions)
+    for qa_id in review.qa_ids:
+        said = decisions.of(qa_id) and decisions.review_of(qa_id)
+        if said is not None and (isinstance(said, Rejected) or not isinstance(decisions.of(qa_id), Approved)):
+            check_waits(qa_id, decisions)
+
+
+def _stores(settings: Settings, clock: Clock) -> tuple[Archive, TopicLibrary]:
+    """What answers read. Blocks; raises KnowledgeError."""
+    return Archive(settings.paths.raw, clock=clock), TopicLibrary(settings.paths.topics)

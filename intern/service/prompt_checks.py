@@ -1,0 +1,423 @@
+"""Prompts and messages for whoever words them: what there is, how it reads, what is wrong with it, what was changed.
+
+Asks no model and writes nothing. A template that is broken can still be listed, read and compared.
+
+An example of what each prompt is given, made from its type: to see a template, and to try it without a model.
+
+A new field needs nothing here; a field of a name listed in `SAMPLES` reads like the real thing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct, inspect
+
+from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY
+from intern.answering.replying import Wording, worded, wording_file
+from intern.core.errors import ConfigError
+from intern.models.prompt import InT, Prompt
+from intern.models.templates import Rendered, Templates
+from intern.service.models import PROMPTS, constants_of, templates_of
+from intern.settings.loading import Settings
+
+SAMPLES: Mapping[str, str | int] = MappingProxyType(
+    {
+        "answer": "Set `listen` in `relay.toml` and restart the relay:\n\n```sh\nsystemctl restart relay\n```",
+        "blocks": (
+            "--- QA ---\n"
+            "id: qa_20260112_091500.000000\n"
+            "timestamp: 2026-01-12T09:15:00.000000Z\n"
+            "User: which port does the relay use?\n"
+            "Team: 7480. You can change it with `listen`."
+        ),
+        "conversation": (
+            "User: the relay does not start, see the picture\n[image 0 of message 1200000000000000001]\n"
+            "Team: another program uses the port; set `listen` to a free one"
+        ),
+        "alias": "S1",
+        "description": "How the relay is configured: ports, addresses, certificates, and what each setting does.",
+        "existing_facts": "f1 2026-01-12 decision The relay listens on port 7480 unless its operator sets another.",
+        "file_path": "docs/configuration.md",
+        "file_type": "documentation",
+        "history": "asker: I installed the relay with apt\nmember: which version?\nasker: 2.4.1",
+        "image_index": 0,
+        "label": "S1: reference/configuration.md",
+        "index": "team:relay-ports.txt\nWhich ports the relay uses, and how to change them.",
+        "max_answer_chars": 3000,
+        "max_sources": 5,
+        "message_id": "1200000000000000001",
+        "pair": (
+            "--- QA ---\n"
+            "id: qa_20260201_031056.228000\n"
+            "timestamp: 2026-02-01T03:10:56.228000Z\n"
+            "User: how do I move the relay to another port?\n"
+            "Team: set `listen` in `relay.toml` and restart it"
+        ),
+        "query": "How is the port of the relay changed, version 2.4.1?",
+        "question": "How do I move it to another port? It says `bind: address already in use`.",
+        "questions": (
+            "qa_20260112_091500.000000 which port does the relay use?\n"
+            "qa_20260113_101500.000000 how do I renew the certificate?"
+        ),
+        "source_id": "kb:reference/configuration.md",
+        "structure": "headings: Configuration; Addresses; Certificates",
+        "text": "# Configuration\n\n`listen` is the address that the relay listens on. The default is `0.0.0.0:7480`.",
+        "title": "Configuration",
+        "topic": "relay-ports",
+        "transcript": (
+            "m1 User_1 (member): how do I move the relay to another port?\n"
+            "m2 User_2 (team): set `listen` in `relay.toml` and restart it"
+        ),
+    }
+)
+"""Values by the name of their field."""
+
+_ITEMS: Mapping[str, str] = MappingProxyType(
+    {
+        "citations": "kb:reference/configuration.md",
+        "nearest": "S1: `listen` is the address that the relay listens on.",
+        "suspicions": "systemctl restart relay",
+        "unnamed": "Windows",
+    }
+)
+"""The item of a list of texts, by the name of the list."""
+
+_MARK = re.compile(r"<the text of (\w+)>")
+
+
+def full_example(prompt: Prompt[InT, Any]) -> InT:
+    """An input in which everything is there."""
+    return msgspec.convert(_made(inspect.type_info(prompt.takes), "", _sample), type=prompt.takes)
+
+
+def bare_example(prompt: Prompt[InT, Any]) -> InT:
+    """An input in which everything is empty that can be."""
+    return msgspec.convert(_emptied(_made(inspect.type_info(prompt.takes), "", _sample)), type=prompt.takes)
+
+
+def marked_example(prompt: Prompt[InT, Any]) -> InT:
+    """An input in which each text is its field's `mark`."""
+    return msgspec.convert(_made(inspect.type_info(prompt.takes), "", mark), type=prompt.takes)
+
+
+def mark(field: str) -> str:
+    """A text that a template says nowhere by itself."""
+    return f"<the text of {field}>"
+
+
+def marks_in(text: str) -> list[str]:
+    """The fields whose marks stand in a text."""
+    return _MARK.findall(text)
+
+
+def _sample(field: str) -> str:
+    return str(SAMPLES.get(field) or _ITEMS.get(field) or f"an example of {field}")
+
+
+def _made(kind: inspect.Type, field: str, text: Callable[[str], str]) -> Any:
+    match kind:
+        case inspect.Metadata(type=inner):
+            return _made(inner, field, text)
+        case inspect.StructType(fields=fields):
+            return {each.encode_name: _made(each.type, each.name, text) for each in fields}
+        case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
+            return [_made(item, field, text)]
+        case inspect.UnionType(types=types):
+            return _made(next(each for each in types if not isinstance(each, inspect.NoneType)), field, text)
+        case inspect.StrType():
+            return text(field)
+        case _:
+            return _scalar(kind, field)
+
+
+def _scalar(kind: inspect.Type, field: str) -> bool | int | float | str:
+    match kind:
+        case inspect.LiteralType(values=values):
+            return values[0] or ""
+        case inspect.BoolType():
+            return True
+        case inspect.IntType():
+            sample = SAMPLES.get(field)
+            return sample if isinstance(sample, int) else 1
+        case inspect.FloatType():
+            return 1.0
+        case _:
+            raise TypeError(f"no example can be made of {field}: {kind}")
+
+
+def _emptied(value: Any) -> Any:
+    """Nothing, of the same type; a struct keeps its fields."""
+    if not isinstance(value, dict):
+        return type(value)()
+    return {name: _emptied(each) for name, each in cast("dict[str, Any]", value).items()}
+
+
+_SUFFIX = ".md.j2"
+_BY_STEPS = {"fused": (DECIDE, CONFIRM), "separate": (GATE, SELECT, ANSWER, VERIFY)}
+"""The prompts that are asked with one value of `ai.steps` only."""
+_MESSAGES = "messages"
+# All other texts come from strangers, or are made from what strangers wrote.
+_OURS = re.compile(r"_(ids?|type)$")
+_FENCED = re.compile(r"^=== (?P<label>.+?) ===\n.*?\n=== end of (?P=label) ===$", re.DOTALL | re.MULTILINE)
+
+
+class PromptLine(Struct, frozen=True, kw_only=True):
+    """A template in a list."""
+
+    name: str
+    used_by: str
+    """The room that says it."""
+    fields: tuple[str, ...]
+    """The variables that it may use, beside the constants."""
+    constants: tuple[str, ...]
+    """The settings of `[ai]` that it puts in."""
+    file: str
+    overridden: bool
+    """It is the operator's own, from `prompts.dir`."""
+    unused: str = ""
+    """The setting with which nothing asks it; empty where it is asked."""
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """A template, rendered with made-up input."""
+
+    name: str
+    file: str
+    rendered: Rendered
+    """Of a message, `user` alone."""
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """What is wrong with the templates."""
+
+    sound: int
+    faults: tuple[str, ...]
+    """Each would keep something from being said: file, line, reason."""
+    notes: tuple[str, ...]
+    """What works, but is likely not meant."""
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """How a template of the operator's differs from the one that intern brings."""
+
+    name: str
+    diff: str
+    """Unified; empty where they are the same."""
+
+
+class Prompting:
+    """The templates as the settings have them. Raises ConfigError where `prompts.dir` is no folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._dir = Path(settings.prompts.dir) if settings.prompts.dir else None
+        self._templates = templates_of(settings)
+        self._prompts = {prompt.name: prompt for prompt in sorted(PROMPTS, key=lambda each: each.name)}
+        self._messages = tuple(field.name for field in msgspec.structs.fields(Wording))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All prompts, then all messages."""
+        return (*self._prompts, *(f"{_MESSAGES}/{name}" for name in self._messages))
+
+    def listed(self) -> tuple[PromptLine, ...]:
+        """All of them."""
+        return (*map(self._prompt_line, self._prompts.values()), *map(self._message_line, self._messages))
+
+    def constants(self) -> Mapping[str, str]:
+        """The operator's own words that templates may put in, by their setting."""
+        return {f"ai.{name}": value for name, value in constants_of(self._settings).items()}
+
+    def shown(self, name: str) -> Shown:
+        """One of them as it would be said. Raises ConfigError for one that there is not, or that is broken."""
+        if message := self._message_of(name):
+            text = worded(message, self._dir, self._message_constants)
+            return Shown(name=name, file=str(wording_file(message, self._dir)), rendered=Rendered("", text))
+        prompt = self._prompt_of(name)
+        rendered = self._templates.render(prompt, full_example(prompt))
+        return Shown(name=name, file=self._templates.file(prompt), rendered=rendered)
+
+    def source(self, name: str) -> str:
+        """The template itself, broken or not. Raises ConfigError for one that there is not."""
+        return self._read(self._override(name) or self._shipped_file(name))
+
+    def checked(self) -> Checked:
+        """All that can be found without a model: each template is compiled and rendered with examples."""
+        faults = {name: tuple(self._faults(name)) for name in self.names}
+        notes = [note for prompt in self._prompts.values() if not faults[prompt.name] for note in self._notes(prompt)]
+        return Checked(
+            sound=sum(not found for found in faults.values()),
+            faults=tuple(dict.fromkeys(fault for found in faults.values() for fault in found)),
+            notes=(*notes, *self._strays()),
+        )
+
+    def diff(self, names: Iterable[str] = ()) -> tuple[Difference, ...]:
+        """How these differ from those that intern brings; without names, all that are overridden."""
+        chosen = tuple(names) or tuple(name for name in self.names if self._override(name))
+        return tuple(Difference(name=name, diff=self._diff(name)) for name in chosen)
+
+    def _prompt_line(self, prompt: Prompt[Any, Any]) -> PromptLine:
+        try:
+            uses = self._templates.variables(prompt)
+        except ConfigError:  # `check` tells
+            uses = frozenset[str]()
+        return PromptLine(
+            name=prompt.name,
+            used_by=prompt.takes.__module__.split(".")[1],
+            fields=tuple(field.name for field in msgspec.structs.fields(prompt.takes)),
+            constants=tuple(f"ai.{name}" for name in constants_of(self._settings) if name in uses),
+            file=str(self._override(prompt.name) or self._shipped_file(prompt.name)),
+            overridden=self._override(prompt.name) is not None,
+            unused=self._unused(prompt),
+        )
+
+    def _unused(self, prompt: Prompt[Any, Any]) -> str:
+        steps = self._settings.ai.steps
+        is_other = any(prompt in prompts for way, prompts in _BY_STEPS.items() if way != steps)
+        return f'ai.steps = "{steps}"' if is_other else ""
+
+    def _message_line(self, message: str) -> PromptLine:
+        name = f"{_MESSAGES}/{message}"
+        try:
+            uses = "project_introduction" in self.source(name)
+        except ConfigError:  # `check` tells
+            uses = False
+        return PromptLine(
+            name=name,
+            used_by="conversations",
+            fields=(),
+            constants=("ai.project_introduction",) if uses else (),
+            file=str(self._override(name) or self._shipped_file(name)),
+            overridden=self._override(name) is not None,
+        )
+
+    @property
+    def _message_constants(self) -> Mapping[str, str]:
+        return {"project_introduction": self._settings.ai.project_introduction}
+
+    def _message_of(self, name: str) -> str | None:
+        folder, _, message = name.rpartition("/")
+        return message if folder == _MESSAGES and message in self._messages else None
+
+    def _prompt_of(self, name: str) -> Prompt[Any, Any]:
+        if name in self._prompts:
+            return self._prompts[name]
+        near = difflib.get_close_matches(name, [*self.names, *self._messages], n=1)
+        meant = f"did you mean {self._whole(near[0])}?" if near else "`intern prompts` lists them"
+        raise ConfigError(f"there is no prompt {name[:80]!r}; {meant}")
+
+    def _whole(self, name: str) -> str:
+        return f"{_MESSAGES}/{name}" if name in self._messages else name
+
+    def _override(self, name: str) -> Path | None:
+        """The operator's own file, where there is one. Raises ConfigError for a name that there is not."""
+        if not self._message_of(name):
+            self._prompt_of(name)
+        file = self._dir / f"{name}{_SUFFIX}" if self._dir else None
+        return file if file and file.is_file() else None
+
+    def _shipped_file(self, name: str) -> Path:
+        if message := self._message_of(name):
+            return Path(str(wording_file(message, None)))
+        return Path(Templates().file(self._prompt_of(name)))
+
+    def _read(self, file: Path) -> str:
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"the template {file} cannot be read: {error}") from error
+
+    def _faults(self, name: str) -> Iterator[str]:
+        if message := self._message_of(name):
+            # As it is, and as it would be if the setting were the other way.
+            for constants in (self._message_constants, {"project_introduction": mark("project_introduction")}):
+                try:
+                    worded(message, self._dir, constants)
+                except ConfigError as error:
+                    yield str(error)
+                    return
+            return
+        prompt = self._prompts[name]
+        if faults := self._templates.faults(prompt):
+            yield from faults
+            return
+        # Everything there and nothing there: both sides of what a template makes depend on its variables.
+        for templates in (self._templates, self._with_constants("something"), self._with_constants("")):
+            for given in (full_example(prompt), bare_example(prompt)):
+                try:
+                    templates.render(prompt, given)
+                except ConfigError as error:
+                    yield str(error)
+
+    def _with_constants(self, value: str) -> Templates:
+        return Templates(self._dir, dict.fromkeys(constants_of(self._settings), value))
+
+    def _notes(self, prompt: Prompt[Any, Any]) -> Iterator[str]:
+        """Only about the operator's own templates: those that intern brings are held to this by tests."""
+        if self._override(prompt.name) is None:
+            return
+        file = self._templates.file(prompt)
+        if unused := self._unused(prompt):
+            yield f"{file}: it is not used with {unused}"
+        uses = self._templates.variables(prompt)
+        for field in msgspec.structs.fields(prompt.takes):
+            if field.name not in uses:
+                yield f"{file}: it never says {field.name!r}, so the model does not see it"
+        try:
+            rendered = self._templates.render(prompt, marked_example(prompt))
+        except ConfigError:
+            return  # it makes something of a text that the mark is not; nothing is wrong with that
+        for name in unmarked(rendered):
+            yield (
+                f"{file}: {name!r} is strangers' text and stands outside of marks; write "
+                f'{{{{ {name} | fenced("{name}") }}}}, or what it says reads like your instructions'
+            )
+
+    def _strays(self) -> Iterator[str]:
+        """Files of the operator's that nothing uses: most likely a name is misspelt."""
+        if self._dir is None:
+            return
+        used = {f"{name}{_SUFFIX}" for name in self.names} | self._included()
+        for file in sorted((*self._dir.glob("*"), *(self._dir / _MESSAGES).glob("*"))):
+            name = file.relative_to(self._dir).as_posix()
+            known = name.partition(".")[0] in self.names
+            if name in used or not file.is_file() or file.name.startswith("."):
+                continue
+            if known:
+                yield f"{file}: it is not used; the name would have to be {name.partition('.')[0]}{_SUFFIX}"
+            elif name.endswith(_SUFFIX):
+                near = difflib.get_close_matches(name.removesuffix(_SUFFIX), self.names, n=1)
+                yield f"{file}: nothing uses it" + (f"; did you mean {near[0]}{_SUFFIX}?" if near else "")
+
+    def _included(self) -> set[str]:
+        included: set[str] = set()
+        for prompt in self._prompts.values():
+            try:
+                included |= self._templates.parts(prompt)
+            except ConfigError:
+                continue  # told among the faults
+        return included
+
+    def _diff(self, name: str) -> str:
+        theirs = self._override(name)
+        if theirs is None:
+            return ""
+        ours = self._shipped_file(name)
+        # Not "the shipped file's path": where it lies is no concern of whoever reads the difference.
+        lines = difflib.unified_diff(
+            self._read(ours).splitlines(), self._read(theirs).splitlines(), f"shipped/{name}{_SUFFIX}", str(theirs)
+        )
+        return "\n".join(line.rstrip("\n") for line in lines)
+
+
+def unmarked(rendered: Rendered) -> tuple[str, ...]:
+    """The texts of a `marked_example` that stand outside of marks; ids and kinds are ours, and may."""
+    bare = f"{rendered.system}\n{_FENCED.sub('', rendered.user)}"
+    return tuple(dict.fromkeys(name for name in marks_in(bare) if not _OURS.search(name)))

@@ -1,0 +1,279 @@
+"""What new answers made obsolete stays visible: the blocks that went out of a topic, and for which pair.
+
+What a data folder holds, for people to read: topics and archive, each pair with what was decided about it.
+
+Read without the folder's lock and without changing anything, whether or not a bot is at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from intern.core.errors import ConfigError
+from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, SourceId, TopicName
+from intern.core.records import (
+    CapturedPair,
+    Decision,
+    Filed,
+    Forgotten,
+    Moved,
+    PairDecision,
+    TopicBlock,
+    Turn,
+    Withdrawn,
+)
+from intern.core.text.words import topic_name
+from intern.learning.material import block_of, left_of
+from intern.settings.loading import Settings
+from intern.stores.archive import Archive
+from intern.stores.blocks import time_of
+from intern.stores.decisions import DecisionLog
+from intern.stores.indices import read_index
+from intern.stores.topics import TopicLibrary
+
+
+class RemovedBlock(Struct, frozen=True, kw_only=True):
+    """A block that stood in a topic until a newer pair made it obsolete."""
+
+    qa_id: QAId
+    by: QAId
+    """The pair that made it obsolete."""
+    at: datetime
+    block: TopicBlock | None
+    """None where nothing of it may be shown any more, or the archive does not hold it."""
+
+
+class Decisions(Protocol):
+    """What was decided (see `intern.stores.decisions`)."""
+
+    def all(self) -> Iterator[Decision]:
+        """Every decision, oldest first."""
+        ...
+
+    def is_withdrawn(self, message_id: MessageId) -> bool:
+        """Whether a message may teach nothing any more."""
+        ...
+
+
+class Pairs(Protocol):
+    """Where pairs are looked up (see `intern.stores.archive`)."""
+
+    def get(self, qa_id: QAId) -> CapturedPair | None:
+        """The pair of that id."""
+        ...
+
+
+def removed_from(topic: TopicName, decisions: Decisions, archive: Pairs) -> tuple[RemovedBlock, ...]:
+    """The blocks that newer pairs removed from a topic and that stand nowhere since, oldest removal first.
+
+    Less the messages that were withdrawn. Reads the whole log; blocks.
+    """
+    removed: dict[datetime, Filed] = {}
+    ids: dict[datetime, QAId] = {}
+    for decision in decisions.all():
+        if isinstance(decision, Withdrawn | Forgotten):
+            continue
+        if isinstance(decision, Filed | Moved):
+            removed.pop(time_of(decision.qa_id), None)  # it stands again
+        if isinstance(decision, Filed):
+            for qa_id in decision.removed:
+                time = time_of(qa_id)
+                removed.pop(time, None)
+                removed[time], ids[time] = decision, qa_id
+    return tuple(
+        RemovedBlock(qa_id=ids[time], by=by.qa_id, at=by.at, block=_block(ids[time], decisions, archive))
+        for time, by in removed.items()
+        if by.topic == topic
+    )
+
+
+def _block(qa_id: QAId, decisions: Decisions, archive: Pairs) -> TopicBlock | None:
+    pair = archive.get(qa_id)
+    left = None if pair is None else left_of(pair, decisions.is_withdrawn)
+    return None if left is None else block_of(left)
+
+
+class TopicLine(Struct, frozen=True, kw_only=True):
+    """A topic in a list."""
+
+    name: TopicName
+    blocks: int
+    chars: int
+    """Of its file; what a prompt would see of it."""
+    answered_at: datetime | None
+    """Time of its newest answer (UTC)."""
+    description: str
+
+
+class RemovedPair(Struct, frozen=True, kw_only=True):
+    """A block that stood in a topic until a newer pair made it obsolete. The archive still holds it."""
+
+    qa_id: QAId
+    by: QAId
+    at: datetime
+    turns: tuple[Turn, ...]
+
+
+class TopicText(Struct, frozen=True, kw_only=True):
+    """A topic as answers see it."""
+
+    name: TopicName
+    description: str
+    blocks: tuple[TopicBlock, ...]
+    removed: tuple[RemovedPair, ...]
+
+
+class PairLine(Struct, frozen=True, kw_only=True):
+    """An archived pair in a list."""
+
+    qa_id: QAId
+    answered_at: datetime
+    conversation_id: ConversationId
+    decision: str
+    """The last one about it, such as `filed`; `waiting` where there is none yet."""
+    topic: TopicName | None
+    question: str
+
+
+class WaitingPair(Struct, frozen=True, kw_only=True):
+    """A pair that somebody of the team has to approve or reject."""
+
+    qa_id: QAId
+    answered_at: datetime
+    seconds: float
+    """For how long it has stood in the archive."""
+    conversation_id: ConversationId
+    channel_id: ChannelId | None
+    turns: tuple[Turn, ...]
+    """Whole, as they would be filed; none where its question or its answer was deleted since."""
+    in_newer: QAId | None
+    """A newer version that waits, too: whoever approves that one need not decide about this one."""
+
+
+class PairText(Struct, frozen=True, kw_only=True):
+    """An archived pair, whole, with all that was ever decided about it."""
+
+    pair: CapturedPair
+    decisions: tuple[Decision, ...]
+
+
+class Stores(NamedTuple):
+    """What a folder is read from."""
+
+    decisions: DecisionLog
+    topics: TopicLibrary
+    archive: Archive
+
+
+class Reading:
+    """One look at a data folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
+
+    def __init__(self, settings: Settings, stores: Stores | None = None) -> None:
+        """With `stores`, those of the process that holds the folder: nothing is read anew."""
+        paths = settings.paths
+        # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
+        self._decisions, self._topics, self._archive = stores or Stores(
+            DecisionLog(paths.decisions), TopicLibrary(paths.topics), Archive(paths.raw)
+        )
+        self._index = {entry.source_id: entry.description for entry in read_index(paths.team_index)}
+
+    def topics(self) -> tuple[TopicLine, ...]:
+        """All topics, by name."""
+        return tuple(map(self._line_of, self._topics.names()))
+
+    def topic(self, label: str) -> TopicText:
+        """One topic, met by its name however it is written. Raises ConfigError where there is none of that name."""
+        name = self._named(label)
+        blocks = self._topics.read(name)
+        removed = tuple(self._removed_from(name))
+        if not blocks and not removed:
+            raise ConfigError(f"there is no topic {name}; `intern topics` lists them")
+        return TopicText(name=name, description=self._described(name), blocks=blocks, removed=removed)
+
+    def history(self, label: str) -> tuple[PairDecision, ...]:
+        """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
+        name = self._named(label)
+        decisions = [each for each in self._decisions.all() if not isinstance(each, Withdrawn | Forgotten)]
+        concerned = {
+            time_of(each.qa_id) for each in decisions if isinstance(each, Filed | Moved) and each.topic == name
+        }
+        if not concerned:
+            raise ConfigError(f"nothing was ever filed under {name}; `intern topics` lists what there is")
+        return tuple(each for each in decisions if time_of(each.qa_id) in concerned)
+
+    def pairs(self, *, newest: int | None = None) -> tuple[PairLine, ...]:
+        """Archived pairs, oldest first; of many, the `newest` ones."""
+        skip = 0 if newest is None else max(len(self._archive) - newest, 0)
+        return tuple(map(self._pair_line, islice(self._archive.after(None), skip, None)))
+
+    def pair(self, qa_id: str) -> PairText:
+        """One archived pair. Raises ConfigError where there is none of that id."""
+        pair = self._archive.get(QAId(qa_id))
+        if pair is None:
+            raise ConfigError(f"the archive holds no pair {qa_id[:80]!r}; `intern archive` lists their ids")
+        return PairText(pair=pair, decisions=tuple(each for each in self._decisions.all() if _concerns(each, pair)))
+
+    def awaiting(self, now: datetime) -> tuple[WaitingPair, ...]:
+        """The pairs that wait for the team at the time `now`, oldest first."""
+        pairs = [pair for each in self._decisions.awaiting() if (pair := self._archive.get(each.qa_id)) is not None]
+        newer = {time_of(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
+        return tuple(self._waiting(pair, newer.get(pair.timestamp), now) for pair in pairs)
+
+    def _waiting(self, pair: CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
+        left = left_of(pair, self._decisions.is_withdrawn)
+        return WaitingPair(
+            qa_id=pair.qa_id,
+            answered_at=pair.answered_at,
+            seconds=max((now - pair.timestamp).total_seconds(), 0.0),
+            conversation_id=pair.conversation_id,
+            channel_id=pair.channel_id,
+            turns=() if left is None else left.turns,
+            in_newer=newer,
+        )
+
+    def _named(self, label: str) -> TopicName:
+        try:
+            return topic_name(label)
+        except ValueError as error:
+            raise ConfigError(f"{label[:80]!r} can be no topic ({error}); `intern topics` lists them") from error
+
+    def _described(self, name: TopicName) -> str:
+        return self._index.get(SourceId(f"team:{name}.txt"), "")
+
+    def _line_of(self, name: TopicName) -> TopicLine:
+        blocks = self._topics.read(name)
+        return TopicLine(
+            name=name,
+            blocks=len(blocks),
+            chars=len(self._topics.text(name)) if blocks else 0,
+            answered_at=max((block.answered_at or block.timestamp for block in blocks), default=None),
+            description=self._described(name),
+        )
+
+    def _removed_from(self, name: TopicName) -> Iterator[RemovedPair]:
+        for each in removed_from(name, self._decisions, self._archive):
+            turns = () if each.block is None else each.block.turns
+            yield RemovedPair(qa_id=each.qa_id, by=each.by, at=each.at, turns=turns)
+
+    def _pair_line(self, pair: CapturedPair) -> PairLine:
+        decision = self._decisions.of(pair.qa_id)
+        return PairLine(
+            qa_id=pair.qa_id,
+            answered_at=pair.answered_at,
+            conversation_id=pair.conversation_id,
+            decision="waiting" if decision is None else str(decision.__struct_config__.tag),
+            topic=self._topics.topic_of(pair.qa_id),
+            question=" ".join(pair.question.split()),
+        )
+
+
+def _concerns(decision: Decision, pair: CapturedPair) -> bool:
+    if isinstance(decision, Withdrawn | Forgotten):
+        return not set(decision.message_ids).isdisjoint(pair.message_ids)
+    ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, Filed) else ()))
+    return any(time_of(qa_id) == pair.timestamp for qa_id in ids)

@@ -1,0 +1,297 @@
+"""The search, put together: what the indices list is kept searchable, and what is found is compared with the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.core.errors import SourceError
+from intern.core.ids import SourceId, TopicName
+from intern.core.records import Hit, IndexEntry, SearchDocument, SearchKind, SourceText
+from intern.search.finding import Finder, Found
+from intern.search.query import LeastLikeness
+from intern.settings.loading import Settings
+from intern.sources.catalogue import Catalogue
+from intern.sources.discovery.feed import is_stale
+from intern.sources.discovery.reading import FileText, read_file
+from intern.sources.discovery.scanning import Scanner, names_of
+from intern.sources.files import SourceFolder
+from intern.sources.library import Library
+from intern.sources.searchable import Covered, SearchDocuments, covered_text, covered_topic, keep_searchable
+from intern.stores.indices import CachedFile, CachedSource, is_source_id
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.topics import TopicLibrary
+
+_SPOKEN: frozenset[SearchKind] = frozenset({"nugget", "fact"})
+"""Distilled from what was said: no file, so none that could have changed."""
+
+
+class Searchable:
+    """Keeps the search true to both indices."""
+
+    def __init__(
+        self, store: SearchDocuments, *, library: Library, topics: TopicLibrary, catalogues: Collection[Catalogue]
+    ) -> None:
+        self._store = store
+        self._library = library
+        self._topics = topics
+        self._catalogues = catalogues
+
+    async def keep(self) -> int:
+        """Bring all up to date, and say how many sources changed. Raises KnowledgeError."""
+        listed: dict[SourceId, CachedSource] = {}
+        for catalogue in self._catalogues:
+            listed.update(await run_sync(catalogue.sources))
+        return await keep_searchable(self._store, listed, self._covered)
+
+    async def forget(self, topics: Collection[TopicName]) -> None:
+        """Nothing leads to what stood in these topics; what stands there now comes back with the next `keep`."""
+        await self._store.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])
+
+    async def _covered(self, source_id: SourceId) -> Covered:
+        if not source_id.startswith("team:"):
+            source = await self._library.load(source_id)
+            return await run_sync(covered_text, source.title, source.text)
+        name = TopicName(source_id.partition(":")[2].removesuffix(".txt"))
+        try:
+            blocks = await run_sync(self._topics.read, name)
+        except ValueError as error:  # an index that somebody edited may list what can be no topic
+            raise SourceError(f"{source_id!a} is listed, but can be no topic: {error}") from error
+        return covered_topic(name.replace("-", " "), blocks)
+
+
+class DiscoveredSources:
+    """Discovered files as sources of answers, where the operator wants that.
+
+    Here they go by their paths below their scan paths, which models and members can read, and which tell nothing of the
+    machine; the store knows them by what their whole paths hash to.
+    """
+
+    def __init__(self, settings: Settings, store: SqliteSearchStore) -> None:
+        self._store = store
+        self._scan_paths = settings.discovery.scan_paths
+        self._named: Mapping[SourceId, SourceId] = {}
+        self._secrets = settings.secrets
+        self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
+
+    async def entries(self) -> tuple[IndexEntry, ...]:
+        """The files that could be summarised. Raises KnowledgeError."""
+        documents = [each for each in await self._store.documents("file") if each.status == "ok"]
+        await self._name(documents)
+        return tuple(
+            IndexEntry(self._named[document.source_id], f"{document.title}: {document.meta.get('summary')}")
+            for document in documents
+        )
+
+    async def named(self, source_ids: Sequence[SourceId]) -> list[SourceId]:
+        """What these go by here, where they are discovered files. Raises KnowledgeError."""
+        if any(each.startswith("file:") and each not in self._named for each in source_ids):
+            await self.entries()
+        return [self._named.get(each, each) for each in source_ids]
+
+    async def load(self, source_id: SourceId, /) -> SourceText | None:
+        """The text as it stands there now, secrets masked; None for what was not discovered. Raises SourceError."""
+        if not source_id.startswith("file:"):
+            return None
+        if source_id not in self._named.values():
+            await self.entries()
+        stored = [known for known, named in self._named.items() if named == source_id]
+        for document in await self._store.documents("file", stored) if stored else ():
+            return await run_sync(self._text, source_id, document)
+        raise SourceError(f"{source_id!a} was not discovered")
+
+    async def _name(self, documents: Sequence[SearchDocument]) -> None:
+        names = await run_sync(names_of, [each.path for each in documents], self._scan_paths)
+        self._named = {each.source_id: SourceId(f"file:{names[each.path]}") for each in documents}
+
+    def _text(self, source_id: SourceId, document: SearchDocument) -> SourceText:
+        try:
+            found = self._scanner.look(document.path)
+        except OSError as error:
+            raise SourceError(f"{document.path} cannot be looked at ({error.strerror})") from error
+        read = None if found is None else read_file(document.path, self._secrets)
+        if not isinstance(read, FileText):
+            reason = "it is gone" if read is None else read.reason
+            raise SourceError(f"{document.path} could not be read: {reason}")
+        return SourceText(source_id=source_id, text=read.text, title=document.title)
+
+
+class Ranking:
+    """A search in all that answers may draw on."""
+
+    def __init__(self, settings: Settings, finder: Finder, discovered: DiscoveredSources | None = None) -> None:
+        self._finder = finder
+        self._discovered = discovered
+        self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
+
+    async def rank(self, text: str, limit: int, /) -> list[SourceId]:
+        """The best sources for a text, best first. Raises KnowledgeError.
+
+        However little they are like it: a model tells whether they answer a question, which may share no word with
+        them.
+        """
+        found = await self._finder.rank(text, limit, self._kinds, least=LeastLikeness())
+        return found if self._discovered is None else await self._discovered.named(found)
+
+    async def hits(self, text: str, limit: int, /) -> list[Hit]:
+        """What `rank` finds, with the passage that fits best. Raises KnowledgeError."""
+        found = await self._finder.hits(text, limit, self._kinds, least=LeastLikeness())
+        if self._discovered is None:
+            return found
+        names = await self._discovered.named([each.source_id for each in found])
+        return [replace(each, source_id=name) for each, name in zip(found, names, strict=True)]
+
+
+def discovered_sources(settings: Settings, store: SqliteSearchStore) -> DiscoveredSources | None:
+    """What was discovered, for answers; None where they are not to draw on it."""
+    return DiscoveredSources(settings, store) if settings.discovery.answer else None
+
+
+class SearchResult(Struct, frozen=True, kw_only=True):
+    """Something found, and why."""
+
+    source_id: SourceId
+    kind: SearchKind
+    type: str
+    path: str
+    """Of a discovered file the whole path, else the one in its folder; the address of a page. Else empty."""
+    title: str
+    summary: str
+    """Of a nugget and of a fact, what it says."""
+    score: float
+    """From words and likeness together; not comparable between questions."""
+    matched: tuple[str, ...]
+    """Words of the question that it holds."""
+    bm25: float
+    """How well they fit; not comparable between questions."""
+    words_place: int | None
+    """Its place among what words found, from 1."""
+    likeness: float | None
+    """How like the question it is, at most 1; None where it has no vector, or nobody looked."""
+    likeness_place: int | None
+    """Its place among what is alike, from 1."""
+    words_only: bool
+    """What says the same in other words could not be looked up; some of it may be missing here."""
+    status: str
+    visibility: str
+    guild_id: str
+    indexed_at: str | None
+    at: datetime
+    stale: bool = False
+    """The file was written to since, and could not be looked at again just now."""
+
+
+class Outdated(Struct, frozen=True):
+    """What of some results is no longer as it was indexed."""
+
+    sources: frozenset[SourceId] = frozenset()
+    """Listed in an index."""
+    files: frozenset[SourceId] = frozenset()
+    """Discovered."""
+    gone: frozenset[SourceId] = frozenset()
+    """Of both, what is not there any more."""
+
+    def __contains__(self, source_id: object) -> bool:
+        return source_id in self.sources or source_id in self.files
+
+
+def documents_changed(catalogue: Catalogue, folder: SourceFolder, left_out: Collection[str]) -> bool:
+    """Whether a document is new, changed or gone since all were indexed; `left_out` names files that are none.
+
+    Looks into no file. Blocks; raises SourceError and KnowledgeError.
+    """
+    known = {
+        source.rel_path: (source.size_bytes, source.mtime_ns)
+        for source in catalogue.sources().values()
+        if isinstance(source, CachedFile)
+    }
+    if not known:
+        return False  # never indexed; that may take minutes, and is for who asks for it
+    scan = folder.scan()
+    found = {file.rel_path: (file.size_bytes, file.mtime_ns) for file in scan.files}
+    fit = (path for path in found if path in known or (path not in left_out and is_source_id(f"kb:{path}")))
+    if any(found[path] != known.get(path) for path in fit):
+        return True
+    # What lies below a folder that cannot be read is neither gone nor there.
+    return not scan.unreadable and not known.keys() <= found.keys()
+
+
+class Freshness:
+    """Compares what was found with the disk. Blocks; raises nothing: what cannot be looked at counts as it was."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folders = {"document": settings.paths.sources, "topic": settings.paths.topics}
+        self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
+
+    def outdated(self, found: Iterable[Found]) -> Outdated:
+        """What changed since, or is gone."""
+        sources: set[SourceId] = set()
+        files: set[SourceId] = set()
+        gone: set[SourceId] = set()
+        for document in (each.document for each in found if each.document.kind not in _SPOKEN):
+            try:
+                mtime = self._mtime(document)
+            except OSError:
+                continue
+            if mtime is None:
+                gone.add(document.source_id)
+            elif not is_stale(document, mtime):
+                continue
+            (files if document.kind == "file" else sources).add(document.source_id)
+        return Outdated(frozenset(sources), frozenset(files), frozenset(gone))
+
+    def _mtime(self, document: SearchDocument) -> float | None:
+        """None where it is gone. Raises OSError."""
+        if document.kind == "file":
+            file = self._scanner.look(document.path)
+            return None if file is None else file.mtime
+        folder = self._folders.get(document.type)
+        if folder is None:
+            # A page: its own time for looking again comes.
+            indexed = document.meta.get("indexed_mtime")
+            return indexed if isinstance(indexed, float) else 0.0
+        try:
+            return os.stat(folder / document.path).st_mtime_ns / 1e9  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            os.listdir(folder)  # noqa: PTH208 where all of it is away, nobody knows what is gone
+            return None
+
+
+def result_of(found: Found, outdated: Outdated) -> SearchResult:
+    """What is told of something found."""
+    document = found.document
+    indexed_at = document.meta.get("indexed_at")
+    return SearchResult(
+        source_id=document.source_id,
+        kind=document.kind,
+        type=document.type,
+        path=document.path,
+        title=document.title,
+        summary=str(document.meta.get("summary") or (document.text if document.kind in _SPOKEN else "")),
+        score=round(found.score, 4),
+        matched=found.matched,
+        bm25=round(found.bm25, 4),
+        words_place=found.words_place,
+        likeness=None if found.likeness is None else round(found.likeness, 4),
+        likeness_place=found.likeness_place,
+        words_only=found.words_only,
+        status=document.status,
+        visibility=document.visibility,
+        guild_id=document.guild_id,
+        indexed_at=str(indexed_at) if indexed_at else None,
+        at=document.at,
+        stale=document.source_id in outdated,
+    )
+
+
+def never_discovered(settings: Settings) -> tuple[Path, ...]:
+    """What discovery leaves alone: the archive holds what people may want forgotten, the sources are indexed anyway."""
+    paths = settings.paths
+    files = (paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
+    return (paths.data, paths.sources, paths.raw, paths.topics, *files)

@@ -1,0 +1,666 @@
+"""intern.toml and the environment, decoded once into frozen `Settings`.
+
+Only the command line and the app see them; each room takes its own option struct. Later sources win: defaults, the
+file, `.env` beside the working folder, the environment. A variable `INTERN__DISCORD__TOKEN` sets `discord.token`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, get_args, get_origin, get_type_hints
+
+import msgspec
+import tomli
+from dotenv import dotenv_values
+from dotenv.parser import Binding, parse_stream
+from msgspec import Meta, Struct
+
+from intern.answering.options import AnsweringOptions
+from intern.chat.options import ConversationOptions
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.ids import QAId
+from intern.core.log import LogFormat, LogLevel
+from intern.core.secret import Secret, address_secrets
+from intern.learning.options import ExtractionOptions, FactOptions, LearningOptions
+from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
+from intern.platforms.discord.options import DiscordOptions
+from intern.settings.page import PageOptions
+from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
+from intern.stores.blocks import time_of
+
+CONFIG_FILE = "intern.toml"
+_DOTENV = ".env"
+_PREFIX = "INTERN__"
+NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counted as free"
+"""What is said of each table of `Settings.without_price`."""
+
+
+class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[data]`: the one folder that a running intern writes to."""
+
+    dir: Path = Path("data")
+
+
+class DiscordSection(DiscordOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[discord]`: the connection, and how conversations are read."""
+
+    max_history_messages: Annotated[int, Meta(ge=0)] = 50
+    max_history_chars: Annotated[int, Meta(ge=1)] = 12_000
+
+
+class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[kb]`: where knowledge lies, and how it is filed and indexed. Empty paths stand below `data.dir`."""
+
+    sources_dir: str = ""
+    links_path: str = ""
+    web_cache_dir: str = ""
+    index_path: str = ""
+    index_cache_path: str = ""
+    team_raw_dir: str = ""
+    team_topics_dir: str = ""
+    team_index_path: str = ""
+    team_index_cache_path: str = ""
+    qa_raw_last_processed_id: str = ""
+    mask_secrets: bool = True
+    mask_emails: bool = False
+    review: bool = False
+    max_removals: Annotated[int, Meta(ge=0)] = 3
+    max_topic_chars: Annotated[int, Meta(ge=1)] = 20_000
+    max_source_bytes: Annotated[int, Meta(ge=1)] = 1_000_000
+    concurrency: Annotated[int, Meta(ge=1)] = 4
+    download_concurrency: Annotated[int, Meta(ge=1)] = 8
+    url_refresh_min_interval_hours: Annotated[float, Meta(gt=0, le=10_000)] = 24.0
+    render_command: tuple[str, ...] = ()
+    regenerate_concurrency: Annotated[int, Meta(ge=1)] = 8
+    settle_seconds: Annotated[float, Meta(ge=0)] = 2.0
+    scan_interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
+    """Each look costs a walk through the folder."""
+
+
+class PromptsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[prompts]`: templates of the operator's own; a file of the same name wins over the one that intern brings."""
+
+    dir: str = ""
+
+
+class LogSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`: what is written to stderr."""
+
+    format: LogFormat = "auto"
+    level: LogLevel = "auto"
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that an operator can set."""
+
+    data: DataSection = DataSection()
+    discord: DiscordSection = DiscordSection()
+    llm: LlmOptions = LlmOptions()
+    llm_kb: LlmOptions | None = None
+    """`[llm]` with `[llm.kb]` laid over it: the model for capture and indexing; None where it is the same."""
+    ai: AnsweringOptions = AnsweringOptions()
+    kb: KbSection = KbSection()
+    discovery: DiscoveryOptions = DiscoveryOptions()
+    extraction: ExtractionOptions = ExtractionOptions()
+    facts: FactOptions = FactOptions()
+    embeddings: EmbeddingOptions = EmbeddingOptions()
+    prompts: PromptsSection = PromptsSection()
+    log: LogSection = LogSection()
+    page: PageOptions = PageOptions()
+
+    @property
+    def paths(self) -> Paths:
+        """Where everything lies on disk."""
+        return Paths(self.data.dir, self.kb)
+
+    @property
+    def conversations(self) -> ConversationOptions:
+        """What the conversations room takes."""
+        return ConversationOptions(
+            message_batch_wait_seconds=self.discord.message_batch_wait_seconds,
+            mention_reply_window=self.discord.mention_reply_window,
+            max_history_messages=self.discord.max_history_messages,
+            max_history_chars=self.discord.max_history_chars,
+            modes={rule.id: rule.mode for rule in self.discord.channels},
+            default_mode=self.discord.default_mode,
+            max_question_age=self.discord.max_question_age,
+        )
+
+    @property
+    def learning(self) -> LearningOptions:
+        """What the learning room takes."""
+        return LearningOptions(
+            review=self.kb.review, max_removals=self.kb.max_removals, max_topic_chars=self.kb.max_topic_chars
+        )
+
+    @property
+    def indexing(self) -> IndexingOptions:
+        """What the indexing room takes."""
+        return IndexingOptions(concurrency=self.kb.concurrency)
+
+    @property
+    def web(self) -> WebOptions:
+        """What the web room takes."""
+        return WebOptions(
+            max_bytes=self.kb.max_source_bytes,
+            concurrency=self.kb.download_concurrency,
+            render_command=self.kb.render_command,
+        )
+
+    @property
+    def kb_model(self) -> LlmOptions:
+        """The model for capture and indexing."""
+        return self.llm_kb or self.llm
+
+    @property
+    def without_price(self) -> tuple[str, ...]:
+        """The tables whose model no price names, though prices are set: most likely one of the names is misspelt."""
+        found: dict[str, str] = {}
+        for key, options in _models(self).items():
+            if options.prices and options.unknown_price:
+                found.setdefault(options.model, key)
+        return tuple(found.values())
+
+    @property
+    def priced(self) -> bool:
+        """Whether the settings tell what the models that write take."""
+        prices = self.llm.prices or self.kb_model.prices
+        return bool(prices) and not (self.llm.unknown_price or self.kb_model.unknown_price)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no log may show: tokens and keys, also those in addresses."""
+        known = [self.discord.token, self.llm.api_key, self.kb_model.api_key, self.page.token, self.embeddings.api_key]
+        urls = (self.llm.base_url, self.kb_model.base_url, self.embeddings.base_url, self.discord.rest_url)
+        held = [part for url in urls for part in address_secrets(url)]
+        return tuple(dict.fromkeys([*(secret.reveal() for secret in known if secret), *held]))
+
+    def require_for_run(self) -> None:
+        """Raise ConfigError unless `intern run` has all that it cannot guess."""
+        if not self.discord.token:
+            raise ConfigError(
+                "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
+            )
+        if not self.discord.guild_ids:
+            raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
+        self.require_model()
+
+    def require_model(self) -> None:
+        """Raise ConfigError where neither an endpoint nor the offline model was chosen."""
+        for key, options in (("llm", self.llm), ("llm.kb", self.kb_model)):
+            if options.provider == "offline":
+                continue
+            if not options.base_url:
+                raise ConfigError(
+                    f"{key}.base_url is not set: name an OpenAI-compatible endpoint, "
+                    f'or choose {key}.provider = "offline" to work without a model'
+                )
+            if not options.model:
+                raise ConfigError(f"{key}.model is not set: name the model that the endpoint should use")
+
+
+class Paths:
+    """Every file and folder, from `data.dir` and the `[kb]` paths that override it."""
+
+    def __init__(self, data: Path, kb: KbSection) -> None:
+        team, base = data / "team-knowledge", data / "knowledge-base"
+
+        def path(chosen: str, default: Path) -> Path:
+            return Path(chosen) if chosen else default
+
+        self.data = data
+        self.database = data / "intern.db"
+        self.sources = path(kb.sources_dir, base / "sources")
+        self.links = path(kb.links_path, base / "links.txt")
+        self.web_cache = path(kb.web_cache_dir, base / "web-cache")
+        self.index = path(kb.index_path, base / "index.txt")
+        self.index_cache = path(kb.index_cache_path, base / "index-cache.json")
+        self.raw = path(kb.team_raw_dir, team / "raw")
+        self.topics = path(kb.team_topics_dir, team / "topics")
+        self.decisions = team / "decisions.jsonl"
+        self.state = team / "state.json"
+        self.team_index = path(kb.team_index_path, team / "index-team.txt")
+        self.team_index_cache = path(kb.team_index_cache_path, team / "index-team-cache.json")
+
+    def is_made(self) -> bool:
+        """Whether intern has made the data folder, or knowledge stands in it. Raises KnowledgeError."""
+        try:
+            names = {each.name for each in self.data.iterdir()}
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise KnowledgeError(f"{self.data} cannot be read ({error.strerror}); check its permissions") from error
+        return not names.isdisjoint({self.database.name, "team-knowledge", "knowledge-base", ".lock"})
+
+
+def load_settings(
+    config: Path | None = None, *, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """Settings from `config`, else `INTERN_CONFIG`, else ./intern.toml if it is there, else defaults.
+
+    `overrides` has the shape of the file and wins over everything (command-line options). Raises ConfigError that
+    names the key, the place and what was expected, never a value.
+    """
+    environment = _environment(environ)
+    path = _config_path(config, environment.values)
+    raw = _read(path) if path else {}
+    place = str(path) if path else "the defaults"
+    _refuse_unknown(raw, place)
+    origin = dict.fromkeys(_keys(raw), place)
+    for name, value in environment.values.items():
+        if name.startswith(_PREFIX):
+            there = environment.place(name)
+            origin[_lay_variable(raw, name, value, there)] = there
+    _merge(raw, overrides or {})
+    return _decode(raw, origin, place)
+
+
+class _Environment(NamedTuple):
+    values: Mapping[str, str]
+    from_file: Collection[str]
+    """Names that only `.env` sets."""
+
+    def place(self, name: str) -> str:
+        return f"{name} in {_DOTENV}" if name in self.from_file else f"the environment variable {name}"
+
+
+def _environment(environ: Mapping[str, str] | None) -> _Environment:
+    if environ is not None:
+        return _Environment(environ, ())
+    text = _dotenv_text()
+    for binding in parse_stream(StringIO(text)):
+        _refuse_broken(binding)
+    in_file = {name: value for name, value in dotenv_values(stream=StringIO(text)).items() if value is not None}
+    return _Environment({**in_file, **os.environ}, in_file.keys() - os.environ.keys())
+
+
+def _dotenv_text() -> str:
+    """What stands in `.env`: a file or a pipe; nothing where it is anything else, or not there."""
+    path = Path(_DOTENV)
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() or path.is_fifo() else ""
+    except OSError as error:
+        raise ConfigError(f"{_DOTENV}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{_DOTENV}: is not UTF-8 text; save it as UTF-8") from None
+
+
+def _refuse_broken(binding: Binding) -> None:
+    """Raise ConfigError for what sets nothing and was meant to.
+
+    It names the line, never its text: that may be a secret.
+    """
+    text = binding.original.string
+    # The blank lines before it belong to it, too.
+    line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+    if binding.error:
+        raise ConfigError(
+            f"{_DOTENV}: line {line}: expected NAME=value, a comment (#) or nothing; close each quote that is opened"
+        )
+    # A bare name stands for what the environment has, as Docker's env files know it.
+    if binding.key and binding.key.startswith(_PREFIX) and binding.value is None and binding.key not in os.environ:
+        raise ConfigError(f"{_DOTENV}: line {line}: has no `=` after the name; write NAME=value")
+
+
+def _config_path(config: Path | None, environment: Mapping[str, str]) -> Path | None:
+    if config is not None:
+        return config
+    if named := environment.get("INTERN_CONFIG"):
+        return Path(named)
+    # Whatever it is: a folder of that name, or a link to nothing, should be told of rather than passed over.
+    return Path(CONFIG_FILE) if os.path.lexists(CONFIG_FILE) else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomli.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; `intern init` writes one") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+    except tomli.TOMLDecodeError as error:
+        # tomli's message names line and column, never the text that stands there.
+        raise ConfigError(f"{path}: is not valid TOML: {error}") from None
+
+
+def _is_table(value: Any) -> TypeGuard[dict[str, Any]]:
+    """TOML has no other keys than strings."""
+    return isinstance(value, dict)
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _items(hint: Any) -> Mapping[str, Any]:
+    """What may stand in each table of a list of tables; nothing where it is no such list."""
+    kind, *_ = get_args(hint) or (None,)
+    return _shape(kind) if get_origin(hint) is tuple and isinstance(kind, type) and issubclass(kind, Struct) else {}
+
+
+# What may stand at each level: [llm.kb] is the one table inside a table.
+def _shape(kind: type[Struct]) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    shape: dict[str, Any] = {}
+    for name in kind.__struct_fields__:
+        hint = hints[name]
+        shape[name] = _shape(hint) if isinstance(hint, type) and issubclass(hint, Struct) else hint
+    return shape
+
+
+@cache
+def _known() -> Mapping[str, Any]:
+    shape = _shape(Settings)
+    del shape["llm_kb"]
+    shape["llm"] = {**shape["llm"], "kb": dict(shape["llm"])}
+    return shape
+
+
+def _refuse_unknown(
+    raw: Mapping[str, Any], place: str, shape: Mapping[str, Any] | None = None, above: str = ""
+) -> None:
+    known = _known() if shape is None else shape
+    for key, value in raw.items():
+        if key not in known:
+            raise ConfigError(f"{place}: {_unknown(above + key)}")
+        below = known[key]
+        if _is_table(below):
+            if not _is_table(value):
+                raise ConfigError(f"{place}: {above}{key} must be a table: write [{above}{key}]")
+            _refuse_unknown(value, place, below, f"{above}{key}.")
+        elif (inside := _items(below)) and _is_list(value):
+            for item in filter(_is_table, value):
+                _refuse_unknown(item, place, inside, f"{above}{key}.")
+
+
+def _unknown(key: str) -> str:
+    names = list(_names(_known()))
+    # The right word in the wrong table is the likeliest mistake.
+    elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    if "." not in key:
+        del elsewhere[1:]  # of several tables the first: the further down, the rarer
+    near = difflib.get_close_matches(key, elsewhere, n=1, cutoff=0) or difflib.get_close_matches(
+        key, names, n=1, cutoff=0.7
+    )
+    shown = key if key.isprintable() else ascii(key)
+    if near:
+        return f"there is no setting {shown}; did you mean {near[0]}?"
+    above = key.rpartition(".")[0]
+    beside = [name for name in names if name.rpartition(".")[0] == above]
+    return f"there is no setting {shown}; there are {', '.join(beside or _known())}"
+
+
+def _keys(raw: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in raw.items():
+        if _is_table(value):
+            yield from _keys(value, f"{above}{key}.")
+        else:
+            yield above + key
+
+
+def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Every table and key there is."""
+    for name, below in shape.items():
+        yield above + name
+        inside = below if _is_table(below) else _items(below)
+        yield from _names(inside, f"{above}{name}.")
+
+
+def _lay_variable(raw: dict[str, Any], name: str, value: str, place: str) -> str:
+    """Put a variable's value where its name points; return the key."""
+    steps = name.removeprefix(_PREFIX).lower().split("__")
+    key, hint = ".".join(steps), _hint(steps)
+    if hint is None:
+        raise ConfigError(f"{place}: {_unknown(key)}")
+    if _is_table(hint):
+        raise ConfigError(f"{place}: {key} is a table; name one key of it, as in {name}__{next(iter(hint)).upper()}")
+    table = raw
+    for step in steps[:-1]:
+        table = table.setdefault(step, {})
+    table[steps[-1]] = value if _is_text(hint) else _toml_value(key, value, place)
+    return key
+
+
+def _hint(steps: list[str]) -> Any:
+    """What may stand at a key; None where there is no such key."""
+    hint: Any = _known()
+    for step in steps:
+        hint = hint.get(step) if _is_table(hint) else None
+    return hint
+
+
+def _choices(key: str) -> tuple[str, ...]:
+    """The words that may stand at a key, which may be one of a list's tables."""
+    *above, last = key.split(".")
+    hint = _hint([*above, last])
+    return get_args(_items(_hint(above)).get(last) if hint is None else hint)
+
+
+def _is_text(hint: Any) -> bool:
+    # An id is a string under a name of its own.
+    return getattr(hint, "__supertype__", hint) in {str, Secret, Path} or get_origin(hint) is Literal
+
+
+def _toml_value(key: str, value: str, place: str) -> Any:
+    try:
+        parsed = tomli.loads(f"value = {value}")
+    except tomli.TOMLDecodeError:
+        parsed = {}
+    if parsed.keys() != {"value"}:
+        raise ConfigError(
+            f"{place}: {key} is no string, so write it as in intern.toml: "
+            'a number, true or false, or a list like ["1", "2"]'
+        )
+    return parsed["value"]
+
+
+def _merge(raw: dict[str, Any], over: Mapping[str, Any]) -> None:
+    for key, value in over.items():
+        if _is_table(value):
+            _merge(raw.setdefault(key, {}), value)
+        else:
+            raw[key] = value
+
+
+def _decode(raw: dict[str, Any], origin: Mapping[str, str], place: str) -> Settings:
+    def wrong(key: str, what: str) -> ConfigError:
+        return ConfigError(f"{_origin_of(key, origin) or place}: {key or 'the file'}: {what}")
+
+    for key, value in _values(raw):
+        if problem := _problem(value):
+            raise wrong(key, problem)
+    llm = dict(raw.get("llm", {}))
+    if "kb" in llm:
+        over = llm.pop("kb")
+        raw = {**raw, "llm": llm, "llm_kb": {**llm, **over}}
+    try:
+        settings = msgspec.convert(_with_ids_as_text(raw), Settings, dec_hook=_decode_special)
+    except msgspec.ValidationError as error:
+        # From None, here and elsewhere: a chained error may repeat the value.
+        raise wrong(*_explained(error)) from None
+    endpoints = (("llm", settings.llm), ("llm.kb", settings.kb_model), ("embeddings", settings.embeddings))
+    for key, options in endpoints:
+        if _USER.search(options.base_url):
+            raise wrong(f"{key}.base_url", "must hold no user and no password; a key belongs into api_key")
+    if not _is_id(settings.kb.qa_raw_last_processed_id):
+        raise wrong(
+            "kb.qa_raw_last_processed_id", "is no id of the archive; expected one like qa_20260201_031056.228000"
+        )
+    for key, problem in _problems(settings):
+        raise wrong(key, problem)
+    # An [llm.kb] that changes nothing is the same model, and shares its limits.
+    return msgspec.structs.replace(settings, llm_kb=None) if settings.llm_kb == settings.llm else settings
+
+
+def _origin_of(key: str, origin: Mapping[str, str]) -> str | None:
+    """Where a key was set, or the list in whose tables it stands; None where nobody set it."""
+    while key and key not in origin:
+        key = key.rpartition(".")[0]
+    return origin.get(key)
+
+
+def _models(settings: Settings) -> dict[str, LlmOptions]:
+    """Every model that is asked, by its table."""
+    models = {"llm": settings.llm, "llm.kb": settings.kb_model}
+    if settings.embeddings.provider == "endpoint":
+        models["embeddings"] = settings.embeddings.over(settings.llm)
+    return models
+
+
+def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What does not go together, by its key."""
+    if problem := settings.page.problem:
+        yield "page.token", problem
+    models = _models(settings)
+    for key, options in models.items():
+        if options.unpriced:
+            amounts = "input" if key == "embeddings" else "input and output"
+            what = f"counts only what has a price: set [[llm.prices]] for the model of [{key}], with {amounts}"
+            yield f"{key}.daily_cost_budget", what
+    for key in ("llm", "llm.kb"):
+        if models[key].kind == "endpoint":
+            yield from _half_priced(key, models[key], inherited=models[key].prices == settings.llm.prices)
+            yield from _too_small(key, models[key])
+
+
+def _half_priced(key: str, options: LlmOptions, *, inherited: bool) -> Iterator[tuple[str, str]]:
+    """A model that writes, where its price does not tell what that takes: costs would look small, budgets roomy."""
+    if options.price.output is None:
+        prices = "llm.prices" if inherited else f"{key}.prices"
+        yield prices, f"has no output for the model of [{key}]: set it, to 0 where replies are free"
+
+
+def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
+    """Budgets into which no day's first call would fit: tomorrow would help nobody."""
+    why = (
+        f"a call is let in only if its prompt and the longest reply ({key}.max_tokens) fit, and capture and indexing "
+        f"may use {BACKGROUND_SHARE:.0%} of a day's budget; raise it, or lower {key}.max_tokens"
+    )
+    tokens, cost = options.daily_token_budget, options.daily_cost_budget
+    # No prompt is empty.
+    if tokens and int(tokens * BACKGROUND_SHARE) <= options.max_tokens:
+        least = math.ceil((options.max_tokens + 1) / BACKGROUND_SHARE)
+        yield f"{key}.daily_token_budget", f"expected 0 (no limit), or at least {least}: {why}"
+    if cost and cost * BACKGROUND_SHARE < (reply := options.price.of(0, options.max_tokens)):
+        least_cost = reply / BACKGROUND_SHARE
+        yield f"{key}.daily_cost_budget", f"expected 0 (no limit), or more than {least_cost:.4g}: {why}"
+
+
+def _values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value and its key; a list's items each."""
+    if _is_table(raw):
+        for name, below in raw.items():
+            yield from _values(below, f"{key}.{name}" if key else name)
+    elif _is_list(raw):
+        for item in raw:
+            yield from _values(item, key)
+    else:
+        yield key, raw
+
+
+def _problem(value: Any) -> str:
+    """Why a value can stand nowhere; empty where it can."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "expected a finite number"
+    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+        return "expected UTF-8 text without null characters"
+    return ""
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it holds no halves of characters, as variables that are not UTF-8 do."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _with_ids_as_text(raw: Any) -> Any:
+    """Ids are strings to us; people write them as numbers too."""
+    if _is_list(raw):
+        return [_with_ids_as_text(item) for item in raw]
+    if not _is_table(raw):
+        return raw
+    return {key: _id_as_text(key, value) for key, value in raw.items()}
+
+
+def _id_as_text(key: str, value: Any) -> Any:
+    if key.endswith("_ids") and _is_list(value):
+        return [str(each) if type(each) is int else each for each in value]
+    if key == "id" or key.endswith("_role_id"):
+        return str(value) if type(value) is int else value
+    return _with_ids_as_text(value)
+
+
+def _decode_special(kind: type, value: Any) -> Any:
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    if kind is Secret:
+        # A line's end comes along easily where a variable is filled from a file.
+        if not _VISIBLE.fullmatch(value.strip()):
+            raise ValueError("expected visible ASCII characters only, as tokens and keys have")
+        return Secret(value.strip())
+    if not value:
+        raise ValueError("expected the path of a folder, got an empty string")
+    return Path(value)
+
+
+_USER = re.compile(r"//[^/?#]*@")
+_VISIBLE = re.compile(r"[!-~]*")
+_ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
+_TYPES = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": 'a list like ["1", "2"]',
+    "object": "a table",
+}
+_GOT = {
+    **_TYPES,
+    "array": "a list",
+    "list": "a list",
+    "dict": "a table",
+    **dict.fromkeys(("datetime", "date", "time"), "a date or time"),
+}
+_BOUNDS = {">=": "of at least", "<=": "of at most", ">": "greater than", "<": "less than"}
+
+
+def _explained(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The key, and what was expected there, in the words of TOML and without the value."""
+    parts = _ERROR.fullmatch(str(error))
+    assert parts is not None, "anything matches"
+    what = parts["what"]
+    key = re.sub(r"\[\d+\]", "", parts["where"] or "").replace("llm_kb", "llm.kb")
+    first, _, rest = what.partition(" ")
+    if _hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
+        return f"{key}.{first}", rest
+    if what.startswith("Invalid enum value"):  # it goes on with the value
+        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in _choices(key))
+    found = _TYPE.fullmatch(what)
+    if found is None:
+        return key, what[:1].lower() + what[1:]
+    expected = f"expected {_TYPES.get(found['wanted'], found['wanted'])}"
+    if found["bound"]:
+        number = found["number"].removesuffix(".0")
+        return key, f"{expected} {_BOUNDS[found['bound']]} {number}"
+    return key, expected + (f", got {_GOT.get(found['got'], found['got'])}" if found["got"] else "")
+
+
+def _is_id(qa_id: str) -> bool:
+    """Whether it is empty or an id of the archive."""
+    try:
+        return not qa_id or bool(time_of(QAId(qa_id)))
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""Files, web pages and discovered files: listed, described, and kept searchable."""

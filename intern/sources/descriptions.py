@@ -1,0 +1,268 @@
+"""What a model gets to see of a source or a topic: the whole while it fits, else a bounded part that stands for it.
+
+Descriptions without a model: titles, headings, questions, and the terms that a text is most about.
+
+An entry is found by its words, so it holds as many telling ones as fit. Deterministic.
+
+What is asked of a model to describe a source or a topic in the index.
+
+Descriptions for the meantime: the beginning of a text, until the model's summary takes their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio.to_thread
+from msgspec import Meta, Struct
+
+from intern.core.clock import Clock
+from intern.core.errors import KnowledgeError
+from intern.core.ids import SourceId, TopicName
+from intern.core.records import TopicBlock, Turn
+from intern.core.text.passages import GAP, passages
+from intern.core.text.words import key_terms, word_set, words
+from intern.models.prompt import Prompt
+from intern.sources.catalogue import Catalogue
+from intern.stores.indices import CachedFile, content_hash
+from intern.stores.topics import TopicLibrary
+
+# A conversation shown with less says nothing.
+_LEAST_BLOCK = 160
+
+
+def source_material(text: str, max_chars: int) -> str:
+    """The text, or three quarters from its head and one from its tail, cut at lines where there are any."""
+    if len(text) <= max_chars:
+        return text
+    room = max(max_chars - len(GAP), 2)
+    head, tail = text[: room * 3 // 4], text[len(text) - room // 4 :]
+    return f"{head.rpartition(chr(10))[0] or head}{GAP}{tail.partition(chr(10))[2] or tail}"
+
+
+def topic_material(blocks: Sequence[TopicBlock], max_chars: int) -> str:
+    """The conversations, a line for each turn and an empty line after each, without ids and dates.
+
+    Where that is too long, each question and the beginning of its answer; of very many, some from all along the file.
+    """
+    whole = "\n\n".join("\n".join(map(_line, block.turns)) for block in blocks)
+    if len(whole) <= max_chars:
+        return whole
+    most = max(max_chars // _LEAST_BLOCK, 1)
+    # The newest always, the others evenly spread.
+    shown = blocks if len(blocks) <= most else [blocks[-1 - n * len(blocks) // most] for n in reversed(range(most))]
+    room = max_chars // len(shown)
+    return "\n\n".join(_brief(block, room - len("\n\n")) for block in shown)
+
+
+def question_of(turns: Sequence[Turn]) -> str:
+    """The first thing that a user said; the first turn where no user spoke."""
+    return next((turn.text for turn in turns if turn.speaker == "User"), turns[0].text if turns else "")
+
+
+def shortened(text: str, max_chars: int) -> str:
+    """The text on one line, cut at a word where it is longer than `max_chars`."""
+    line = " ".join(text.split())
+    if len(line) <= max_chars:
+        return line
+    kept = line[: max(max_chars - 1, 0)]
+    return f"{kept.rpartition(' ')[0] or kept}…"[: max(max_chars, 0)]
+
+
+def _line(turn: Turn) -> str:
+    return f"{turn.speaker}: {' '.join(turn.text.split())}"
+
+
+def _brief(block: TopicBlock, room: int) -> str:
+    question = shortened(f"User: {question_of(block.turns)}", room // 2)
+    answer = " ".join(turn.text for turn in block.turns if turn.speaker == "Team")
+    return "\n".join(line for line in (question, shortened(f"Team: {answer}", room - len(question) - 1)) if line)
+
+
+class SummarizeIn(Struct, frozen=True, kw_only=True):
+    """What is to be described."""
+
+    source_id: str
+    text: str
+
+
+class SummarizeOut(Struct, frozen=True, kw_only=True):
+    """An entry of the index."""
+
+    description: Annotated[str, Meta(max_length=800, description="One paragraph of plain English text.")]
+
+
+SUMMARIZE_SOURCE = Prompt("summarize_source", takes=SummarizeIn, gives=SummarizeOut)
+SUMMARIZE_TOPIC = Prompt("summarize_topic", takes=SummarizeIn, gives=SummarizeOut)
+
+
+BLANK = "No text."
+"""Describes what holds none."""
+_LENGTH = 300
+"""Characters of a provisional description."""
+# Enough for a heading and a paragraph; a document may have megabytes.
+_BEGINNING = 4000
+
+
+def describe_source(text: str) -> str:
+    """A document's first heading and first paragraph."""
+    pieces = passages(text[:_BEGINNING], _BEGINNING)
+    heading = pieces[0].heading.partition(" > ")[0] if pieces else ""
+    paragraph = next((body for piece in pieces if (body := _first_paragraph(piece.text, piece.heading))), "")
+    lead = ". ".join(part for part in (heading, paragraph) if part)
+    return shortened(lead or text[:_BEGINNING], _LENGTH) or BLANK
+
+
+def describe_topic(blocks: Sequence[TopicBlock]) -> str:
+    """A topic's first question."""
+    asked = (question_of(block.turns).strip() for block in blocks)
+    return shortened(next((question for question in asked if question), ""), _LENGTH) or BLANK
+
+
+async def add_topic_provisionally(
+    topics: TopicLibrary,
+    topics_dir: Path,
+    name: TopicName,
+    *,
+    catalogue: Catalogue,
+    clock: Clock,
+    behind: bool = False,
+) -> bool:
+    """List a new topic in the team index at once; its summary stays owed. Say whether it was not listed yet.
+
+    `topics_dir` is the library's folder, `behind` as in `Catalogue.add`. A topic that is listed already costs nothing
+    but a look. Raises KnowledgeError.
+    """
+
+    def add() -> bool:
+        source_id = SourceId(f"team:{name}.txt")
+        if source_id in catalogue.sources():
+            return False
+        return catalogue.add(source_id, _entry(topics, topics_dir, name, clock), behind=behind)
+
+    return await anyio.to_thread.run_sync(add)
+
+
+async def describe_provisionally(
+    topics: TopicLibrary,
+    topics_dir: Path,
+    outdated: Collection[TopicName],
+    *,
+    catalogue: Catalogue,
+    clock: Clock,
+) -> None:
+    """Put what stands in these topics now in the place of their descriptions, however new those are.
+
+    Topics that are gone are listed no more, and those that are not listed stay so; a summary is owed for the others.
+    Raises KnowledgeError.
+    """
+
+    def describe() -> None:
+        listed = catalogue.sources()
+        # The time of a description proves nothing: the clock may have gone back since.
+        stale = {source_id: name for name in outdated if (source_id := SourceId(f"team:{name}.txt")) in listed}
+        there = set(topics.names())
+        put = {each: _entry(topics, topics_dir, name, clock) for each, name in stale.items() if name in there}
+        catalogue.change(put, frozenset(stale).difference(put))
+
+    await anyio.to_thread.run_sync(describe)
+
+
+def _entry(topics: TopicLibrary, topics_dir: Path, name: TopicName, clock: Clock) -> CachedFile:
+    rel_path = f"{name}.txt"
+    try:
+        stat = (topics_dir / rel_path).stat()
+    except OSError as error:
+        raise KnowledgeError(f"topic {name} could not be read ({error.strerror}), so it was not listed") from error
+    return CachedFile(
+        content_hash=content_hash(topics.text(name)),
+        summary_text=describe_topic(topics.read(name)),
+        last_indexed_at=clock.now(),
+        summary_pending=True,
+        provisional=True,
+        rel_path=rel_path,
+        size_bytes=stat.st_size,
+        mtime_ns=stat.st_mtime_ns,
+    )
+
+
+def _first_paragraph(text: str, heading: str) -> str:
+    """The first paragraph below the heading line, which a passage begins with."""
+    title = heading.rpartition(" > ")[2]
+    lines = text.split("\n")
+    if title and title in lines[0]:
+        lines = lines[1:]
+    # What underlines a heading holds no letter.
+    paragraphs = "\n".join(line for line in lines if not line or any(map(str.isalnum, line))).strip().split("\n\n")
+    return paragraphs[0]
+
+
+_LENGTH_OFFLINE = 600
+"""Characters of a description."""
+_LEAD = 200
+_LIST = 200
+_QUESTION = 100
+_QUESTIONS = 400
+_MATERIAL = 4000
+
+
+def summarize_source(given: SummarizeIn) -> SummarizeOut:
+    """The beginning of the document, its headings, and its key terms."""
+    headings = [piece.heading.rpartition(" > ")[2] for piece in passages(given.text, _LENGTH_OFFLINE)]
+    lead = shortened(describe_source(given.text), _LEAD)
+    covers = _listed((heading for heading in headings if heading and heading not in lead), _LIST)
+    return SummarizeOut(description=_with_terms([lead, f"Covers: {covers}." if covers else ""], given.text))
+
+
+def summarize_topic(given: SummarizeIn) -> SummarizeOut:
+    """The questions, newest first, and the key terms of questions and answers."""
+    conversations = given.text.split("\n\n")
+    asked = [_first(conversation, "User: ") for conversation in conversations]
+    questions = _listed((shortened(question, _QUESTION) for question in reversed(asked) if question), _QUESTIONS)
+    said = "\n".join(line[len("User: ") :] for line in given.text.split("\n"))
+    lead = f"Questions such as: {questions}" if questions else ""
+    # The questions twice: later questions are more like them than like the answers.
+    return SummarizeOut(description=_with_terms([lead], "\n".join([*asked, said])))
+
+
+def describe_by_rules(blocks: Sequence[TopicBlock]) -> str:
+    """What `summarize_topic` says of a topic with these blocks."""
+    return summarize_topic(SummarizeIn(source_id="team:", text=topic_material(blocks, _MATERIAL))).description
+
+
+RULES: dict[str, Callable[[Any], Any]] = {
+    SUMMARIZE_SOURCE.name: summarize_source,
+    SUMMARIZE_TOPIC.name: summarize_topic,
+}
+"""For `OfflineModel`."""
+
+
+def _first(conversation: str, speaker: str) -> str:
+    """The first line of that speaker."""
+    lines = (line for line in conversation.split("\n") if line.startswith(speaker))
+    return next(lines, "").removeprefix(speaker)
+
+
+def _listed(items: Iterable[str], max_chars: int) -> str:
+    """The distinct items that fit, in their order."""
+    kept: list[str] = []
+    for item in dict.fromkeys(items):
+        if sum(len(other) + 2 for other in kept) + len(item) <= max_chars:
+            kept.append(item)
+    return "; ".join(kept)
+
+
+def _with_terms(parts: Iterable[str], text: str) -> str:
+    """The parts, and as many key terms of the text as fit that the parts do not hold yet."""
+    said = " ".join(part for part in parts if part)
+    held = word_set(said)
+    terms = ""
+    for term in key_terms(text, 200):
+        if (
+            held.isdisjoint(words(term))
+            and len(said) + len(terms) + len(term) + len(" Key terms: , .") <= _LENGTH_OFFLINE
+        ):
+            terms += f", {term}" if terms else term
+    return " ".join(part for part in (said, f"Key terms: {terms}." if terms else "") if part) or "No text."

@@ -1,0 +1,1 @@
+"""Files of this machine that are not indexed yet."""

@@ -1,0 +1,307 @@
+"""Answering the questions of the feed: read, summarise, store. Whatever goes wrong with a file is written down with it.
+
+Each question has its end in the store, so a cycle that was cut short is simply begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+from anyio import CapacityLimiter, create_task_group
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.core.clock import Clock
+from intern.core.errors import ModelError, ModelReplyError
+from intern.core.ids import SourceId
+from intern.core.log import get_logger
+from intern.core.progress import tell
+from intern.core.records import Scalar, SearchDocument, SearchKind
+from intern.core.text.passages import GAP
+from intern.models.prompt import Model
+from intern.sources.discovery.feed import Question, doc_id_of, due, feed, source_id_of
+from intern.sources.discovery.prompts import SUMMARIZE_FILE, SummarizeFileIn
+from intern.sources.discovery.reading import FileText, Unread, file_type_of, read_file, structure_of, without_secrets
+from intern.sources.discovery.scanning import FoundFile, Scanned, Scanner
+from intern.sources.options import DiscoveryOptions
+
+_log = get_logger(__name__)
+
+SUMMARY_FAILED = "[Summary generation failed]"
+
+# 500 tokens, as the specification has it.
+_MOST_SUMMARY_CHARS = 2000
+_SIDE_BY_SIDE = 4
+
+
+class DiscoveredFiles(Protocol):
+    """Where discovered files are remembered. All methods raise KnowledgeError."""
+
+    async def documents(
+        self, kind: SearchKind, source_ids: Collection[SourceId] | None = None, /
+    ) -> tuple[SearchDocument, ...]:
+        """All documents of a kind, or those of some sources."""
+        ...
+
+    async def put(self, documents: Sequence[SearchDocument], /) -> None:
+        """These are from now on all the documents of the sources that they are of."""
+        ...
+
+    async def drop(self, source_ids: Collection[SourceId], /) -> None:
+        """Nothing leads to these sources any more."""
+        ...
+
+
+class Discovered(Struct, frozen=True, kw_only=True):
+    """What a cycle did, by path."""
+
+    indexed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    """No summary; a later cycle asks again."""
+    passed_over: tuple[str, ...] = ()
+    """Not to be read; a later cycle looks again once they changed, or may be read."""
+    dropped: tuple[str, ...] = ()
+    """Gone, and forgotten."""
+    left: int = 0
+    """Questions for later cycles."""
+    unreadable: Mapping[str, str] = {}
+    """What could not be looked at, and why: what was known of it and below still holds."""
+    nowhere: bool = False
+    """Not one of the scan paths could be looked at."""
+
+
+class Feed(NamedTuple):
+    """What there is to look into, and where nobody could look."""
+
+    questions: tuple[Question, ...]
+    """The weightiest first."""
+    unreadable: Mapping[str, str]
+    """What could not be looked at, and why."""
+    nowhere: bool
+    """Not one of the scan paths could be looked at."""
+
+
+class Discovery:
+    """Discovery over some scan paths."""
+
+    def __init__(
+        self,
+        options: DiscoveryOptions,
+        *,
+        store: DiscoveredFiles,
+        scanner: Scanner,
+        model: Model,
+        clock: Clock,
+        secrets: Collection[str] = (),
+        read: Callable[[str, Collection[str]], FileText | Unread] = read_file,
+    ) -> None:
+        """`secrets` reach neither the model nor the store, wherever they stand."""
+        self._options = options
+        self._store = store
+        self._scanner = scanner
+        self._model = model
+        self._clock = clock
+        self._secrets = secrets
+        self._read = read
+        self._told: frozenset[str] = frozenset()
+
+    async def feed(self) -> tuple[Question, ...]:
+        """All questions, the weightiest first. Reads only; raises KnowledgeError."""
+        return (await self.look()).questions
+
+    async def look(self) -> Feed:
+        """All questions, and what could not be looked at. Reads only; raises KnowledgeError."""
+        known = await self._store.documents("file")
+        scanned = await run_sync(self._scanner.scan)
+        return Feed(feed(scanned, known), scanned.troubles, scanned.nowhere)
+
+    async def work(self) -> Discovered:
+        """Answer the weightiest questions. Raises KnowledgeError; what the model cannot do is written down instead."""
+        questions, unreadable, nowhere = await self.look()
+        self._tell(unreadable)
+        chosen = due(questions, self._options.max_items)
+        done = await self._answered(chosen)
+        return Discovered(
+            indexed=done.indexed,
+            failed=done.failed,
+            passed_over=done.passed_over,
+            dropped=done.dropped,
+            left=len(questions) - len(chosen),
+            unreadable=unreadable,
+            nowhere=nowhere,
+        )
+
+    async def freshen(self, paths: Collection[str]) -> Discovered:
+        """Look at these files again, which somebody asked for: index what changed, forget what is gone."""
+        wanted = {source_id_of(path): path for path in paths}
+        known = await self._store.documents("file", sorted(wanted))
+        scanned = await run_sync(self._looked_at, sorted(wanted.values()))
+        return await self._answered(feed(scanned, known))
+
+    def _tell(self, unreadable: Mapping[str, str]) -> None:
+        """Log what could be looked at before, or has never been tried."""
+        for path in sorted(unreadable.keys() - self._told):
+            _log.warning("scan_path_unreadable", path=path, reason=unreadable[path])
+        self._told = frozenset(unreadable)
+
+    def _looked_at(self, paths: Sequence[str]) -> Scanned:
+        files: list[FoundFile] = []
+        troubles: dict[str, str] = {}
+        for path in paths:
+            try:
+                file = self._scanner.look(path)
+            except OSError as error:
+                troubles[path] = error.strerror or "it cannot be read"
+            else:
+                files += [] if file is None else [file]
+        return Scanned(files=tuple(files), troubles=troubles)
+
+    async def _answered(self, questions: Sequence[Question]) -> Discovered:
+        limiter = CapacityLimiter(_SIDE_BY_SIDE)
+        made: dict[str, SearchDocument | None] = {}
+
+        async def answer(question: Question) -> None:
+            async with limiter:
+                made[question.path] = None if question.why == "gone" else await self._document(question)
+                document = made[question.path]
+                if document is not None:
+                    # At once: a summary that was paid for is not lost with the process.
+                    await self._store.put([document])
+            tell("Summarising {total} files", len(made), len(questions))
+
+        if questions:
+            tell("Summarising {total} files", 0, len(questions))
+        async with create_task_group() as tg:
+            for question in questions:
+                tg.start_soon(answer, question)
+        gone = [path for path, document in made.items() if document is None]
+        await self._store.drop([source_id_of(path) for path in gone])
+        if questions:
+            _log.info("discovery_cycle", questions=len(questions), dropped=len(gone))
+        return _told(questions, made)
+
+    async def _document(self, question: Question) -> SearchDocument | None:
+        """What is remembered of a file; None where it is gone."""
+        read = await run_sync(self._read, question.path, self._secrets)
+        if isinstance(read, Unread):
+            if read.trouble == "gone":
+                return None
+            _log.warning("file_unread", path=question.path, trouble=read.trouble, reason=read.reason)
+            return await run_sync(self._without_text, question, read)
+        structure = await run_sync(structure_of, question.path, read.text)
+        file_type = file_type_of(question.path, question.type)
+        given = SummarizeFileIn(
+            file_path=await run_sync(self._scanner.name_of, question.path),
+            file_type=file_type,
+            structure=structure,  # it tells of the whole
+            text=_ends_of(read.text, self._options.max_chars),
+        )
+        summary, failure = await self._summary(given)
+        return self._remembered(
+            question,
+            status="summary_failed" if failure else "ok",
+            text=f"{summary}\n{structure}".strip(),
+            mtime=read.mtime,
+            meta={
+                "file_size": read.size,
+                "file_type": file_type,
+                "summary": summary,
+                "truncated": read.truncated or len(read.text) > self._options.max_chars,
+                "original_size": read.original_size,
+                "summary_failed": bool(failure),
+                "reason": failure,
+            },
+        )
+
+    async def _summary(self, given: SummarizeFileIn) -> tuple[str, str]:
+        """A summary, or why there is none. One retry, beside those that the endpoint makes by itself."""
+        failure = ""
+        for _ in range(2):
+            try:
+                out = await self._model.ask(SUMMARIZE_FILE, given)
+                summary = _one_line(without_secrets(out.summary, self._secrets))
+                if summary:
+                    return summary, ""
+                raise ModelReplyError(f"{SUMMARIZE_FILE.name} gave no summary of {given.file_path}")
+            except ModelError as error:
+                failure = str(error) or type(error).__name__
+        _log.warning("summary_failed", path=given.file_path, reason=failure)
+        return SUMMARY_FAILED, failure
+
+    def _without_text(self, question: Question, read: Unread) -> SearchDocument | None:
+        try:
+            found = self._scanner.look(question.path)
+        except OSError:  # it may well be there
+            return self._remembered(
+                question,
+                status=read.trouble,
+                text="",
+                mtime=0.0,
+                meta={"file_size": 0, "file_type": question.type, "summary": "", "reason": read.reason},
+            )
+        if found is None:
+            return None
+        return self._remembered(
+            question,
+            status=read.trouble,
+            text="",
+            mtime=found.mtime,
+            meta={"file_size": found.size, "file_type": question.type, "summary": "", "reason": read.reason},
+        )
+
+    def _remembered(
+        self, question: Question, *, status: str, text: str, mtime: float, meta: dict[str, Scalar]
+    ) -> SearchDocument:
+        source_id = source_id_of(question.path)
+        return SearchDocument(
+            id=source_id,
+            source_id=source_id,
+            kind="file",
+            type=question.type,
+            status=status,
+            path=question.path,
+            title=question.path.rpartition("/")[2],
+            text=text,
+            meta={
+                "file_path": question.path,
+                "doc_id": doc_id_of(question.path),
+                "indexed_mtime": mtime,
+                "indexed_at": self._clock.now().isoformat(),
+                **meta,
+            },
+            stamp=str(mtime),
+            at=datetime.fromtimestamp(mtime, UTC),
+        )
+
+
+def _told(questions: Sequence[Question], made: dict[str, SearchDocument | None]) -> Discovered:
+    by_status: dict[str, list[str]] = {"ok": [], "summary_failed": []}
+    passed_over: list[str] = []
+    dropped: list[str] = []
+    for question in questions:
+        document = made[question.path]
+        if document is None:
+            dropped.append(question.path)
+        else:
+            by_status.get(document.status, passed_over).append(question.path)
+    return Discovered(
+        indexed=tuple(by_status["ok"]),
+        failed=tuple(by_status["summary_failed"]),
+        passed_over=tuple(passed_over),
+        dropped=tuple(dropped),
+    )
+
+
+def _ends_of(text: str, max_chars: int) -> str:
+    """The text, or three quarters from its head and one from its tail."""
+    if len(text) <= max_chars:
+        return text
+    room = max_chars - len(GAP)
+    return f"{text[: room * 3 // 4]}{GAP}{text[len(text) - room // 4 :]}"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_SUMMARY_CHARS else f"{line[: _MOST_SUMMARY_CHARS - 1]}…"

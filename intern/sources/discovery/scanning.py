@@ -1,0 +1,323 @@
+"""Walking the scan paths: which files are there, of which type. Never out of them, whatever a link says.
+
+A file is known by its real path, so one that is met by several ways is one file.
+
+Waiting for a change below the scan paths, where `watchfiles` is installed; else nothing ever seems to change.
+
+It only shortens a wait, so whatever it misses or cannot do is found by the next look all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import stat
+import unicodedata
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from fnmatch import fnmatchcase
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anyio import sleep_forever
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.core.log import get_logger
+from intern.core.progress import tell
+from intern.sources.options import DiscoveryOptions
+
+# Control characters, halves of surrogate pairs, line and paragraph separators.
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+class FoundFile(Struct, frozen=True, kw_only=True):
+    """A file that may hold knowledge."""
+
+    path: str
+    """Real and absolute."""
+    type: str
+    """`documentation`, `configuration`, `source_code` or `services`."""
+    size: int
+    mtime: float
+
+
+class Scanned(Struct, frozen=True, kw_only=True):
+    """What is there, by path; and where nobody could look."""
+
+    files: tuple[FoundFile, ...]
+    troubles: Mapping[str, str] = {}
+    """Files, folders and scan paths that could not be looked at, and why: what was known of them, and below, still
+    holds."""
+    nowhere: bool = False
+    """Not one of the scan paths could be looked at."""
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """The paths that could not be looked at, sorted."""
+        return tuple(sorted(self.troubles))
+
+
+class _Root(NamedTuple):
+    start: str
+    """What is walked: a file or a folder."""
+    within: str
+    """The folder that nothing found here may lie outside of."""
+
+
+class Scanner:
+    """Looks through the scan paths. Blocks; raises nothing."""
+
+    def __init__(self, options: DiscoveryOptions, *, never: Sequence[Path] = ()) -> None:
+        """`never` are folders that are none of its business: intern's own, for one."""
+        self._options = options
+        self._never = tuple(os.path.realpath(path) for path in never)
+
+    def scan(self) -> Scanned:
+        """Look through all of them."""
+        found: dict[str, FoundFile] = {}
+        look = _Look()
+        for root in self._roots(look):
+            for file in self._below(root, look):
+                found.setdefault(file.path, file)
+        return Scanned(
+            files=tuple(found[path] for path in sorted(found)),
+            troubles=look.troubles,
+            nowhere=bool(look.troubles) and not look.reached,
+        )
+
+    def troubles(self) -> Mapping[str, str]:
+        """The scan paths that could not be looked at, and why. Walks no further."""
+        look = _Look()
+        for root in self._roots(look):
+            with look.at(root.start):
+                _entries(root.start)
+        return look.troubles
+
+    def name_of(self, path: str) -> str:
+        """What to call a file: its path below its scan path."""
+        return names_of([path], self._options.scan_paths)[path]
+
+    def look(self, path: str) -> FoundFile | None:
+        """A file as it is now; None where it is gone, of no type, or not below a scan path.
+
+        Raises OSError where it, or the scan path that it was found below, cannot be looked at.
+        """
+        real = os.path.realpath(path)
+        if real != path:
+            return None
+        look = _Look()
+        for root in self._roots(look):
+            if _is_in(real, root.start) and not self._is_skipped(real, root.start):
+                return self._file(real, root)
+        for folder, reason in look.troubles.items():
+            if _is_in(real, folder):
+                raise OSError(errno.EIO, reason, folder)
+        return None
+
+    def _roots(self, look: _Look) -> Iterator[_Root]:
+        for scan_path in self._options.scan_paths:
+            path = os.path.abspath(os.path.expanduser(scan_path))  # noqa: PTH100, PTH111 a Path would lose nothing, but glob wants text
+            if not glob.has_magic(path):
+                real = os.path.realpath(path)
+                with look.at(real):
+                    os.lstat(real)  # an unmounted disk, maybe
+                if real not in look.troubles:
+                    yield _Root(real, real)
+                continue
+            within = os.path.realpath(_fixed_part(path))
+            _check_folders_of(path, look)
+            for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207
+                real = os.path.realpath(match)
+                if _is_in(real, within):
+                    yield _Root(real, within)
+
+    def _below(self, root: _Root, look: _Look) -> Iterator[FoundFile]:
+        folders = [root.start]
+        while folders:
+            folder = folders.pop()
+            look.looked += 1
+            tell("Looking through {total} scan paths and folders", look.looked, look.looked + len(folders))
+            if folder in self._never:
+                continue
+            entries: list[tuple[str, bool]] = []
+            with look.at(folder):
+                entries = _entries(folder)
+                look.reached |= entries != [(folder, False)]
+            for path, is_folder in entries:
+                if path != root.start and self._skips(os.path.basename(path)):  # noqa: PTH119
+                    continue
+                if is_folder:
+                    folders.append(path)
+                    continue
+                file = None
+                with look.at(path):
+                    file = self._file(path, root)
+                    look.reached = True
+                if file is not None:
+                    yield file
+
+    def _file(self, path: str, root: _Root) -> FoundFile | None:
+        kind = self._type_of(os.path.basename(path))  # noqa: PTH119
+        if not kind or not _is_printable(path):
+            return None
+        real = os.path.realpath(path)
+        if not _is_in(real, root.within) or any(_is_in(real, folder) for folder in self._never):
+            return None
+        try:
+            status = os.stat(real)  # noqa: PTH116
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return FoundFile(path=real, type=kind, size=status.st_size, mtime=status.st_mtime_ns / 1e9)
+
+    def _type_of(self, name: str) -> str:
+        return next((kind for kind, patterns in self._options.patterns if _matches(name, patterns)), "")
+
+    def _skips(self, name: str) -> bool:
+        return _matches(name, self._options.skip)
+
+    def _is_skipped(self, path: str, root: str) -> bool:
+        below = os.path.relpath(path, root)
+        return below != "." and any(self._skips(name) for name in Path(below).parts)
+
+
+def names_of(paths: Iterable[str], scan_paths: Sequence[str]) -> dict[str, str]:
+    """What to call each file: its path below its scan path, with as many folders above that as tell it from others."""
+    folders = [_folder_of(scan_path) for scan_path in scan_paths]
+    parts = {path: Path(path).parts[1:] for path in paths}
+    named = {path: _parts_below(path, folders) for path in parts}
+    while several := {
+        name for name, times in Counter(parts[each][-n:] for each, n in named.items()).items() if times > 1
+    }:
+        for path, number in named.items():
+            if parts[path][-number:] in several:
+                named[path] = number + 1
+    return {path: "/".join(parts[path][-number:]) for path, number in named.items()}
+
+
+def _folder_of(scan_path: str) -> str:
+    """The folder that a scan path is, or is in, or that its pattern begins with."""
+    path = os.path.abspath(os.path.expanduser(scan_path))  # noqa: PTH100, PTH111
+    real = os.path.realpath(_fixed_part(path) if glob.has_magic(path) else path)
+    return os.path.dirname(real) if os.path.isfile(real) else real  # noqa: PTH113, PTH120
+
+
+def _parts_below(path: str, folders: Iterable[str]) -> int:
+    folder = next((each for each in folders if _is_in(path, each)), os.path.dirname(path))  # noqa: PTH120
+    return len(Path(os.path.relpath(path, folder)).parts)
+
+
+class _Look:
+    """How far one look came."""
+
+    def __init__(self) -> None:
+        self.troubles: dict[str, str] = {}
+        self.reached = False
+        self.looked = 0  # scan paths, or what their patterns match, and folders below them
+
+    @contextmanager
+    def at(self, path: str) -> Generator[None]:
+        """Note what keeps us from looking at a path."""
+        try:
+            yield
+        except OSError as error:
+            self.troubles[path] = error.strerror or "it cannot be read"
+
+
+def _entries(start: str) -> list[tuple[str, bool]]:
+    """What stands in a folder, sorted, and whether each is a folder; a file stands for itself. Raises OSError.
+
+    Links to folders are not followed: what they point to is found by itself, if it is inside.
+    """
+    if not stat.S_ISDIR(os.stat(start).st_mode):  # noqa: PTH116
+        return [(start, False)]
+    with os.scandir(start) as listing:
+        return sorted((entry.path, entry.is_dir(follow_symlinks=False)) for entry in listing)
+
+
+def _check_folders_of(pattern: str, look: _Look) -> None:
+    """Note the folders that a pattern leads through and that cannot be listed: `glob` takes them for empty."""
+    parts = Path(pattern).parts
+    fixed = len(Path(_fixed_part(pattern)).parts)
+    with look.at(os.path.realpath(_fixed_part(pattern))):
+        with os.scandir(_fixed_part(pattern)):
+            look.reached = True
+        for depth in range(fixed + 1, len(parts)):
+            mode = os.X_OK | (os.R_OK if glob.has_magic(parts[depth]) else 0)
+            for folder in glob.glob(str(Path(*parts[:depth])), recursive=True):  # noqa: PTH207
+                if os.path.isdir(folder) and not os.access(folder, mode):  # noqa: PTH112
+                    look.troubles[os.path.realpath(folder)] = os.strerror(errno.EACCES)
+
+
+def is_below(path: str, others: Iterable[str]) -> bool:
+    """Whether a path is one of the others, or lies below one of them."""
+    return any(_is_in(path, other) for other in others)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _fixed_part(pattern: str) -> str:
+    """The folder above the first part of a pattern that may match several."""
+    parts = Path(pattern).parts
+    magic = next(n for n, part in enumerate(parts) if glob.has_magic(part))
+    return str(Path(*parts[:magic]))
+
+
+def _is_printable(path: str) -> bool:
+    return not any(unicodedata.category(character) in _UNPRINTABLE for character in path)
+
+
+_log = get_logger(__name__)
+
+# Its thread looks this often whether anybody still waits: what a shutdown may take longer.
+_LOOK_MS = 500
+
+
+class Changes:
+    """Changes below the scan paths."""
+
+    def __init__(self, options: DiscoveryOptions, never: Sequence[Path] = ()) -> None:
+        self._options = options
+        self._never = tuple(f"{os.path.realpath(path)}{os.sep}" for path in never)
+        self._watching = _watching()
+
+    async def wait(self) -> None:
+        """Return once something changed that the next cycle may want to look at."""
+        paths = await run_sync(self._folders)
+        if self._watching is not None and paths:
+            try:
+                watching = self._watching(*paths, watch_filter=self._concerns, rust_timeout=_LOOK_MS)
+                async with aclosing(watching):
+                    async for _ in watching:
+                        return
+            except OSError as error:  # too many folders for the system, or one that is gone
+                _log.warning("files_not_watched", reason=str(error))
+        await sleep_forever()
+
+    def _folders(self) -> list[str]:
+        paths = (os.path.realpath(os.path.expanduser(path)) for path in self._options.scan_paths)  # noqa: PTH111
+        return [path for path in paths if os.path.exists(path)]  # noqa: PTH110
+
+    def _concerns(self, _: object, path: str) -> bool:
+        *above, name = Path(path).parts
+        skipped = any(fnmatchcase(each, pattern) for each in (*above[-8:], name) for pattern in self._options.skip)
+        wanted = any(fnmatchcase(name, pattern) for _, patterns in self._options.patterns for pattern in patterns)
+        return wanted and not skipped and not path.startswith(self._never)
+
+
+def _watching() -> Any:
+    try:
+        return import_module("watchfiles").awatch
+    except ImportError:
+        return None

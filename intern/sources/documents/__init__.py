@@ -1,0 +1,1 @@
+"""The readable text of documents."""

@@ -1,0 +1,190 @@
+"""The readable text of a document, by what its bytes are and not only by what its name says.
+
+All of it is hostile: what comes out is text without control characters, no longer than what went in (but for the marks
+that show its structure), and nothing in it was run, fetched or expanded.
+
+The marks that show how a text is built, where it came from a format that has others: headings and code blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from intern.sources.documents.html import decoded, read_html
+
+# What no reader sees: control characters but for tab and line break.
+_UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HALVES = re.compile(r"[\ud800-\udfff]")
+_GAPS = re.compile(r"\n{3,}")
+_BACKTICKS = re.compile(r"`{3,}")
+
+
+def headed(title: str, text: str) -> str:
+    """The text below its title, unless it has a first heading of its own."""
+    line = " ".join(cleaned(title).split())
+    return f"# {line}\n\n{text}" if line and not text.startswith("# ") else text
+
+
+def code_block(code: str, language: str = "") -> str:
+    """A code block that nothing in the code can end."""
+    fence = "`" * (max(map(len, _BACKTICKS.findall(code)), default=2) + 1)
+    body = code.strip("\n")
+    return f"{fence}{language}\n{body}\n{fence}"
+
+
+def cleaned(text: str) -> str:
+    """Without control characters and halves of characters, blanks at the ends of lines, and runs of empty lines."""
+    bare = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
+    whole = _HALVES.sub("\ufffd", _UNWANTED.sub("", bare))
+    return _GAPS.sub("\n\n", "\n".join(line.rstrip() for line in whole.split("\n"))).strip("\n")
+
+
+Kind = Literal["text", "html", "notebook", "pdf"]
+
+_KINDS: dict[str, Kind] = {".html": "html", ".htm": "html", ".xhtml": "html", ".ipynb": "notebook", ".pdf": "pdf"}
+
+# Whatever has another ending, or none, is read if its bytes are text.
+_NO_DOCUMENTS = frozenset(
+    f".{ending}"
+    for endings in (
+        "avif bmp gif ico jpeg jpg png psd svg tif tiff webp",
+        "avi flac m4a mkv mov mp3 mp4 ogg wav webm",
+        "eot otf ttf woff woff2",
+        "7z bz2 gz jar rar tar tgz whl xz zip zst",
+        "doc docx epub odp ods odt ppt pptx xls xlsx",
+        "a bin class dll dylib exe o pyc pyd so wasm",
+        "bat c cc cjs cpp cs css go h hpp java js jsx kt less lua map mjs php pl ps1 py pyi rb rs sass scss sh sql",
+        "swift ts tsx vue",
+        "bib csv db json jsonl lock log parquet pickle po pot mo sqlite tsv xml",
+        "env jks kdbx key p12 pem pfx",
+    )
+    for ending in endings.split()
+)
+
+# Bytes that text has no use for; a few do no harm, as in the output of a terminal.
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_LANGUAGE = re.compile(r"[A-Za-z][\w+#-]{0,30}")
+
+# Of what a cell printed: enough for a message, too little for a table of thousands.
+_MOST_OUTPUT = 1000
+
+
+class NoTextError(Exception):
+    """There is no text in it; the message says why."""
+
+
+def kind_of(name: str, data: bytes) -> Kind:
+    """What the bytes of the file `name` are. Raises NoTextError where they are nothing to read."""
+    check_ending(name)
+    head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    named = _KINDS.get(_ending(name), "text")
+    if head.startswith(b"%pdf-"):
+        return "pdf"
+    if named == "pdf":
+        raise NoTextError("it is no PDF, whatever its name says")
+    if head.startswith((b"<!doctype html", b"<html")) or (head.startswith(b"<?xml") and b"<html" in head):
+        return "html"
+    if named == "text" and head.startswith(b"-----begin ") and b"private key" in head:
+        raise NoTextError("it is a private key")
+    return named
+
+
+def check_ending(name: str) -> None:
+    """Raise NoTextError where files with such a name are no documents, whatever they hold."""
+    if (ending := _ending(name)) in _NO_DOCUMENTS:
+        raise NoTextError(f"{ending} files are no documents")
+
+
+def _ending(name: str) -> str:
+    """As pathlib says it, in a tenth of the time: the name of each source of each answer is looked at."""
+    file = name.rpartition("/")[2]
+    dot = file.rfind(".")
+    return file[dot:].lower() if 0 < dot < len(file) - 1 else ""
+
+
+def plain_text(data: bytes) -> str:
+    """The text as it was written, without its byte order mark. Raises NoTextError where the bytes are not text."""
+    if data.startswith(_UTF_16):
+        return _decoded(data, "utf-16")
+    if b"\0" in data or len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20:
+        raise NoTextError("it is binary, not text")
+    return _decoded(data, "utf-8-sig")
+
+
+def html_text(data: bytes) -> str:
+    """The main content of a page as Markdown, below its title. Raises NoTextError."""
+    try:
+        page = read_html(plain_text(data) if data.startswith(_UTF_16) else decoded(data))
+    except ValueError as error:
+        raise NoTextError(str(error)) from None
+    text = cleaned(page.text)
+    if not text:
+        raise NoTextError("it is a page without text")
+    return headed(page.title, text)
+
+
+def notebook_text(data: bytes) -> str:
+    """A notebook's prose and code, with the beginning of what was printed; nothing else. Raises NoTextError."""
+    try:
+        notebook = msgspec.json.decode(plain_text(data).encode("utf-8", "replace"), type=_Notebook)
+    except (msgspec.DecodeError, RecursionError):
+        raise NoTextError("it is no notebook of format 4") from None
+    language = notebook.metadata.language_info.name
+    known = language if _LANGUAGE.fullmatch(language) else ""
+    return cleaned("\n\n".join(piece for cell in notebook.cells for piece in _pieces(cell, known)))
+
+
+class _Output(Struct):
+    text: str | list[str] = ""
+    data: dict[str, object] = {}
+
+
+class _Cell(Struct):
+    cell_type: str = ""
+    source: str | list[str] = ""
+    outputs: list[_Output] = []
+
+
+class _Language(Struct, frozen=True):
+    name: str = ""
+
+
+class _Metadata(Struct, frozen=True):
+    language_info: _Language = _Language()
+
+
+class _Notebook(Struct):
+    cells: list[_Cell]
+    metadata: _Metadata = _Metadata()
+
+
+def _decoded(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        raise NoTextError("it is not UTF-8 text") from None
+
+
+def _pieces(cell: _Cell, language: str) -> Iterator[str]:
+    source = _whole(cell.source)
+    if cell.cell_type == "markdown":
+        yield source
+    elif cell.cell_type == "code" and source.strip():
+        yield code_block(source, language)
+        for output in cell.outputs:
+            printed = _whole(output.text) or _whole(output.data.get("text/plain", ""))
+            if printed.strip():
+                yield code_block(printed[:_MOST_OUTPUT])
+
+
+def _whole(lines: object) -> str:
+    """Notebooks hold a text as one string, or as a list of lines."""
+    if isinstance(lines, str):
+        return lines
+    return "".join(map(str, cast("list[object]", lines))) if isinstance(lines, list) else ""

@@ -1,0 +1,328 @@
+"""The reading side of all knowledge: what is listed, the text of a listed source, and where an answer was given.
+
+Only what an index lists is ever opened. An id may come from a model; it is looked up, never made into a path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from operator import is_not
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from anyio import to_thread
+
+from intern.core.errors import KnowledgeError, SourceError
+from intern.core.ids import MessageId, QAId, SourceId, TopicName
+from intern.core.log import get_logger
+from intern.core.records import CapturedPair, Hit, IndexEntry, Learned, SourceText
+from intern.sources.files import SourceFolder
+from intern.sources.page_copies import PageCopies
+from intern.stores.archive import Archive
+from intern.stores.blocks import bare
+from intern.stores.files import FileLayer, stamp_of
+from intern.stores.indices import folded, is_url, read_index
+from intern.stores.topics import TopicLibrary
+
+_log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")
+_UNDERLINE = re.compile(r"={3,}[ \t]*")
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+
+# A title stands in a list of sources below an answer.
+_LONGEST_TITLE = 120
+
+
+class Ranks(Protocol):
+    """A search in the texts of the sources."""
+
+    async def rank(self, text: str, limit: int, /) -> Sequence[SourceId]:
+        """The best sources for a text, best first. Raises KnowledgeError."""
+        ...
+
+    async def hits(self, text: str, limit: int, /) -> Sequence[Hit]:
+        """The same, with the passage of each that fits best. Raises KnowledgeError."""
+        ...
+
+
+class MoreSources(Protocol):
+    """Sources that stand in no index on disk."""
+
+    async def entries(self) -> Sequence[IndexEntry]:
+        """What they cover. Raises KnowledgeError."""
+        ...
+
+    async def load(self, source_id: SourceId, /) -> SourceText | None:
+        """The text of one; None where it is none of these. Raises SourceError."""
+        ...
+
+
+class LearnedSources(Protocol):
+    """Nuggets and facts. Each raises KnowledgeError."""
+
+    async def learned(self, query: str, /) -> Learned:
+        """What fits a question."""
+        ...
+
+    async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
+        """Those of these that are nuggets or facts, or why they cannot be told."""
+        ...
+
+
+DISCORD = "https://discord.com"
+
+
+async def _or_none(search: Awaitable[T]) -> T | None:
+    try:
+        return await search
+    except KnowledgeError as error:
+        # The descriptions still tell which sources to look at.
+        _log.warning("search_failed", reason=str(error))
+        return None
+
+
+class Library:
+    """The sources of the operator and the topics of the team, as their indices on disk list them.
+
+    Indices are read again when their files change, so whoever writes them need not tell.
+    """
+
+    def __init__(
+        self,
+        *,
+        kb_index: Path,
+        team_index: Path,
+        sources: SourceFolder,
+        topics: TopicLibrary,
+        archive: Archive,
+        files: FileLayer | None = None,
+        ranks: Ranks | None = None,
+        more: MoreSources | None = None,
+        learned: LearnedSources | None = None,
+        pages: PageCopies | None = None,
+        site: str = DISCORD,
+    ) -> None:
+        """`site` is what links to messages begin with."""
+        layer = files or FileLayer()
+        self._indices = (_WatchedIndex(kb_index, layer), _WatchedIndex(team_index, layer))
+        self._sources = sources
+        self._pages = pages
+        self._site = site
+        self._topics = topics
+        self._archive = archive
+        self._ranks = ranks
+        self._more = more
+        self._learned = learned
+        self._listed: tuple[tuple[dict[SourceId, IndexEntry], ...], tuple[IndexEntry, ...]] = ((), ())
+
+    async def entries(self) -> tuple[IndexEntry, ...]:
+        """All that is listed, documents before topics; empty before the first indexing.
+
+        The very same tuple as before where nothing has changed and no sources but those of the indices are listed.
+        Raises KnowledgeError where an index cannot be read.
+        """
+        listed = self._unchanged()
+        if listed is None:
+            listed = await to_thread.run_sync(self._entries)
+        return listed if self._more is None else (*listed, *await self._more.entries())
+
+    async def load(self, source_id: SourceId) -> SourceText:
+        """The whole text of a listed source. Raises SourceError where it is not listed, gone, or unreadable."""
+        if self._more is not None and (found := await self._more.load(source_id)) is not None:
+            return found
+        return await to_thread.run_sync(self._load, source_id)
+
+    async def load_each(self, source_ids: Sequence[SourceId]) -> tuple[SourceText | KnowledgeError, ...]:
+        """What `load` gives or raises for each of them."""
+        found = {} if self._more is None else await _of_more(self._more, source_ids)
+        if self._learned is not None and any(each.startswith(("nugget:", "fact:")) for each in source_ids):
+            found.update(await self._of_learned(self._learned, source_ids))
+        others = [source_id for source_id in source_ids if source_id not in found]
+        # In one thread: to go there costs as much as to read a small file.
+        if others:
+            found.update(zip(others, await to_thread.run_sync(self._load_each, others), strict=True))
+        return tuple(found[source_id] for source_id in source_ids)
+
+    async def best(self, query: str, limit: int) -> Sequence[SourceId] | None:
+        """The sources whose text fits a query best, best first; None where nobody can tell, or the search failed."""
+        return None if self._ranks is None else await _or_none(self._ranks.rank(query, limit))
+
+    async def hits(self, query: str, limit: int) -> Sequence[Hit] | None:
+        """The passages that fit a query best, one of a source, best first; None where `best` gives None."""
+        return None if self._ranks is None else await _or_none(self._ranks.hits(query, limit))
+
+    async def learned(self, query: str) -> Learned:
+        """The nuggets and facts that fit a question; none where nobody can tell, or the search failed."""
+        if self._learned is None:
+            return Learned()
+        try:
+            return await self._learned.learned(query)
+        except KnowledgeError as error:
+            # Documents and topics still answer.
+            _log.warning("learned_search_failed", reason=str(error))
+            return Learned()
+
+    async def citation_link(self, source_id: SourceId) -> str | None:
+        """A link for readers: the page of a web source, or for `team:<topic>.txt#<qa id>` the message that answered.
+
+        None where there is none to give: files, whole topics, imported pairs, and what is not listed. Raises
+        KnowledgeError.
+        """
+        return await to_thread.run_sync(self._citation_link, source_id)
+
+    @staticmethod
+    async def _of_learned(
+        learned: LearnedSources, source_ids: Sequence[SourceId]
+    ) -> Mapping[SourceId, SourceText | KnowledgeError]:
+        try:
+            return await learned.load_each(source_ids)
+        except KnowledgeError as error:
+            return {each: error for each in source_ids if each.startswith(("nugget:", "fact:"))}
+
+    def _entries(self) -> tuple[IndexEntry, ...]:
+        kept, listed = self._listed
+        parts = tuple(index.entries() for index in self._indices)
+        if len(kept) != len(parts) or any(map(is_not, kept, parts)):
+            listed = tuple(entry for part in parts for entry in part.values())
+            self._listed = (parts, listed)  # at once, as several threads may come here
+        return listed
+
+    def _unchanged(self) -> tuple[IndexEntry, ...] | None:
+        """What was listed last, if that is still so: to ask the disk takes less time than to go to a thread."""
+        kept, listed = self._listed
+        if kept and not any(map(is_not, kept, (index.unchanged() for index in self._indices))):
+            return listed
+        return None
+
+    def _load_each(self, source_ids: Sequence[SourceId]) -> list[SourceText | KnowledgeError]:
+        return [self._load_or_why_not(source_id) for source_id in source_ids]
+
+    def _load_or_why_not(self, source_id: SourceId) -> SourceText | KnowledgeError:
+        try:
+            return self._load(source_id)
+        except KnowledgeError as error:
+            return error
+
+    def _is_listed(self, source_id: SourceId) -> bool:
+        return any(source_id in index.entries() for index in self._indices)
+
+    def _load(self, source_id: SourceId) -> SourceText:
+        if not self._is_listed(source_id):
+            raise SourceError(f"{source_id!a} is in no index")
+        if is_url(source_id):
+            return self._page(source_id)
+        kind, _, name = source_id.partition(":")
+        try:
+            if kind == "team":
+                topic = TopicName(name.removesuffix(".txt"))
+                return SourceText(source_id=source_id, text=self._topics.text(topic), title=topic.replace("-", " "))
+            text = self._sources.read(name)
+        except ValueError as error:  # an index that somebody edited may list what can be no topic
+            raise SourceError(f"{source_id!a} is listed, but cannot be a source: {error}") from error
+        except KnowledgeError as error:
+            raise SourceError(str(error)) from error
+        return SourceText(source_id=source_id, text=text, title=title_of(name, text))
+
+    def _page(self, source_id: SourceId) -> SourceText:
+        if self._pages is None:
+            raise SourceError(f"{source_id} is a web page that no copy is kept of")
+        try:
+            copy = self._pages.load(source_id.removeprefix("kb:"))
+        except KnowledgeError as error:
+            raise SourceError(str(error)) from error
+        return SourceText(source_id=source_id, text=copy.text, title=copy.title or copy.url, url=copy.url)
+
+    def _citation_link(self, source_id: SourceId) -> str | None:
+        listed, _, qa_id = source_id.partition("#")
+        if is_url(source_id):  # its `#` is part of the address
+            return source_id.removeprefix("kb:") if self._is_listed(source_id) else None
+        if not qa_id or not self._is_listed(SourceId(listed)):
+            return None
+        topic = TopicName(listed.removeprefix("team:").removesuffix(".txt"))
+        if self._topics.topic_of(QAId(qa_id)) != topic:
+            return None
+        pair = self._archive.get(QAId(qa_id))
+        return None if pair is None else jump_link(pair, self._site)
+
+
+async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[SourceId, SourceText | KnowledgeError]:
+    found: dict[SourceId, SourceText | KnowledgeError] = {}
+    for source_id in source_ids:
+        try:
+            if (text := await more.load(source_id)) is not None:
+                found[source_id] = text
+        except KnowledgeError as error:
+            found[source_id] = error
+    return found
+
+
+def jump_link(pair: CapturedPair, site: str = DISCORD) -> str | None:
+    """The link to the last message of a pair; None where one of the ids it needs is missing or foreign."""
+    return message_link(pair.guild_id, pair.channel_id, pair.message_ids[-1] if pair.message_ids else None, site)
+
+
+def message_link(
+    guild_id: str | None, channel_id: str | None, message_id: str | None, site: str = DISCORD
+) -> str | None:
+    """The link to a message; None where one of the ids it needs is missing or foreign."""
+    ids = (guild_id or "", channel_id or "", bare(MessageId(message_id or "")))
+    if not all(part.isascii() and part.isdigit() for part in ids):
+        return None
+    return f"{site}/channels/{'/'.join(ids)}"
+
+
+def title_of(rel_path: str, text: str) -> str:
+    """The first heading of a document (Markdown's `#`, or a line underlined with `===`), else its file name."""
+    name = rel_path.rpartition("/")[2]
+    if name.lower().endswith(".txt"):
+        return name
+    fence = ""
+    above = ""
+    for line in text.splitlines():
+        if marker := _FENCE.match(line):
+            fence = "" if fence == marker[1] else fence or marker[1]
+        elif not fence:
+            heading = _HEADING.fullmatch(line)
+            title = folded(heading["title"] if heading else above if _UNDERLINE.fullmatch(line) else "")
+            if title:
+                return title[:_LONGEST_TITLE]
+        above = line
+    return name
+
+
+class _WatchedIndex:
+    """An index on disk, read again only when its file is another one."""
+
+    def __init__(self, path: Path, files: FileLayer) -> None:
+        self._path = path
+        self._files = files
+        # One attribute, set at once: several threads may come here, and the worst is that two of them read.
+        self._known: tuple[object, dict[SourceId, IndexEntry]] = (None, {})
+
+    def entries(self) -> dict[SourceId, IndexEntry]:
+        """By id, in the order of the file; empty where there is no file. Raises KnowledgeError."""
+        stamp = self._stamp()
+        known, entries = self._known
+        if stamp != known:
+            entries = {entry.source_id: entry for entry in read_index(self._path, files=self._files)}
+            self._known = (stamp, entries)
+        return entries
+
+    def unchanged(self) -> dict[SourceId, IndexEntry] | None:
+        """What was read last, if the file is still the same; reads nothing."""
+        known, entries = self._known
+        try:
+            return entries if self._stamp() == known else None
+        except KnowledgeError:
+            return None
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        # Taken before reading: a file that is replaced in between is read once more than needed, never once too few.
+        stamp = stamp_of(self._path)
+        if stamp is None and self._known[0] is not None:
+            self._known = (None, {})
+        return stamp

@@ -1,0 +1,437 @@
+"""Keeping the index true to the web pages that the operator lists.
+
+A page is asked for when its time has come, and not before; one that did not change costs no model call. One that cannot
+be had keeps what is known of it, with the reason, and is tried again after growing pauses; nobody waits for it. Many
+pages take a site's politeness of half a second each, so what is had of them is listed part by part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import anyio
+import httpx
+from anyio.to_thread import run_sync
+from msgspec.structs import replace
+
+from intern.core.clock import Clock
+from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
+from intern.core.ids import SourceId
+from intern.core.log import get_logger
+from intern.core.text.masking import masked_start
+from intern.models.prompt import Model
+from intern.sources.backoff import rests
+from intern.sources.catalogue import Catalogue, is_recovered
+from intern.sources.descriptions import describe_source, source_material
+from intern.sources.documents.html import PageText, decoded, read_html
+from intern.sources.files import SkippedFile
+from intern.sources.library import title_of
+from intern.sources.options import IndexingOptions
+from intern.sources.page_copies import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links
+from intern.sources.refresh import Due, Owed, Refreshed, summarise
+from intern.sources.web.addresses import Policy
+from intern.sources.web.fetching import FetchedPage
+from intern.stores.indices import FRESH, NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource, content_hash, is_source_id
+
+_log = get_logger(__name__)
+
+FIRST_PAUSE = timedelta(minutes=30)
+"""After a first failure; doubled with each further one."""
+LONGEST_PAUSE = timedelta(days=1)
+GONE_PAUSE = timedelta(days=7)
+"""A page that is gone may come back."""
+LONGEST_RENDER_PAUSE = timedelta(days=7)
+"""For a page whose rendering fails, which first waits for its next look; longer only where looks are further apart."""
+
+# Sites at a time: each has at most one page in memory.
+_SITES = 32
+# Pages that are read at a time; Python runs one of them anyway.
+_READERS = 2
+# Pages that are rendered at a time: a browser takes some hundred megabytes.
+_RENDERERS = 2
+# Pages whose entries are written together, at first; then as many as were written by then. So a kill costs half of what
+# was had at most, and index and cache, which are written as a whole, are not written more than a few times.
+_FIRST_PART = 64
+_LONGEST_STATUS = 300
+
+
+class Web(Protocol):
+    """Where pages come from."""
+
+    async def fetch(self, url: str, *, etag: str | None = None, last_modified: str | None = None) -> FetchedPage | None:
+        """The page; None where it is still the one with this `etag` or `last_modified`. Raises the WebError family."""
+        ...
+
+    async def render(self, url: str) -> bytes | None:
+        """The page once its scripts have run; None where nothing renders pages. Raises the WebError family."""
+        ...
+
+
+OpenWeb = Callable[[], AbstractAsyncContextManager[Web]]
+
+
+async def refresh_pages(
+    model: Model,
+    links: Path,
+    copies: PageCopies,
+    catalogue: Catalogue,
+    *,
+    web: OpenWeb,
+    clock: Clock,
+    interval: timedelta,
+    options: IndexingOptions | None = None,
+    policy: Policy | None = None,
+    renders: bool = False,
+) -> Refreshed:
+    """Fetch the listed pages that are due, and bring their entries up to date.
+
+    A page is due `interval` after it was last had. `renders` says that `web` can render pages that need it. Raises
+    KnowledgeError where the list or the index cannot be read or written; what could not be fetched is `skipped`, with
+    the reason.
+    """
+    bounds = options or IndexingOptions()
+    at_them = partial(_look, now=clock.now(), longest=bounds.max_source_chars)
+    look = await run_sync(at_them, links, copies, catalogue, policy or Policy())
+
+    async def put(found: Sequence[_Found], drop: AbstractSet[SourceId]) -> list[Owed]:
+        entries = {page.source_id: page.entry for page in found}
+        due = _to_describe(found, look.known)
+        if not due and (entries or drop):
+            await run_sync(catalogue.change, entries, drop)
+        return await summarise(model, due, catalogue, put=entries, drop=drop, clock=clock, options=bounds)
+
+    found = list(look.owed)
+    owed = await put(found, look.gone)
+    async with AsyncExitStack() as stack:
+        if look.due:
+            opened = await stack.enter_async_context(web())
+            visits = _Round(opened, copies, clock, interval, bounds, renders=renders)
+            for part in _parts(look.due):
+                had = await visits.look_at(part)
+                owed += await put(had, frozenset())
+                found += had
+    lost = {page.entry.url for page in found if not page.entry.summary_text}
+    await run_sync(copies.keep_only, set(look.urls) - lost)
+    return _told(look, found, owed)
+
+
+def _to_describe(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]) -> list[Due]:
+    return [
+        Due(page.source_id, page.material, page.entry, page.source_id not in known) for page in found if page.material
+    ]
+
+
+def _parts(due: Sequence[_Listed]) -> Iterator[Sequence[_Listed]]:
+    """The pages in growing parts, some of each site in each: sites are slow, and asked side by side."""
+    of_site = Counter[bytes]()
+    turns: dict[SourceId, int] = {}
+    for page in due:
+        turns[page.source_id] = of_site[page.site]
+        of_site[page.site] += 1
+    mixed = sorted(due, key=lambda page: turns[page.source_id])
+    start, end = 0, _FIRST_PART
+    while start < len(mixed):
+        yield mixed[start:end]
+        start, end = end, 2 * end
+
+
+def _told(look: _Look, found: Sequence[_Found], owed: Sequence[Owed]) -> Refreshed:
+    place = {SourceId(f"kb:{url}"): n for n, url in enumerate(look.urls)}
+    pages = sorted(found, key=lambda page: place[page.source_id])
+    failed = {source_id for source_id, _ in owed}
+    resting = [
+        Owed(page.source_id, page.entry.last_error or "")
+        for page in pages
+        if page.entry.summary_pending and not page.material and not page.failure
+    ]
+    result = Refreshed(
+        changed=tuple(page.source_id for page in pages if page.material and page.source_id not in failed),
+        removed=tuple(sorted({*look.gone, *_withdrawn(found, look.known)})),
+        pending=(*owed, *look.resting, *resting),
+        skipped=(*look.broken, *(SkippedFile(page.entry.url, page.failure) for page in pages if page.failure)),
+    )
+    if look.due or look.gone:
+        _log.info("pages_refreshed", checked=len(look.due), changed=len(result.changed), removed=len(result.removed))
+    return result
+
+
+class _Listed(NamedTuple):
+    source_id: SourceId
+    url: str
+    cached: CachedPage | None
+
+    @property
+    def site(self) -> bytes:
+        """Who is asked for it."""
+        return httpx.URL(self.url).netloc.lower()
+
+
+class _Found(NamedTuple):
+    """A page that was looked at; with `material` a summary is due."""
+
+    source_id: SourceId
+    entry: CachedPage
+    material: str = ""
+    failure: str = ""
+
+
+class _Look(NamedTuple):
+    known: Mapping[SourceId, CachedSource]
+    urls: Sequence[str]
+    due: Sequence[_Listed]
+    owed: Sequence[_Found]
+    resting: Sequence[Owed]
+    """Their summary is owed, and not tried now."""
+    gone: frozenset[SourceId]
+    broken: Sequence[SkippedFile]
+
+
+def _look(
+    links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy, *, now: datetime, longest: int
+) -> _Look:
+    """What is listed, and what of it is to be done now."""
+    known = catalogue.sources()
+    urls: dict[str, None] = {}
+    broken: list[SkippedFile] = []
+    for line, text in read_links(links):
+        shown = ascii(masked_start(text, 100))
+        try:
+            policy.url(text)
+        except PageRefusedError as error:
+            broken.append(SkippedFile(f"{links.name}:{line}", f"{shown}: {error}"))
+        else:
+            if is_source_id(f"kb:{text}"):
+                urls[text] = None
+            else:
+                broken.append(SkippedFile(f"{links.name}:{line}", f"{shown}: no index can hold this address"))
+    due: list[_Listed] = []
+    owed: list[_Found] = []
+    resting: list[Owed] = []
+    for url in urls:
+        source_id = SourceId(f"kb:{url}")
+        source = known.get(source_id)
+        cached = source if isinstance(source, CachedPage) else None
+        copy = copies.get(url) if cached and cached.summary_text else None
+        if cached is None or _is_due(cached, copy, now):
+            due.append(_Listed(source_id, url, cached))
+        elif rests(cached, now):
+            resting.append(Owed(source_id, cached.last_error or ""))
+        elif cached.summary_pending and copy:
+            owed.append(_Found(source_id, cached, source_material(_titled(copy), longest)))
+    pages = {source_id for source_id, source in known.items() if isinstance(source, CachedPage)}
+    gone = frozenset(pages - {SourceId(f"kb:{url}") for url in urls})
+    return _Look(known, list(urls), due, owed, resting, gone, broken)
+
+
+def _is_due(cached: CachedPage, copy: PageCopy | None, now: datetime) -> bool:
+    is_lost = bool(cached.summary_text) and copy is None and not cached.failures
+    return is_lost or cached.next_check_at is None or cached.next_check_at <= now
+
+
+class _Round:
+    """One look at the pages that are due."""
+
+    def __init__(
+        self,
+        web: Web,
+        copies: PageCopies,
+        clock: Clock,
+        interval: timedelta,
+        options: IndexingOptions,
+        *,
+        renders: bool,
+    ) -> None:
+        self._web = web
+        self._copies = copies
+        self._clock = clock
+        self._interval = interval
+        self._options = options
+        self._renders = renders
+        self._readers = anyio.CapacityLimiter(_READERS)
+        self._renderers = anyio.CapacityLimiter(_RENDERERS)
+
+    async def look_at(self, due: Sequence[_Listed]) -> list[_Found]:
+        """All of them, each site's one after the other."""
+        sites: dict[bytes, list[_Listed]] = {}
+        for page in due:
+            sites.setdefault(page.site, []).append(page)
+        found: dict[SourceId, _Found] = {}
+        limiter = anyio.CapacityLimiter(_SITES)
+
+        async def visit(pages: Sequence[_Listed]) -> None:
+            async with limiter:
+                for page in pages:
+                    found[page.source_id] = await self._look(page)
+
+        async with anyio.create_task_group() as tg:
+            for pages in sites.values():
+                tg.start_soon(visit, pages)
+        return [found[page.source_id] for page in due]
+
+    async def _look(self, page: _Listed) -> _Found:
+        copy = await run_sync(self._copies.get, page.url) if page.cached and page.cached.summary_text else None
+        unread = copy is None or self._is_to_render(copy)
+        known = None if unread else page.cached
+        try:
+            fetched = await self._web.fetch(
+                page.url, etag=known.etag if known else None, last_modified=known.last_modified if known else None
+            )
+            if fetched is None:
+                assert copy is not None, "nothing else was asked for"
+                return self._same(page, copy, known)
+            body_hash = hashlib.sha256(fetched.body).hexdigest()
+            if copy is not None and not unread and copy.body_hash == body_hash:
+                return self._same(page, copy, fetched)
+            read, status, rendering = await self._read(fetched, copy.rendering if copy else None)
+        except WebError as error:
+            return self._failed(page, error)
+        new = PageCopy(
+            url=page.url, title=read.title, text=read.text, status=status, body_hash=body_hash, rendering=rendering
+        )
+        if new != copy:
+            # Before the index lists it: what is listed can be loaded.
+            await run_sync(self._copies.keep, new)
+        return self._same(page, new, fetched)
+
+    def _is_to_render(self, copy: PageCopy) -> bool:
+        """Whether the page is read anew, changed or not: its rendering was never tried, or is to be tried again.
+
+        Without validators: what is rendered is the place where the page is found now, after redirects.
+        """
+        if not self._renders or copy.status != NEEDS_SCRIPTS:
+            return False
+        last = copy.rendering
+        return last is None or (last.again_at is not None and last.again_at <= self._clock.now())
+
+    async def _read(self, fetched: FetchedPage, last: Rendering | None) -> tuple[PageText, str, Rendering | None]:
+        """The page's text, how it was read, and the rendering that did not help. Raises PageRefusedError for no text.
+
+        `last` is the one before that did not help.
+        """
+        read = await run_sync(_read, fetched, fetched.body, limiter=self._readers)
+        if not read.needs_scripts:
+            return _with_text(read), FRESH, None
+        status, rendering = NEEDS_SCRIPTS, None
+        try:
+            async with self._renderers:
+                body = await self._web.render(fetched.url)
+            if body is not None:
+                shown = await run_sync(_read, replace(fetched, charset="utf-8"), body, limiter=self._readers)
+                if len(shown.text) > len(read.text):
+                    read, status = shown, RENDERED
+                else:
+                    rendering = Rendering()
+        except WebError as error:
+            _log.warning("page_not_rendered", url=fetched.url, reason=str(error))
+            failures = last.failures + 1 if last else 1
+            pause = _grown(self._interval, failures, max(self._interval, LONGEST_RENDER_PAUSE))
+            rendering = Rendering(failures=failures, again_at=self._clock.now() + pause)
+        return _with_text(read), status, rendering
+
+    def _same(self, page: _Listed, copy: PageCopy, served: CachedPage | FetchedPage | None) -> _Found:
+        """A page that was had: its text is what the copy holds, changed or not."""
+        now, cached, text = self._clock.now(), page.cached, _titled(copy)
+        digest, provisional = content_hash(text), describe_source(text)
+        is_described = cached is not None and bool(cached.summary_text) and not cached.summary_pending
+        if is_described and cached is not None:
+            is_described = cached.summary_text != provisional if is_recovered(cached) else cached.content_hash == digest
+        tried = cached if cached and cached.summary_pending and cached.content_hash == digest else None
+        entry = CachedPage(
+            content_hash=digest,
+            summary_text=(cached.summary_text if cached else "") or provisional,
+            last_indexed_at=cached.last_indexed_at if cached else now,
+            summary_pending=not is_described,
+            provisional=not is_described and (cached is None or not cached.summary_text or cached.provisional),
+            # Of a page that could not be had, it tells why that was.
+            last_error=tried.last_error if tried and not tried.failures else None,
+            tries=tried.tries if tried else None,
+            url=page.url,
+            last_fetched_at=now,
+            etag=served.etag if served else None,
+            last_modified=served.last_modified if served else None,
+            fetch_status=copy.status,
+            next_check_at=now + self._interval,
+        )
+        is_due = not is_described and not rests(entry, now)
+        material = source_material(text, self._options.max_source_chars) if is_due else ""
+        return _Found(page.source_id, entry, material)
+
+    def _failed(self, page: _Listed, error: WebError) -> _Found:
+        """A page that was not had: what is known of it stays, until its site has said often enough that it is gone."""
+        now = self._clock.now()
+        cached = page.cached or CachedPage(
+            content_hash="", summary_text="", last_indexed_at=now, provisional=True, url=page.url
+        )
+        reason = " ".join(str(error).split())[:_LONGEST_STATUS]
+        failures = cached.failures + 1
+        missing = cached.missing + 1 if isinstance(error, PageGoneError) else 0
+        pause = _grown(FIRST_PAUSE, failures, max(self._interval, LONGEST_PAUSE))
+        if isinstance(error, PageUnavailableError) and error.retry_after is not None:
+            pause = max(pause, timedelta(seconds=error.retry_after))
+        entry = replace(
+            cached,
+            last_error=reason,
+            fetch_status=reason,
+            failures=failures,
+            missing=missing,
+            next_check_at=now + pause,
+        )
+        if missing >= MOST_MISSING:
+            entry = CachedPage(
+                content_hash="",
+                summary_text="",
+                last_indexed_at=cached.last_indexed_at,
+                provisional=cached.provisional,
+                url=page.url,
+                last_fetched_at=cached.last_fetched_at,
+                last_error=reason,
+                fetch_status=reason,
+                next_check_at=now + GONE_PAUSE,
+                failures=failures,
+                missing=missing,
+            )
+        _log.info("page_not_fetched", url=page.url, reason=reason, failures=failures)
+        return _Found(page.source_id, entry, failure=reason)
+
+
+def _grown(first: timedelta, failures: int, longest: timedelta) -> timedelta:
+    """The pause after so many failures in a row."""
+    grown: timedelta = first * 2 ** min(failures - 1, 10)
+    return min(grown, longest)
+
+
+def _read(fetched: FetchedPage, body: bytes) -> PageText:
+    text = decoded(body, fetched.charset)
+    if not fetched.is_html:
+        return PageText(title_of(httpx.URL(fetched.url).path.rpartition("/")[2] or "page.md", text), text, False)
+    try:
+        return read_html(text, fetched.url)
+    except ValueError as error:
+        raise PageRefusedError(f"it cannot be read: {error}") from None
+
+
+def _with_text(read: PageText) -> PageText:
+    if not read.text.strip() and not read.title:
+        raise PageRefusedError("there is nothing to read on it")
+    return read if read.text.strip() else read._replace(text=read.title)
+
+
+def _titled(copy: PageCopy) -> str:
+    """The text, below its title where it does not hold that itself: pages are found by it."""
+    return copy.text if not copy.title or copy.title in copy.text else f"# {copy.title}\n\n{copy.text}"
+
+
+def _withdrawn(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]) -> set[SourceId]:
+    """Pages that were listed until now, and are no more."""
+    return {
+        page.source_id
+        for page in found
+        if not page.entry.summary_text and (before := known.get(page.source_id)) and before.summary_text
+    }

@@ -1,0 +1,405 @@
+"""Keeping an index true to its sources: one model call for each that changed, none for all others.
+
+Size and mtime are the fast path, the hash decides. A new source is listed at once by its own beginning; one whose
+summary fails keeps the description it had, and is asked for again by a later refresh (see `patience`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.core.clock import Clock
+from intern.core.errors import KnowledgeError, ModelError, ModelReplyError, SourceError
+from intern.core.ids import SourceId, TopicName
+from intern.core.log import get_logger
+from intern.core.progress import tell
+from intern.models.prompt import Model, Prompt
+from intern.sources.backoff import described, not_described, rests
+from intern.sources.catalogue import Catalogue, is_recovered
+from intern.sources.descriptions import (
+    SUMMARIZE_SOURCE,
+    SUMMARIZE_TOPIC,
+    SummarizeIn,
+    SummarizeOut,
+    describe_source,
+    describe_topic,
+    shortened,
+    source_material,
+    topic_material,
+)
+from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
+from intern.sources.options import IndexingOptions
+from intern.stores.indices import CachedFile, CachedSource, content_hash, is_source_id
+from intern.stores.topics import TopicLibrary
+
+_log = get_logger(__name__)
+
+# Index and cache are written as a whole: with many due in some parts, so that answers see descriptions as they come.
+_LEAST_PART = 64
+_PARTS = 3
+
+_NOT_ASKED = "no model was asked yet"
+_UNFIT = "no index can list a name of blanks; rename it"
+
+
+class Owed(NamedTuple):
+    """A source that has no summary of its present text yet."""
+
+    source_id: SourceId
+    reason: str
+
+
+class Refreshed(Struct, frozen=True, kw_only=True):
+    """What a refresh found and did."""
+
+    changed: tuple[SourceId, ...] = ()
+    """New or changed, and summarised."""
+    removed: tuple[SourceId, ...] = ()
+    pending: tuple[Owed, ...] = ()
+    """Listed, but their summary failed, now or before; a later refresh asks again."""
+    skipped: tuple[SkippedFile, ...] = ()
+    """Files that were passed over or could not be read."""
+
+
+async def refresh_sources(
+    model: Model,
+    folder: SourceFolder,
+    catalogue: Catalogue,
+    *,
+    clock: Clock,
+    options: IndexingOptions | None = None,
+    describe: bool = True,
+) -> Refreshed:
+    """Bring the index of the operator's documents up to date.
+
+    Without `describe`, no model is asked: changed documents are listed without a new description until one is made.
+    Raises SourceError where the folder cannot be read, and KnowledgeError where the index cannot be written.
+    """
+    bounds = options or IndexingOptions()
+
+    def look() -> _Look:
+        known = catalogue.sources()
+        scan = folder.scan()
+        every = [_Item(SourceId(f"kb:{file.rel_path}"), *file) for file in scan.files]
+        items = [item for item in every if is_source_id(item.source_id)]
+        unfit = tuple(SkippedFile(f'"{item.rel_path}"', _UNFIT) for item in every if not is_source_id(item.source_id))
+        gone = frozenset(
+            source_id
+            for source_id, source in known.items()
+            if isinstance(source, CachedFile) and not _is_below(source.rel_path, scan.unreadable)
+        )
+        return _Look(known, items, gone.difference(item.source_id for item in items), (*scan.skipped, *unfit))
+
+    def read(rel_path: str) -> _Read:
+        text = folder.read(rel_path)
+        return _Read(text, lambda: source_material(text, bounds.max_source_chars), lambda: describe_source(text))
+
+    refresh = _Refresh(model, SUMMARIZE_SOURCE, catalogue, clock, bounds)
+    return await refresh.run(look, read, describe=describe)
+
+
+async def refresh_topics(
+    model: Model,
+    topics: TopicLibrary,
+    topics_dir: Path,
+    catalogue: Catalogue,
+    *,
+    clock: Clock,
+    options: IndexingOptions | None = None,
+    describe: bool = True,
+) -> Refreshed:
+    """Bring the team index up to date with the topic files; `topics_dir` is the library's folder.
+
+    Without `describe`, no model is asked, as in `refresh_sources`.
+    Raises KnowledgeError where a topic cannot be looked at, or the index cannot be written.
+    """
+    bounds = options or IndexingOptions()
+
+    def look() -> _Look:
+        # The index first: a topic that is listed meanwhile is then not taken for one that is gone.
+        known = catalogue.sources()
+        listed = (source.rel_path for source in known.values() if isinstance(source, CachedFile))
+        paths = sorted({*listed, *(f"{name}.txt" for name in topics.names())})
+        found = [file for path in paths if (file := _stat(topics_dir, path)) is not None]
+        items = [_Item(SourceId(f"team:{file.rel_path}"), *file) for file in found]
+        return _Look(known, items, frozenset(known).difference(item.source_id for item in items), ())
+
+    def read(rel_path: str) -> _Read:
+        name = TopicName(rel_path.removesuffix(".txt"))
+        blocks = topics.read(name)
+        # A topic of one conversation is described by its question: a model would say little else.
+        material = (lambda: topic_material(blocks, bounds.max_topic_chars)) if len(blocks) > 1 else str
+        return _Read(topics.text(name), material, lambda: describe_topic(blocks))
+
+    refresh = _Refresh(model, SUMMARIZE_TOPIC, catalogue, clock, bounds)
+    return await refresh.run(look, read, describe=describe)
+
+
+async def summarise(
+    model: Model,
+    due: Sequence[Due],
+    catalogue: Catalogue,
+    *,
+    put: Mapping[SourceId, CachedSource],
+    drop: Collection[SourceId],
+    clock: Clock,
+    options: IndexingOptions,
+) -> list[Owed]:
+    """Describe what is due, and put it into the catalogue together with `put` and without `drop`.
+
+    Says what could not be described. Writes nothing where nothing is due. Raises KnowledgeError.
+    """
+    refresh = _Refresh(model, SUMMARIZE_SOURCE, catalogue, clock, options)
+    return await refresh.summarise(due, dict(put), drop)
+
+
+class _Item(NamedTuple):
+    source_id: SourceId
+    rel_path: str
+    size_bytes: int
+    mtime_ns: int
+
+
+class _Look(NamedTuple):
+    """What was known, what is there now, and what is gone."""
+
+    known: Mapping[SourceId, CachedSource]
+    items: Sequence[_Item]
+    gone: frozenset[SourceId]
+    skipped: tuple[SkippedFile, ...]
+
+
+class _Read(NamedTuple):
+    """A text, and what is made of it where its description is no longer true."""
+
+    text: str
+    material: Callable[[], str]
+    provisional: Callable[[], str]
+
+
+class Due(NamedTuple):
+    """A source to summarise; `entry` is what stands in the index until that is done."""
+
+    source_id: SourceId
+    material: str
+    entry: CachedSource
+    is_new: bool
+    description: str = ""
+    """Where there is nothing for a model to describe."""
+
+
+class _Examined(NamedTuple):
+    touched: dict[SourceId, CachedSource]
+    """Their text is what it was."""
+    due: list[Due]
+    resting: list[Owed]
+    """Their summary is owed, and not tried now."""
+    skipped: list[SkippedFile]
+    unfit: set[SourceId]
+    """What is known of them no longer holds: they turned out to be no sources."""
+
+
+class _Settled(NamedTuple):
+    source: CachedSource
+    failure: str
+    """Why there is no summary; empty where there is one."""
+
+
+class _Refresh:
+    """One refresh of one index."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompt: Prompt[SummarizeIn, SummarizeOut],
+        catalogue: Catalogue,
+        clock: Clock,
+        options: IndexingOptions,
+    ) -> None:
+        self._model = model
+        self._prompt = prompt
+        self._of = "topics" if prompt is SUMMARIZE_TOPIC else "documents"
+        self._catalogue = catalogue
+        self._clock = clock
+        self._options = options
+
+    async def run(self, look: Callable[[], _Look], read: Callable[[str], _Read], *, describe: bool) -> Refreshed:
+        seen = await anyio.to_thread.run_sync(look)
+        examined = await anyio.to_thread.run_sync(self._examine, seen, read)
+        due = examined.due
+        put: dict[SourceId, CachedSource] = dict(examined.touched)
+        gone = seen.gone | examined.unfit
+        drop: Collection[SourceId] = gone
+        if not describe or not due or any(source.is_new for source in due):
+            # New sources can be found before the model has seen them. With nothing due, an index that was lost is
+            # written again from its cache, and one that is as it should be is left alone.
+            put.update((source.source_id, source.entry) for source in due)
+            await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
+            put, drop = {}, ()
+        if describe:
+            owed = await self.summarise(due, put, drop)
+        else:
+            owed = [Owed(source.source_id, _NOT_ASKED) for source in due]
+        failed = {one.source_id for one in owed}
+        result = Refreshed(
+            changed=tuple(source.source_id for source in due if source.source_id not in failed),
+            removed=tuple(sorted(gone)),
+            pending=(*owed, *examined.resting),
+            skipped=(*seen.skipped, *examined.skipped),
+        )
+        if due or gone:
+            _log.info(
+                "index_refreshed", changed=len(result.changed), removed=len(result.removed), pending=len(result.pending)
+            )
+        return result
+
+    def _examine(self, seen: _Look, read: Callable[[str], _Read]) -> _Examined:
+        examined = _Examined({}, [], [], [], set())
+        now = self._clock.now()
+        for n, item in enumerate(seen.items, 1):
+            tell(f"Reading {{total}} {self._of}", n, len(seen.items))
+            known = seen.known.get(item.source_id)
+            cached = known if isinstance(known, CachedFile) else None
+            settled = cached is not None and not cached.summary_pending
+            resting = cached is not None and rests(cached, now)
+            is_same = cached and (cached.size_bytes, cached.mtime_ns) == (item.size_bytes, item.mtime_ns)
+            if cached and is_same and (settled or resting):
+                if resting:
+                    examined.resting.append(Owed(item.source_id, cached.last_error or ""))
+                continue
+            try:
+                found = read(item.rel_path)
+            except NotASourceError as error:
+                examined.skipped.append(SkippedFile(item.rel_path, error.reason))
+                if known is not None:
+                    examined.unfit.add(item.source_id)
+                continue
+            except SourceError as error:
+                examined.skipped.append(SkippedFile(item.rel_path, str(error)))
+                continue
+            entry = self._entry(item, cached, found)
+            if cached and settled and _describes(cached, entry, found):
+                examined.touched[item.source_id] = replace(entry, summary_pending=False, provisional=False)
+            elif cached and resting and cached.content_hash == entry.content_hash:
+                examined.touched[item.source_id] = entry
+                examined.resting.append(Owed(item.source_id, cached.last_error or ""))
+            else:
+                material = found.material()
+                own = "" if material.strip() else found.provisional()
+                examined.due.append(Due(item.source_id, material, entry, cached is None, own))
+        return examined
+
+    def _entry(self, item: _Item, cached: CachedFile | None, found: _Read) -> CachedFile:
+        """What the index holds until there is a summary: the old description, or else a provisional one."""
+        digest = content_hash(found.text)
+        tried = cached if cached and cached.content_hash == digest else None
+        return CachedFile(
+            content_hash=digest,
+            summary_text=cached.summary_text if cached else found.provisional(),
+            last_indexed_at=cached.last_indexed_at if cached else self._clock.now(),
+            summary_pending=True,
+            provisional=cached is None or cached.provisional or _is_provisional(cached, found),
+            last_error=tried.last_error if tried else None,
+            tries=tried.tries if tried else None,
+            rel_path=item.rel_path,
+            size_bytes=item.size_bytes,
+            mtime_ns=item.mtime_ns,
+        )
+
+    async def summarise(
+        self, due: Sequence[Due], put: dict[SourceId, CachedSource], drop: Collection[SourceId]
+    ) -> list[Owed]:
+        """All that are due, several at a time, written in few parts. What fails is `Owed`, in the order of `due`."""
+        part = max(_LEAST_PART, -(-len(due) // _PARTS))
+        failures: dict[SourceId, str] = {}
+        done = count(1)
+        for start in range(0, len(due), part):
+            await self._settle_all(due[start : start + part], put, failures, partial(self._tell, len(due), done))
+            await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
+            put, drop = {}, ()
+        return [Owed(each.source_id, failures[each.source_id]) for each in due if each.source_id in failures]
+
+    def _tell(self, total: int, done: Iterator[int]) -> None:
+        tell(f"Describing {{total}} {self._of}", next(done), total)
+
+    async def _settle_all(
+        self,
+        due: Sequence[Due],
+        put: dict[SourceId, CachedSource],
+        failures: dict[SourceId, str],
+        done: Callable[[], None],
+    ) -> None:
+        waiting = iter(due)
+
+        async def work() -> None:
+            for source in waiting:
+                # A failure is a value, or it would end the others.
+                settled = await self._settle(source)
+                put[source.source_id] = settled.source
+                await self._note(source.source_id, settled.source)
+                if settled.failure:
+                    failures[source.source_id] = settled.failure
+                done()
+
+        async with anyio.create_task_group() as tg:
+            for _ in range(min(self._options.concurrency, len(due))):
+                tg.start_soon(work)
+
+    async def _note(self, source_id: SourceId, source: CachedSource) -> None:
+        """Write a paid description at once, also during a stop, so that a kill repeats no call."""
+        with anyio.CancelScope(shield=True):
+            try:
+                await anyio.to_thread.run_sync(self._catalogue.note, source_id, source)
+            except KnowledgeError as error:  # the write of all entries follows, and raises
+                _log.warning("description_not_noted", source_id=source_id, reason=str(error))
+
+    async def _settle(self, source: Due) -> _Settled:
+        if source.description:
+            return _Settled(described(source.entry, source.description, self._clock.now()), "")
+        try:
+            out = await self._model.ask(self._prompt, SummarizeIn(source_id=source.source_id, text=source.material))
+            description = shortened(out.description, self._options.max_description_chars)
+            if not description:
+                raise ModelReplyError(f"{self._prompt.name} gave no description of {source.source_id}")
+        except ModelError as error:
+            _log.warning("summary_failed", source_id=source.source_id, reason=str(error))
+            entry = not_described(source.entry, error, self._clock.now())
+            return _Settled(entry, entry.last_error or "")
+        return _Settled(described(source.entry, description, self._clock.now()), "")
+
+
+def _is_provisional(cached: CachedFile, found: _Read) -> bool:
+    """Whether an entry that does not say so, of a lost cache or an older version, is not by a model."""
+    return (cached.summary_pending or is_recovered(cached)) and cached.summary_text == found.provisional()
+
+
+def _describes(cached: CachedFile, entry: CachedFile, found: _Read) -> bool:
+    """Whether the description that is known is one of the text that was found."""
+    if is_recovered(cached):
+        return entry.mtime_ns <= cached.mtime_ns and cached.summary_text != found.provisional()
+    return cached.content_hash == entry.content_hash
+
+
+def _is_below(rel_path: str, folders: Iterable[str]) -> bool:
+    """Whether the file is one of these, or lies below one of them."""
+    return any(rel_path == folder or rel_path.startswith(f"{folder}/") for folder in folders)
+
+
+def _stat(topics_dir: Path, rel_path: str) -> SourceFile | None:
+    """None where the topic is gone."""
+    try:
+        stat = (topics_dir / rel_path).stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise KnowledgeError(f"topic file {rel_path} could not be looked at ({error.strerror})") from error
+    return SourceFile(rel_path, stat.st_size, stat.st_mtime_ns)

@@ -1,0 +1,1 @@
+"""Pages that the operator lists, fetched politely and from public addresses only."""

@@ -1,0 +1,406 @@
+"""Pages over HTTP: asked for politely, only where their address was checked, and read up to a limit.
+
+One request at a time for each site, with a pause in between, and only what its robots.txt allows. A page that has not
+changed costs no body. Redirects are followed a few steps, and each step is checked like the first. No cookies, no
+proxies: a proxy would look names up itself, and nobody could say where it connects. Works on asyncio and on trio.
+
+Pages as they stand once their scripts have run: printed by a command of the operator's, such as a headless browser.
+
+The command gets the address as its last argument, no shell, no input and none of our settings. Too long or too much,
+and it is ended with all that it started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+import subprocess
+import zlib
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from functools import cache
+from http import HTTPStatus
+from typing import NamedTuple, Self
+
+import anyio
+import httpcore
+import httpx
+from anyio.abc import Process
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern import __version__
+from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
+from intern.sources.options import WebOptions
+from intern.sources.web.addresses import GuardedBackend, Policy, port_of
+from intern.sources.web.robots import AGENT, LARGEST, NOBODY, Robots
+
+# A browser needs to know where it lives; nothing else of ours concerns it, least of all tokens.
+_HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "DISPLAY", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
+
+
+async def rendered(command: Sequence[str], url: str, *, seconds: float, max_bytes: int) -> bytes:
+    """What the command prints for the page. Raises PageUnavailableError and PageRefusedError."""
+    environment = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
+    try:
+        with anyio.fail_after(seconds):
+            process = await anyio.open_process(
+                [*command, url],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+            try:
+                printed = await _printed(process, max_bytes)
+                code = await process.wait()
+            finally:
+                await _ended(process)
+    except TimeoutError:
+        raise PageUnavailableError(f"rendering took longer than {seconds:g} s") from None
+    except OSError as error:
+        raise PageUnavailableError(f"kb.render_command cannot be started ({error.strerror})") from None
+    if code != 0:
+        raise PageUnavailableError(f"kb.render_command ended with code {code}")
+    return printed
+
+
+async def _printed(process: Process, max_bytes: int) -> bytes:
+    assert process.stdout is not None, "it is piped"
+    printed = bytearray()
+    async for chunk in process.stdout:
+        printed += chunk
+        if len(printed) > max_bytes:
+            raise PageRefusedError(f"rendered, it is larger than {max_bytes} bytes")
+    return bytes(printed)
+
+
+async def _ended(process: Process) -> None:
+    """End it and whatever it started, also when cancelled."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with anyio.CancelScope(shield=True):
+        await process.aclose()
+
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS = 5
+_GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_PASSING = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+)
+_HTML = ("text/html", "application/xhtml+xml")
+_READABLE = (*_HTML, "text/plain", "text/markdown", "text/x-markdown")
+# Pages in a row that a site may leave without any answer; the others are not waited for in this round.
+_MOST_SILENCES = 2
+_LONGEST_RETRY_AFTER = 7 * 24 * 3600.0
+_LONGEST_VALIDATOR = 1000  # characters; it is kept and sent back
+
+
+class FetchedPage(Struct, frozen=True, kw_only=True):
+    """A page as its site served it."""
+
+    url: str
+    """Where it was found, after redirects."""
+    body: bytes
+    is_html: bool
+    charset: str | None
+    etag: str | None
+    last_modified: str | None
+
+
+class _Answer(NamedTuple):
+    url: httpx.URL
+    status: int
+    headers: httpx.Headers
+    body: bytes
+    is_too_large: bool
+
+
+class _Site:
+    """What is known of a host while pages are fetched."""
+
+    def __init__(self) -> None:
+        self.turn = anyio.Lock()
+        self.free_at = float("-inf")
+        self.robots: Robots | WebError | None = None
+        self.silences = 0
+
+
+class PageFetcher:
+    """Fetches pages, for as long as it is used as an async context manager.
+
+    A site's robots.txt is asked for once, and so is one that could not be had.
+    """
+
+    def __init__(
+        self,
+        options: WebOptions | None = None,
+        *,
+        policy: Policy | None = None,
+        backend: GuardedBackend | None = None,
+    ) -> None:
+        """`policy` says what may be asked for, `backend` connects; both are for tests."""
+        self._options = options or WebOptions()
+        self._policy = policy or Policy()
+        self._backend = backend or GuardedBackend(self._policy)
+        self._sites: defaultdict[str, _Site] = defaultdict(_Site)
+        self._requests = anyio.CapacityLimiter(self._options.concurrency)
+        self._opening = anyio.Lock()
+        self._pool: httpcore.AsyncConnectionPool | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._pool is not None:
+            with anyio.move_on_after(2, shield=True):
+                await self._pool.aclose()
+
+    async def fetch(self, url: str, *, etag: str | None = None, last_modified: str | None = None) -> FetchedPage | None:
+        """The page; None where it is still the one with this `etag` or `last_modified`. Raises the WebError family."""
+        target = self._policy.url(url)
+        asked = {"If-None-Match": etag, "If-Modified-Since": last_modified}
+        headers = {name: value for name, value in asked.items() if value}
+        headers["Accept"] = "text/html, text/markdown, text/plain;q=0.9, application/xhtml+xml;q=0.8"
+        answer = await self._followed(target, headers, obeying=True)
+        if answer.status == HTTPStatus.NOT_MODIFIED and (etag or last_modified):
+            return None
+        return self._judged(answer, target.fragment)
+
+    async def check(self, url: str) -> None:
+        """Raise a WebError where this page must not be asked for, now. Fetches robots.txt at most."""
+        target = self._policy.url(url)
+        await self._obey(target)
+        await self._backend.vetted(target.raw_host.decode("ascii"), port_of(target))
+
+    async def render(self, url: str) -> bytes | None:
+        """The page as it stands once its scripts have run; None without a command for it. Raises the WebError family.
+
+        The command makes its own connections; what is checked is where the page itself leads at this moment.
+        """
+        if not self._options.render_command:
+            return None
+        await self.check(url)
+        options = self._options
+        return await rendered(
+            options.render_command, url, seconds=options.render_seconds, max_bytes=options.max_rendered_bytes
+        )
+
+    async def _followed(self, url: httpx.URL, headers: dict[str, str], *, obeying: bool) -> _Answer:
+        """The answer at the end of the redirects."""
+        for _ in range(_MOST_REDIRECTS + 1):
+            if obeying:
+                await self._obey(url)
+            limit = self._options.max_bytes if obeying else LARGEST
+            answer = await self._asked(url, headers, limit)
+            location = answer.headers.get("Location", "")
+            if answer.status not in _REDIRECTS or not location:
+                return answer
+            url = self._next(url, location)
+        raise PageRefusedError(f"it leads through more than {_MOST_REDIRECTS} redirects")
+
+    def _next(self, url: httpx.URL, location: str) -> httpx.URL:
+        try:
+            following = self._policy.url(location, base=url)
+        except PageRefusedError as error:
+            raise PageRefusedError(f"it redirects to a place that is not fetched: {error}") from None
+        if url.scheme == "https" and following.scheme == "http":
+            raise PageRefusedError("it redirects from https to http")
+        return following
+
+    async def _obey(self, url: httpx.URL) -> None:
+        """Raise where the site's robots.txt keeps us out, or cannot be had."""
+        site = self._site(url)
+        if site.robots is None:
+            site.robots = await self._robots(url.copy_with(raw_path=b"/robots.txt", fragment=None))
+        if isinstance(site.robots, PageUnavailableError):
+            raise PageUnavailableError(str(site.robots), site.robots.retry_after)
+        if isinstance(site.robots, WebError):
+            raise PageRefusedError(str(site.robots))
+        if not site.robots.allows(url.raw_path.decode("ascii")):
+            raise PageRefusedError(f"{url.host}/robots.txt asks {AGENT} not to fetch it")
+
+    async def _robots(self, url: httpx.URL) -> Robots | WebError:
+        try:
+            answer = await self._followed(url, {"Accept": "text/plain"}, obeying=False)
+        except WebError as error:
+            return error
+        if answer.status == HTTPStatus.OK:
+            return Robots.parse(answer.body.decode("utf-8-sig", "replace"))
+        if answer.status in _PASSING or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            # The standard takes such a site for one that allows nothing, for the time being.
+            return PageUnavailableError(f"{url.host}/robots.txt cannot be had: it answered {answer.status}")
+        # Any other answer, "not found" for the most part, means that there are no rules.
+        return Robots() if answer.status >= HTTPStatus.BAD_REQUEST else NOBODY
+
+    async def _asked(self, url: httpx.URL, headers: dict[str, str], limit: int) -> _Answer:
+        """One request, when its site's turn has come. Redirects are answers here."""
+        site = self._site(url)
+        async with site.turn:
+            if site.silences >= _MOST_SILENCES:
+                raise PageUnavailableError(f"{url.host} does not answer")
+            await anyio.sleep_until(site.free_at)
+            async with self._requests:
+                try:
+                    answer = await self._exchanged(url, headers, limit)
+                except PageUnavailableError:
+                    site.silences += 1
+                    raise
+                finally:
+                    delay = site.robots.delay if isinstance(site.robots, Robots) else 0.0
+                    site.free_at = anyio.current_time() + max(self._options.pause_seconds, delay)
+            site.silences = 0
+            return answer
+
+    async def _exchanged(self, url: httpx.URL, headers: dict[str, str], limit: int) -> _Answer:
+        seconds = self._options.timeout_seconds
+        try:
+            with anyio.fail_after(seconds):
+                async with self._responding(url, headers) as response:
+                    return await _read(url, response, limit)
+        except (TimeoutError, httpcore.TimeoutException) as error:
+            raise PageUnavailableError(f"{url.host} did not answer within {seconds:g} s") from error
+        except (httpcore.NetworkError, httpcore.ProtocolError) as error:
+            raise PageUnavailableError(f"{url.host} cannot be reached: {_told(error)}") from error
+
+    @asynccontextmanager
+    async def _responding(self, url: httpx.URL, headers: dict[str, str]) -> AsyncGenerator[httpcore.Response]:
+        pool = await self._opened()
+        sent: dict[str | bytes, str | bytes] = {"User-Agent": f"{AGENT}/{__version__}", "Accept-Encoding": "gzip"}
+        sent.update(headers)
+        # A pool does not know of redirects, cookies, passwords or proxies.
+        async with pool.stream(
+            "GET",
+            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=sent,
+            extensions={"timeout": {"connect": self._options.timeout_seconds}},
+        ) as response:
+            yield response
+
+    async def _opened(self) -> httpcore.AsyncConnectionPool:
+        async with self._opening:
+            if self._pool is None:
+                self._pool = httpcore.AsyncConnectionPool(
+                    ssl_context=await run_sync(_certificates),
+                    network_backend=self._backend,
+                    keepalive_expiry=5,
+                )
+            return self._pool
+
+    def _site(self, url: httpx.URL) -> _Site:
+        return self._sites[url.netloc.decode("ascii").lower()]
+
+    def _judged(self, answer: _Answer, fragment: str) -> FetchedPage:
+        """The page, or what its status, its type or its size say. Raises the WebError family."""
+        _check_status(answer)
+        declared = Message()
+        declared["Content-Type"] = answer.headers.get("Content-Type", "")
+        kind = declared.get_content_type() if declared["Content-Type"] else _sniffed(answer.body)
+        if kind not in _READABLE:
+            raise PageRefusedError(f"it is {kind[:100]}, which is not read; pages are HTML, Markdown or plain text")
+        if answer.is_too_large:
+            raise PageRefusedError(
+                f"it is larger than the {self._options.max_bytes} bytes allowed (kb.max_source_bytes)"
+            )
+        return FetchedPage(
+            # The fragment is never sent, but tells a script what to show.
+            url=str(answer.url.copy_with(fragment=fragment or None)),
+            body=_unpacked(answer, self._options.max_bytes),
+            is_html=kind in _HTML,
+            charset=declared.get_content_charset(),
+            etag=_validator(answer.headers, "ETag"),
+            last_modified=_validator(answer.headers, "Last-Modified"),
+        )
+
+
+def retry_after(header: str | None, now: datetime) -> float | None:
+    """The seconds that a `Retry-After` header asks for, as a number or as an HTTP date; at most a week."""
+    text = (header or "").strip()
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        seconds = float(text)
+    else:
+        try:
+            until = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
+    return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Read once: that takes longer than many a page."""
+    return httpx.create_ssl_context()
+
+
+def _check_status(answer: _Answer) -> None:
+    status, host = answer.status, answer.url.host
+    if status == HTTPStatus.OK:
+        return
+    if status in _GONE:
+        raise PageGoneError(f"{host} answered {status}: there is no such page")
+    if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        wait = retry_after(answer.headers.get("Retry-After"), datetime.now(UTC))
+        raise PageUnavailableError(f"{host} answered {status}", wait)
+    raise PageRefusedError(f"{host} answered {status} instead of a page")
+
+
+async def _read(url: httpx.URL, response: httpcore.Response, limit: int) -> _Answer:
+    headers = httpx.Headers(response.headers)
+    read = bytearray()
+    # Nobody reads what comes with any other status.
+    if response.status == HTTPStatus.OK and _declared_length(headers) <= limit:
+        with anyio.CancelScope() as enough:
+            async for chunk in response.aiter_stream():
+                if len(read) > limit:
+                    # Not `break`: that would leave inner generators open, to be found by the collector.
+                    enough.cancel()
+                else:
+                    read += chunk
+    is_too_large = max(len(read), _declared_length(headers)) > limit
+    return _Answer(url, response.status, headers, bytes(read[:limit]), is_too_large)
+
+
+def _unpacked(answer: _Answer, limit: int) -> bytes:
+    """The body without its packing; one that would grow beyond the limit is refused before it does."""
+    packing = answer.headers.get("Content-Encoding", "").strip().lower()
+    if packing in {"", "identity"}:
+        return answer.body
+    if packing not in {"gzip", "x-gzip", "deflate"}:
+        raise PageRefusedError(f"it is packed as {packing[:30]}, which nobody asked for")
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # either header
+    try:
+        body = unpacking.decompress(answer.body, limit + 1)
+    except zlib.error:
+        raise PageUnavailableError(f"{answer.url.host} sent a damaged page") from None
+    if len(body) > limit:
+        raise PageRefusedError(f"it is larger than the {limit} bytes allowed (kb.max_source_bytes)")
+    if not unpacking.eof:
+        raise PageUnavailableError(f"{answer.url.host} sent a damaged page")
+    return body
+
+
+def _declared_length(headers: httpx.Headers) -> int:
+    declared = headers.get("Content-Length", "")
+    return int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
+
+
+def _validator(headers: httpx.Headers, name: str) -> str | None:
+    """What the site wants to hear again; nothing that a header could not carry."""
+    value = headers.get(name, "").strip()
+    return value if value.isascii() and value.isprintable() and 0 < len(value) <= _LONGEST_VALIDATOR else None
+
+
+def _sniffed(body: bytes) -> str:
+    return "text/html" if body.lstrip()[:1] == b"<" else "text/plain" if b"\0" not in body else "binary data"
+
+
+def _told(error: Exception) -> str:
+    """What a network error says, on one line; a stranger may have chosen some of it."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

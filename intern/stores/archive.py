@@ -1,0 +1,371 @@
+"""All captures, for ever: week files that are only appended to. What is in here is never lost, but by `erase`.
+
+An acknowledged append is on disk. Timestamps, and so ids, strictly increase, whatever the clock does. Pairs stay on
+disk; memory holds where each one stands (32 bytes), and which conversation a message belongs to.
+
+One thread at a time may append or erase; any may read meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from msgspec import Struct
+
+from intern.core.clock import Clock, SystemClock
+from intern.core.errors import KnowledgeError
+from intern.core.ids import ConversationId, MessageId, QAId
+from intern.core.log import get_logger
+from intern.core.progress import tell
+from intern.core.records import Capture, CapturedPair, Turn
+from intern.core.text.untrusted import whole
+from intern.stores.blocks import (
+    BlockWarning,
+    Placed,
+    bare,
+    format_raw,
+    qa_id_of,
+    scan_archive,
+    time_of,
+    without_messages,
+)
+from intern.stores.files import FileLayer, unreadable
+
+_log = get_logger(__name__)
+
+_WEEK_FILE = re.compile(r"[0-9]{4}-W[0-9]{2}\.txt")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+_BEFORE_ALL = -(1 << 63)
+
+
+class Erased(Struct, frozen=True, kw_only=True):
+    """What an erasure took out of the archive."""
+
+    captures: int = 0
+    """Pairs that lost something."""
+    gone: int = 0
+    """Of these, the pairs of which nothing was left: they stand nowhere any more."""
+    messages: int = 0
+    """A message counts once for each capture that held it."""
+    damaged: int = 0
+    """Damaged pieces that named one of the messages."""
+
+
+class Archive:
+    """The pairs in `raw_dir`, in order of archiving. Opening reads every week file once, a block at a time.
+
+    Raises KnowledgeError where a file cannot be read; a damaged block is passed over with a warning. What another
+    process appends after opening is not seen.
+    """
+
+    def __init__(
+        self, raw_dir: Path, *, clock: Clock | None = None, files: FileLayer | None = None, floor: QAId | None = None
+    ) -> None:
+        """No id up to `floor` is given again: an erased pair may have been the newest that was decided."""
+        self._dir = raw_dir
+        self._clock = clock or SystemClock()
+        self._files = files or FileLayer()
+        # Held while an erasure changes files and rows, and while a reader takes rows and the file that fits them.
+        self._changing = threading.Lock()
+        self.damaged: tuple[BlockWarning, ...] = ()
+        """What was passed over when the files were read."""
+        self._rows = self._read_all()
+        self._last = self.newest() or _EPOCH
+        if floor is not None:
+            self.rise_above(floor)
+
+    def rise_above(self, floor: QAId) -> None:
+        """Give no id up to `floor` again. Raises ValueError for what is no id."""
+        self._last = max(self._last, time_of(floor))
+
+    def newest(self) -> datetime | None:
+        """When the newest pair was archived; None where there is none."""
+        times = self._rows.times
+        return _EPOCH + times[-1] * _TICK if times else None
+
+    def __len__(self) -> int:
+        """How many pairs there are."""
+        return len(self._rows.times)
+
+    def append(self, capture: Capture) -> CapturedPair:
+        """Archive a capture; when this returns, it is on disk.
+
+        Raises KnowledgeError where the disk refuses (nothing was archived then), and ValueError for a capture
+        without turns, or with anything else that would not be read back as it is.
+        """
+        # Never backward, and never twice: ids are unique, and a cursor that passed one pair has passed all before it.
+        timestamp = self._last = max(self._clock.now().astimezone(UTC), self._next())
+        pair = CapturedPair(
+            qa_id=qa_id_of(timestamp),
+            timestamp=timestamp,
+            conversation_id=capture.conversation_id,
+            turns=tuple(Turn(turn.speaker, whole(turn.text)) for turn in capture.turns),
+            message_ids=capture.message_ids,
+            author_ids=capture.author_ids if any(capture.author_ids) else (),
+            answered_at=capture.answered_at.astimezone(UTC),
+            guild_id=capture.guild_id,
+            channel_id=capture.channel_id,
+            replaces=capture.replaces,
+        )
+        block = format_raw(pair).encode()
+        week = _week_file(timestamp)
+        # A torn tail from a crash ends before this block, not in it.
+        start = self._files.append_durably(self._dir / week, block, fresh_line=True)
+        self._rows.place(Placed(pair, start, len(block)), week)
+        return pair
+
+    def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
+        """The pairs archived after that one (None: all), oldest first, read as they are asked for.
+
+        Raises ValueError for what is no id, and KnowledgeError where a file cannot be read.
+        """
+        last = _BEFORE_ALL if qa_id is None else _micros(time_of(qa_id))
+        while (place := self._opened_after(last)) is not None:
+            rows, at, file = place
+            week = rows.week_of[at]
+            with file:
+                # After an erasure the file is another, and so are the rows.
+                while rows is self._rows and at < len(rows.times) and rows.week_of[at] == week:
+                    pair, last = self._read(file, rows, at), rows.times[at]
+                    at += 1
+                    if pair is not None:
+                        yield pair
+
+    def get(self, qa_id: QAId) -> CapturedPair | None:
+        """The pair of that id, however its fraction is written; None where there is none."""
+        try:
+            time = _micros(time_of(qa_id))
+        except ValueError:
+            return None
+        return self._at(time)
+
+    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
+        """The newest capture of a conversation, which is its most complete one."""
+        time = self._rows.newest.get(conversation_id)
+        return None if time is None else self._at(time)
+
+    def newest_of(self, conversation_id: ConversationId) -> QAId | None:
+        """The id of a conversation's newest capture. From memory."""
+        time = self._rows.newest.get(conversation_id)
+        return None if time is None else qa_id_of(_EPOCH + time * _TICK)
+
+    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
+        """All conversations that a message was captured with, the first one first."""
+        rows = self._rows
+        first = rows.conversations.get(bare(message_id))
+        return () if first is None else (first, *rows.further.get(bare(message_id), ()))
+
+    def written_since(self, message_id: MessageId) -> set[ConversationId]:
+        """The conversations that were captured with a message of Discord's as new as this one. From memory."""
+        rows, oldest = self._rows, (len(message_id), message_id)
+        new = [each for each in tuple(rows.conversations) if each.isdigit() and (len(each), each) >= oldest]
+        return {conversation for each in new for conversation in self.conversations_of(MessageId(each))}
+
+    def erase(self, message_ids: Collection[MessageId]) -> Erased:
+        """Rewrite the week files without these messages: the one way in which anything ever leaves the archive.
+
+        The other messages stay, and so do the ids of all pairs; a pair of which nothing is left disappears, and so does
+        one that does not tell which turn is whose. Each week file is replaced at once: killed in between, doing it
+        again does the rest. Raises KnowledgeError; weeks that were not reached stand as they were then.
+        """
+        doomed = frozenset(map(bare, message_ids))
+        erased = Erased()
+        with self._changing:
+            try:
+                for week in self._week_files():
+                    lost = self._loss(week, doomed)
+                    if lost != Erased():
+                        self._rewrite(week, doomed)
+                    erased = _sum(erased, lost)
+            finally:
+                self._rows = self._read_all()
+        return erased
+
+    def _next(self) -> datetime:
+        """The earliest time that a further pair may have. Raises KnowledgeError where time ends."""
+        try:
+            return self._last + _TICK
+        except OverflowError:
+            raise KnowledgeError(
+                f"nothing can be archived in {self._dir} any more: {qa_id_of(self._last)} is the last id that there can"
+                " be; look for the pair or the decision that has it, and correct its date"
+            ) from None
+
+    def _loss(self, week: str, doomed: frozenset[str]) -> Erased:
+        loss = Erased()
+        with self._opened(week) as file:
+            for piece in without_messages(file, doomed):
+                if piece.lost and piece.qa_id is None:
+                    loss = _sum(loss, Erased(damaged=1))
+                elif piece.lost:
+                    loss = _sum(loss, Erased(captures=1, gone=int(not piece.data), messages=piece.lost))
+        return loss
+
+    def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
+        with self._opened(week) as file:
+            left = (piece.data for piece in without_messages(file, doomed))
+            self._files.write_pieces_atomically(self._dir / week, left)
+        if not (self._dir / week).stat().st_size:
+            self._files.remove(self._dir / week)
+
+    def _read_all(self) -> _Rows:
+        rows = _Rows()
+        damaged: list[BlockWarning] = []
+        weeks = self._week_files()
+        for n, week in enumerate(weeks):
+            tell("Reading {total} weeks of the archive", n, len(weeks))
+            for placed in self._scan(week):
+                if isinstance(placed, BlockWarning):
+                    _warn(placed)
+                    damaged.append(placed)
+                else:
+                    rows.place(placed, week)
+        rows.sort()
+        self.damaged = tuple(damaged)
+        return rows
+
+    def _week_files(self) -> list[str]:
+        try:
+            entries = list(self._dir.iterdir()) if self._dir.exists() else []
+            # By name is by time: ISO year, then week.
+            weeks = (entry for entry in entries if _WEEK_FILE.fullmatch(entry.name))
+            # A link that leads nowhere is a week that cannot be read, and no week that is not there.
+            return sorted(entry.name for entry in weeks if entry.is_symlink() or entry.is_file())
+        except OSError as error:
+            raise unreadable(self._dir, error) from error
+
+    def _scan(self, week: str) -> Iterator[Placed | BlockWarning]:
+        with self._opened(week) as file:
+            try:
+                yield from scan_archive(file, file=week)
+            except OSError as error:
+                raise unreadable(self._dir / week, error) from error
+
+    def _opened(self, week: str) -> BinaryIO:
+        path = self._dir / week
+        try:
+            return path.open("rb")
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+    def _opened_after(self, time: int) -> _OpenPlace | None:
+        with self._changing:
+            rows = self._rows
+            at = bisect_right(rows.times, time)
+            return None if at == len(rows.times) else _OpenPlace(rows, at, self._opened(rows.week(at)))
+
+    def _at(self, time: int) -> CapturedPair | None:
+        with self._changing:
+            rows = self._rows
+            at = bisect_left(rows.times, time)
+            if at == len(rows.times) or rows.times[at] != time:
+                return None
+            file = self._opened(rows.week(at))
+        with file:
+            return self._read(file, rows, at)
+
+    def _read(self, file: BinaryIO, rows: _Rows, at: int) -> CapturedPair | None:
+        week = rows.week(at)
+        try:
+            file.seek(rows.starts[at])
+            data = file.read(rows.lengths[at])
+        except OSError as error:
+            raise unreadable(self._dir / week, error) from error
+        for placed in scan_archive(BytesIO(data), file=week):
+            if isinstance(placed, BlockWarning):
+                _warn(placed)
+            elif _micros(placed.pair.timestamp) == rows.times[at]:
+                return placed.pair
+        # Where another process erased something since we opened, other bytes stand in this place.
+        return None
+
+
+class _OpenPlace(NamedTuple):
+    """Where to read on: rows, and the file that they tell of."""
+
+    rows: _Rows
+    at: int
+    file: BinaryIO
+
+
+class _Rows:
+    """One row a pair, sorted by time, and whose message is whose. Any thread may read while one places."""
+
+    def __init__(self) -> None:
+        self.times = array("q")
+        """Microseconds since 1970."""
+        self.week_of = array("q")
+        """Index in `_weeks`; then offset and length in that file."""
+        self.starts = array("q")
+        self.lengths = array("q")
+        self.newest: dict[ConversationId, int] = {}
+        self.conversations: dict[str, ConversationId] = {}
+        self.further: dict[str, tuple[ConversationId, ...]] = {}
+        """Only of the few messages that were captured with several conversations: those after the first."""
+        self._weeks: list[str] = []
+
+    def week(self, at: int) -> str:
+        return self._weeks[self.week_of[at]]
+
+    def place(self, placed: Placed, week: str) -> None:
+        pair = placed.pair
+        time = _micros(pair.timestamp)
+        if not self._weeks or self._weeks[-1] != week:
+            self._weeks.append(week)
+        self.newest[pair.conversation_id] = max(time, self.newest.get(pair.conversation_id, time))
+        for message_id in map(bare, pair.message_ids):
+            # The first conversation stays: otherwise its id would wander as reply chains grow together.
+            if self.conversations.setdefault(message_id, pair.conversation_id) != pair.conversation_id:
+                further = self.further.get(message_id, ())
+                self.further[message_id] = tuple(dict.fromkeys((*further, pair.conversation_id)))
+        self.week_of.append(len(self._weeks) - 1)
+        self.starts.append(placed.start)
+        self.lengths.append(placed.length)
+        # Last: readers in other threads go by the number of times.
+        self.times.append(time)
+
+    def sort(self) -> None:
+        """Put the rows in order of time. Only files of other programs need it, by clocks that went back."""
+        if all(earlier < later for earlier, later in pairwise(self.times)):
+            return
+        rows: list[int] = []
+        for at in sorted(range(len(self.times)), key=self.times.__getitem__):
+            if rows and self.times[rows[-1]] == self.times[at]:
+                qa_id = qa_id_of(_EPOCH + self.times[at] * _TICK)
+                _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
+            else:
+                rows.append(at)
+        for column in (self.times, self.week_of, self.starts, self.lengths):
+            column[:] = array(column.typecode, [column[at] for at in rows])
+
+
+def _sum(one: Erased, other: Erased) -> Erased:
+    return Erased(
+        captures=one.captures + other.captures,
+        gone=one.gone + other.gone,
+        messages=one.messages + other.messages,
+        damaged=one.damaged + other.damaged,
+    )
+
+
+def _week_file(timestamp: datetime) -> str:
+    year, week, _ = timestamp.isocalendar()
+    return f"{year:04d}-W{week:02d}.txt"
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _TICK
+
+
+def _warn(warning: BlockWarning) -> None:
+    _log.warning("archive_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)

@@ -1,0 +1,503 @@
+r"""The plain text of archive and topic files, as values. No I/O.
+
+    --- QA ---
+    id: qa_20260201_031056.228000
+    timestamp: 2026-02-01T03:10:56.228000Z
+    conversation_id: thread_1458745245675032709
+    length: 100
+    User: The first line of a message
+      and each further line, indented by two spaces.
+    Team: Its answer.
+
+An empty line ends a block. Only `\n` ends a line, and a message's further lines are indented, so no text can change
+the structure, and reading gives back exactly what was written.
+
+Archives are only ever appended to. A block there that we wrote has `answered_at`, and `length`: the number of
+characters of its turns as they stand below. If it lacks its empty line, the length tells an editor that trimmed the
+end (nothing is missing) from a torn write, which is no block. Whatever else people and other programs write is read
+leniently: further lines need no indent, and empty lines may stand between them. A byte order mark and `\r\n` line
+ends, which an editor may have added, are no part of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set as AbstractSet
+from datetime import UTC, datetime
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId
+from intern.core.records import CapturedPair, Speaker, TopicBlock, Turn
+
+_MARKER = "--- QA ---"
+_INDENT = "  "
+_SPEAKERS: dict[str, Speaker] = {"User:": "User", "Team:": "Team"}
+_TOPIC_HEADERS = frozenset({"id", "timestamp", "conversation_id", "answered_at"})
+_RAW_HEADERS = _TOPIC_HEADERS | {"message_ids", "author_ids", "guild_id", "channel_id", "replaces", "length"}
+_NOBODY = "-"  # stands for an author whom nobody knows, so that the list keeps its places
+
+_KEY = r"[^\s:](?:[^:\n]*[^\s:])?"
+_HEADER = re.compile(rf"({_KEY}):(?: (.*))?", re.DOTALL)
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
+_QA_ID = re.compile(r"qa_([0-9]{8})_([0-9]{6}(?:\.[0-9]{1,6})?)")
+
+BlockT = TypeVar("BlockT")
+
+
+class BlockWarning(NamedTuple):
+    """A piece of a file that is no block, and was passed over."""
+
+    file: str
+    line: int
+    """Counted from 1."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}: {self.reason}"
+
+
+class Parsed(NamedTuple, Generic[BlockT]):
+    """What a file holds, in its order, and what had to be passed over."""
+
+    blocks: tuple[BlockT, ...]
+    warnings: tuple[BlockWarning, ...]
+
+
+class Placed(NamedTuple):
+    """An archived pair and where its bytes stand in the week file."""
+
+    pair: CapturedPair
+    start: int
+    length: int
+
+
+class Piece(NamedTuple):
+    """A piece of a week file as it is to stand once some messages are out of it."""
+
+    data: bytes
+    """Nothing where nothing is left; what lost nothing is what it was, to the byte."""
+    lost: int = 0
+    """How many messages it lost."""
+    qa_id: QAId | None = None
+    """The pair that lost them; None for what is no block."""
+
+
+def timestamp_of(moment: datetime) -> str:
+    """RFC 3339 in UTC with microseconds, ending in `Z`. Raises ValueError for a time without a zone."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no time zone")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def qa_id_of(timestamp: datetime) -> QAId:
+    """The id of the pair archived at that time: the timestamp without its separators."""
+    text = timestamp_of(timestamp).replace("-", "").replace(":", "").replace("T", "_").removesuffix("Z")
+    return QAId(f"qa_{text}")
+
+
+def time_of(qa_id: QAId) -> datetime:
+    """When the pair was archived (UTC). Ids are compared by this, never as strings: fractions may be missing.
+
+    Raises ValueError for what is no id.
+    """
+    found = _QA_ID.fullmatch(qa_id)
+    if found is None:
+        raise ValueError(f"{qa_id[:80]!r} is no id of a pair; expected one like qa_20260201_031056.228000")
+    return datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
+
+
+def format_raw(pair: CapturedPair) -> str:
+    """The block of a pair in the archive, its closing empty line included.
+
+    Raises ValueError where authors and messages do not match, where there is no turn, or for whatever else would not be
+    read back as it is, such as ids that break the format.
+    """
+    headers = [
+        ("id", pair.qa_id),
+        ("timestamp", timestamp_of(pair.timestamp)),
+        ("conversation_id", pair.conversation_id),
+        ("message_ids", ", ".join(_listed(message_id) for message_id in pair.message_ids)),
+        ("author_ids", _authors(pair)),
+        ("answered_at", timestamp_of(pair.answered_at)),
+        ("guild_id", pair.guild_id),
+        ("channel_id", pair.channel_id),
+        ("replaces", pair.replaces),
+        ("length", str(len(_turn_lines(pair.turns)))),
+    ]
+    block = _format(headers, pair.extra_headers, _RAW_HEADERS, pair.turns)
+    _check_read_back(pair, block)
+    return block
+
+
+def format_topic(block: TopicBlock) -> str:
+    """The block of a pair in a topic file, its closing empty line included. Raises ValueError as `format_raw` does."""
+    headers = [
+        ("id", block.qa_id),
+        ("timestamp", timestamp_of(block.timestamp)),
+        ("conversation_id", block.conversation_id),
+        ("answered_at", timestamp_of(block.answered_at) if block.answered_at else None),
+    ]
+    return _format(headers, block.extra_headers, _TOPIC_HEADERS, block.turns)
+
+
+def parse_blocks(data: bytes, *, file: str) -> Parsed[TopicBlock]:
+    """The blocks of a topic file. `file` is the name for the warnings."""
+    blocks: list[TopicBlock] = []
+    warnings: list[BlockWarning] = []
+    for chunk in _chunks(_lines(data)):
+        try:
+            blocks.append(_topic_block(_parse(chunk, _TOPIC_HEADERS, appended=False)))
+        except _DamagedError as damage:
+            warnings.append(damage.warning(chunk, file))
+    return Parsed(tuple(blocks), tuple(warnings))
+
+
+def scan_archive(lines: Iterable[bytes], *, file: str) -> Iterator[Placed | BlockWarning]:
+    r"""The pairs of a week file, one in memory at a time. `lines` end in `\n` alone, as a binary file gives them."""
+    for chunk in _chunks(lines):
+        try:
+            block = _parse(chunk, _RAW_HEADERS, appended=True)
+            yield Placed(_captured_pair(block), chunk.start, len(chunk.data))
+        except _DamagedError as damage:
+            yield damage.warning(chunk, file)
+        else:
+            if block.stray is not None:
+                yield block.stray.warning(chunk, file)
+
+
+def without_messages(lines: Iterable[bytes], message_ids: AbstractSet[str]) -> Iterator[Piece]:
+    """A week file piece by piece, less these messages (ids without prefix).
+
+    A pair keeps its id and its other messages. It goes as a whole where nothing is left of it, or where it does not
+    tell which turn is whose; and so does a damaged piece in which one of the ids stands.
+    """
+    for chunk in _chunks(lines):
+        try:
+            pair = _captured_pair(_parse(chunk, _RAW_HEADERS, appended=True))
+        except _DamagedError:
+            named = not message_ids.isdisjoint(_words(chunk.data))
+            yield Piece(b"", 1) if named else Piece(chunk.data)
+        else:
+            kept = [n for n, each in enumerate(pair.message_ids) if bare(each) not in message_ids]
+            lost = len(pair.message_ids) - len(kept)
+            yield Piece(_kept_of(pair, kept), lost, pair.qa_id) if lost else Piece(chunk.data)
+
+
+def without_blocks(data: bytes, doomed: Callable[[bytes], bool]) -> bytes:
+    """A file less those of its pieces, from one marker to the next, that are `doomed`; they need not be whole."""
+    return b"".join(chunk.data for chunk in _chunks(_lines(data)) if not doomed(chunk.data))
+
+
+def bare(message_id: MessageId) -> str:
+    """The id by which messages are compared: Discord's are bare, other programs wrote `msg_<id>`."""
+    return message_id.removeprefix("msg_")
+
+
+class _Chunk(NamedTuple):
+    """The bytes from one marker to the next."""
+
+    start: int
+    line: int
+    data: bytes
+
+
+class _Block(NamedTuple):
+    headers: dict[str, str]
+    extra: tuple[tuple[str, str], ...]
+    turns: tuple[Turn, ...]
+    stray: _DamagedError | None
+    """What stands behind the block's end and belongs to nothing."""
+
+
+class _DamagedError(ValueError):
+    """This is no block. `line` counts from 0, the marker."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.reason = reason
+
+    def warning(self, chunk: _Chunk, file: str) -> BlockWarning:
+        return BlockWarning(file, chunk.line + self.line, self.reason)
+
+
+def _check_read_back(pair: CapturedPair, block: str) -> None:
+    """Raises ValueError where the block does not say what the pair says."""
+    said = pair if any(pair.author_ids) else replace(pair, author_ids=())  # nobody known is nobody named
+    [chunk] = _chunks(_lines(block.encode()))
+    try:
+        read = _captured_pair(_parse(chunk, _RAW_HEADERS, appended=True))
+    except _DamagedError as damage:
+        raise ValueError(f"it cannot stand in the archive, for nobody could read it: {damage.reason}") from None
+    if read != said:
+        wrong = [name for name in said.__struct_fields__ if getattr(read, name) != getattr(said, name)]
+        raise ValueError(f"it cannot stand in the archive, for it would be read otherwise: {', '.join(wrong)}")
+
+
+def _listed(message_id: MessageId) -> str:
+    if "," in message_id or message_id != message_id.strip() or not message_id:
+        raise ValueError(f"{message_id!r} cannot stand in a list of message ids")
+    return message_id
+
+
+def _authors(pair: CapturedPair) -> str | None:
+    """The line of authors; None where nobody is known."""
+    if not any(pair.author_ids):
+        return None
+    if len(pair.author_ids) != len(pair.message_ids):
+        raise ValueError(f"{len(pair.author_ids)} authors for {len(pair.message_ids)} messages")
+    for author in pair.author_ids:
+        if author == _NOBODY or "," in author or author != author.strip():
+            raise ValueError(f"{author!r} cannot stand in a list of authors")
+    return ", ".join(author or _NOBODY for author in pair.author_ids)
+
+
+def _kept_of(pair: CapturedPair, kept: Sequence[int]) -> bytes:
+    """The block of a pair with these of its messages, by their places."""
+    if not kept or len(pair.turns) != len(pair.message_ids):
+        return b""
+    left = replace(
+        pair,
+        turns=tuple(pair.turns[n] for n in kept),
+        message_ids=tuple(pair.message_ids[n] for n in kept),
+        author_ids=tuple(pair.author_ids[n] for n in kept) if pair.author_ids else (),
+    )
+    return format_raw(left).encode()
+
+
+def _words(data: bytes) -> Iterator[str]:
+    """What may be a message id in bytes that nobody can read as a block."""
+    for pattern in (rb"[A-Za-z0-9]+", rb"[\w.-]+"):
+        yield from (found.decode() for found in re.findall(pattern, data))
+
+
+def _format(
+    headers: Sequence[tuple[str, str | None]],
+    extra: tuple[tuple[str, str], ...],
+    known: frozenset[str],
+    turns: tuple[Turn, ...],
+) -> str:
+    if not turns:
+        raise ValueError("a block needs a turn")
+    lines = [_MARKER]
+    for key, value in headers:
+        if value is not None:
+            if value != value.strip() or "\n" in value:
+                raise ValueError(f"{value!r} cannot stand as {key}")
+            lines.append(_header(key, value))
+    for key, value in extra:
+        if key in known or f"{key}:" in _SPEAKERS or "\n" in value or not re.fullmatch(_KEY, key):
+            raise ValueError(f"{key!r} cannot stand as a header")
+        lines.append(_header(key, value))
+    return "\n".join([*lines, _turn_lines(turns)]) + "\n\n"
+
+
+def _turn_lines(turns: Iterable[Turn]) -> str:
+    return "\n".join(f"{turn.speaker}: {turn.text}".replace("\n", f"\n{_INDENT}") for turn in turns)
+
+
+def _header(key: str, value: str) -> str:
+    return f"{key}: {value}" if value else f"{key}:"
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    r"""The lines, ended by `\n` alone."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        yield data[start:end]
+        start = end
+
+
+def _chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
+    markers = {f"{_MARKER}{end}".encode() for end in ("", "\n", "\r\n")}
+    held: list[bytes] = []
+    start = at = 0
+    first = number = 1
+    for line in lines:
+        bare_line = line.removeprefix(BOM_UTF8)
+        if not at or bare_line in markers:  # files may have been joined, so a mark may stand before any block
+            at += len(line) - len(bare_line)
+        else:
+            bare_line = line
+        if bare_line in markers:
+            if held:
+                yield _Chunk(start, first, b"".join(held))
+            held, start, first = [], at, number
+        # Empty lines before the first block are nothing.
+        if held or bare_line not in {b"\n", b"\r\n", b""}:
+            if not held:
+                start, first = at, number
+            held.append(bare_line)
+        at += len(bare_line)
+        number += 1
+    if held:
+        yield _Chunk(start, first, b"".join(held))
+
+
+def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
+    """Read a chunk. Raises _DamagedError."""
+    lines = _decoded(chunk.data).split("\n")
+    if lines[0] == f"{_MARKER}\r":  # never ours, so an editor has changed every line
+        lines = [line.removesuffix("\r") for line in lines]
+    if lines[0] != _MARKER:
+        raise _DamagedError(0, "text that belongs to no block")
+    ended = not lines[-1]
+    if ended:
+        lines.pop()  # what stands behind the last newline is no line
+    headers, extra, first = _read_headers(lines, known)
+    strict = appended and "answered_at" in headers
+    turns, end = _read_turns(lines, first, strict=strict)
+    stray = None
+    if strict:
+        if end == len(lines) and not _is_whole("\n".join(lines[first:]), headers.get("length"), ended=ended):
+            raise _DamagedError(end - 1, "the block breaks off here: it was not written to its end")
+        stray = next((n for n in range(end, len(lines)) if lines[n]), None)
+    return _Block(
+        headers, extra, turns, None if stray is None else _DamagedError(stray, "text that belongs to no block")
+    )
+
+
+def _is_whole(turns: str, length: str | None, *, ended: bool) -> bool:
+    """Whether a block without its closing empty line lacks nothing else. `ended`: its last line has a line break."""
+    # Of a block that another program wrote nobody knows how long it was; then the line break must do.
+    return ended if length is None else length == str(len(turns))
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _DamagedError(data.count(b"\n", 0, error.start), "bytes that are not UTF-8") from None
+
+
+def _read_headers(lines: list[str], known: frozenset[str]) -> tuple[dict[str, str], tuple[tuple[str, str], ...], int]:
+    """The known headers, the others, and the line of the first turn."""
+    headers: dict[str, str] = {}
+    extra: list[tuple[str, str]] = []
+    for n, line in enumerate(lines[1:], 1):
+        if line[:5] in _SPEAKERS and _turn_of(line):
+            return headers, tuple(extra), n
+        found = _HEADER.fullmatch(line)
+        if found is None:
+            raise _DamagedError(n, "neither a header line nor a turn")
+        key, value = found[1], found[2] or ""
+        if key not in known:
+            extra.append((key, value))
+        elif key in headers:
+            raise _DamagedError(n, f"a second {key}")
+        else:
+            headers[key] = value.strip()
+    raise _DamagedError(len(lines) - 1, "the block breaks off before its first turn")
+
+
+def _turn_of(line: str) -> Turn | None:
+    speaker = _SPEAKERS.get(line[:5])
+    if speaker is None or line[5:6] not in {"", " "}:
+        return None
+    return Turn(speaker, line[6:])
+
+
+def _read_turns(lines: list[str], first: int, *, strict: bool) -> tuple[tuple[Turn, ...], int]:
+    """The turns, and the line behind the last one."""
+    turns: list[tuple[Speaker, list[str]]] = []
+    empty = 0
+    for n, line in enumerate(lines[first:], first):
+        if not line:
+            if strict:
+                return _joined(turns), n
+            empty += 1
+            continue
+        turn = None if line.startswith(_INDENT) else _turn_of(line)
+        if turn:
+            turns.append((turn.speaker, [turn.text]))
+        elif strict and not line.startswith(_INDENT):
+            raise _DamagedError(n, "neither a turn nor the indented line of one")
+        else:
+            turns[-1][1].extend([""] * empty + [line.removeprefix(_INDENT)])
+        empty = 0
+    return _joined(turns), len(lines)
+
+
+def _joined(turns: list[tuple[Speaker, list[str]]]) -> tuple[Turn, ...]:
+    return tuple(Turn(speaker, "\n".join(texts)) for speaker, texts in turns)
+
+
+def _moment(headers: dict[str, str], key: str) -> datetime | None:
+    text = headers.get(key)
+    if text is None:
+        return None
+    try:
+        return _timestamp(text)
+    except ValueError:
+        raise _DamagedError(0, f"{key} is no time like 2026-02-01T03:10:56.228000Z") from None
+
+
+def _timestamp(text: str) -> datetime:
+    if not _TIMESTAMP.fullmatch(text):
+        raise ValueError(text)
+    return datetime.fromisoformat(text)
+
+
+def _identity(headers: dict[str, str]) -> tuple[QAId, datetime]:
+    timestamp = _moment(headers, "timestamp")
+    if timestamp is None or "id" not in headers:
+        raise _DamagedError(0, "id or timestamp is missing")
+    qa_id = _qa_id(headers, "id")
+    if time_of(qa_id) != timestamp:
+        raise _DamagedError(0, "id and timestamp name different times")
+    return qa_id, timestamp
+
+
+def _qa_id(headers: dict[str, str], key: str) -> QAId:
+    qa_id = QAId(headers[key])
+    try:
+        time_of(qa_id)
+    except ValueError as error:
+        raise _DamagedError(0, f"{key}: {error}") from None
+    return qa_id
+
+
+def _topic_block(block: _Block) -> TopicBlock:
+    headers = block.headers
+    qa_id, timestamp = _identity(headers)
+    conversation = headers.get("conversation_id")
+    return TopicBlock(
+        qa_id=qa_id,
+        timestamp=timestamp,
+        turns=block.turns,
+        conversation_id=ConversationId(conversation) if conversation else None,
+        answered_at=_moment(headers, "answered_at"),
+        extra_headers=block.extra,
+    )
+
+
+def _author_ids(line: str, messages: int) -> tuple[UserId, ...]:
+    """Whoever wrote each message; nobody where the line does not fit them, which only others' hands can have done."""
+    authors = tuple(UserId("" if author == _NOBODY else author) for author in map(str.strip, line.split(",")))
+    return authors if len(authors) == messages and any(authors) else ()
+
+
+def _captured_pair(block: _Block) -> CapturedPair:
+    headers = block.headers
+    qa_id, timestamp = _identity(headers)
+    if not headers.get("conversation_id"):
+        raise _DamagedError(0, "conversation_id is missing")
+    message_ids = tuple(MessageId(part) for each in headers.get("message_ids", "").split(",") if (part := each.strip()))
+    guild, channel = headers.get("guild_id"), headers.get("channel_id")
+    return CapturedPair(
+        qa_id=qa_id,
+        timestamp=timestamp,
+        conversation_id=ConversationId(headers["conversation_id"]),
+        turns=block.turns,
+        message_ids=message_ids,
+        author_ids=_author_ids(headers.get("author_ids", ""), len(message_ids)),
+        answered_at=_moment(headers, "answered_at") or timestamp,
+        guild_id=GuildId(guild) if guild else None,
+        channel_id=ChannelId(channel) if channel else None,
+        replaces=_qa_id(headers, "replaces") if headers.get("replaces") else None,
+        extra_headers=block.extra,
+    )

@@ -1,0 +1,259 @@
+"""How bytes reach the disk: appended and fsynced, or written beside and renamed; never half of either.
+
+A reader sees the old file or the new one. Where writing fails, what stood there still stands.
+
+One writer per data folder, by an flock that the system lets go of however its process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from intern.core.errors import FolderBusyError, KnowledgeError
+
+# File systems without fsync for folders (some network and FUSE mounts) say so with these.
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP}
+
+
+class FileLayer:
+    """The disk. The single steps (`write`, `fsync`, `rename`, `truncate`) are there to be overridden by tests."""
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """Write what fits, and say how many bytes that was."""
+        return os.write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        """Wait until the disk has it."""
+        os.fsync(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Put `old` in the place of `new`, at once."""
+        old.replace(new)
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cut the file to `length` bytes."""
+        os.ftruncate(fd, length)
+
+    def read(self, path: Path) -> bytes | None:
+        """The whole file; None where there is none. Raises KnowledgeError where it cannot be read."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+    def append_durably(self, path: Path, data: bytes, *, fresh_line: bool = False) -> int:
+        """Add `data` at the end and fsync; return the offset at which it stands.
+
+        With `fresh_line`, a newline goes first where the file does not end in one (a torn tail). Raises
+        KnowledgeError; the file then has its old length again, if the disk allows at least that.
+        """
+        try:
+            self.make_folder(path.parent)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        try:
+            return self._append(fd, path, data, fresh_line=fresh_line)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        finally:
+            os.close(fd)
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """Replace the file, or make it. Raises KnowledgeError; the old file then still stands.
+
+        The temporary file beside it has a fixed hidden name, so a crash leaves at most one behind.
+        """
+        self.write_pieces_atomically(path, (data,))
+
+    def write_pieces_atomically(self, path: Path, pieces: Iterable[bytes]) -> None:
+        """Replace the file as `write_atomically` does, by pieces that need not all be in memory at once."""
+        beside = path.with_name(f".{path.name}.tmp")
+        try:
+            self.make_folder(path.parent)
+            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            try:
+                for piece in pieces:
+                    self._write_all(fd, piece)
+                self.fsync(fd)
+            finally:
+                os.close(fd)
+            self.rename(beside, path)
+            self._sync_folder(path.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise _unwritable(path, error) from error
+
+    def remove(self, path: Path) -> None:
+        """Delete the file, durably; one that is gone already is fine. Raises KnowledgeError."""
+        try:
+            path.unlink(missing_ok=True)
+            self._sync_folder(path.parent)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def make_folder(self, folder: Path) -> None:
+        """Make the folder and those above it, each durably. Raises OSError."""
+        if folder.is_dir():
+            return
+        self.make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        self._sync_folder(folder.parent)
+
+    def _append(self, fd: int, path: Path, data: bytes, *, fresh_line: bool) -> int:
+        start = length = os.fstat(fd).st_size
+        if length == 0:
+            # Before the data, so a file that holds anything surely has its folder entry on disk.
+            self._sync_folder(path.parent)
+        elif fresh_line and os.pread(fd, 1, length - 1) != b"\n":
+            data = b"\n" + data
+            start += 1
+        try:
+            self._write_all(fd, data)
+            self.fsync(fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.truncate(fd, length)
+                self.fsync(fd)
+            raise
+        return start
+
+    def _write_all(self, fd: int, data: bytes) -> None:
+        # One write in practice; a disk that is nearly full takes less, and then says why at the next.
+        left = memoryview(data)
+        while left:
+            left = left[self.write(fd, left) :]
+
+    def _sync_folder(self, folder: Path) -> None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.fsync(fd)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_SYNC:
+                raise
+        finally:
+            os.close(fd)
+
+
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file from the one that stood there before it; None where there is none. Raises KnowledgeError."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def unreadable(path: Path, error: OSError) -> KnowledgeError:
+    """The error to raise where `path` cannot be read."""
+    return KnowledgeError(f"{path} could not be read ({error.strerror}); check that it exists and its permissions")
+
+
+def _unwritable(path: Path, error: OSError) -> KnowledgeError:
+    return KnowledgeError(
+        f"{path} could not be written ({error.strerror}); check the free space on its disk and its permissions"
+    )
+
+
+class FolderLock:
+    """The lock of a data folder, for `with`. The pid in `.lock` is only for people; the flock is what holds."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._dir = data_dir
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._fd is not None
+
+    def holder(self) -> str:
+        """Who holds the folder, for people. The lock file may have gone, or say nothing."""
+        try:
+            fd = os.open(self._dir / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return "another process"
+        try:
+            return _holder(fd)
+        finally:
+            os.close(fd)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is held, and the folder's lock file is still the one that is: the folder was not taken away."""
+        if self._fd is None:
+            return False
+        try:
+            there, ours = (self._dir / ".lock").lstat(), os.fstat(self._fd)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def acquire(self) -> None:
+        """Take the lock, making the folder if need be; holding it already is fine.
+
+        Raises FolderBusyError where another holds it, KnowledgeError where the folder cannot be locked at all.
+        """
+        if self._fd is not None:
+            return
+        path = self._dir / ".lock"
+        try:
+            self._dir.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._unlockable(error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as error:
+            holder = _holder(fd)
+            os.close(fd)
+            raise FolderBusyError(
+                f"{self._dir} is in use by {holder}; stop that first, or choose another data folder"
+            ) from error
+        except OSError as error:
+            os.close(fd)
+            raise self._unlockable(error) from error
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let go. The file stays: to delete it would let two processes lock two files of one name."""
+        if self._fd is None:
+            return
+        fd, self._fd = self._fd, None
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+        os.close(fd)
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _unlockable(self, error: OSError) -> KnowledgeError:
+        return KnowledgeError(
+            f"{self._dir} could not be locked ({error.strerror}); check that it is a folder this user may write to, "
+            "on a disk that knows file locks"
+        )
+
+
+def _holder(fd: int) -> str:
+    pid = os.pread(fd, 32, 0).strip()
+    return f"process {pid.decode()}" if pid.isdigit() else "another process"

@@ -1,0 +1,1 @@
+"""The SQLite database and what it holds."""

@@ -1,0 +1,472 @@
+"""What was learned from which conversation, and how far each follower has read.
+
+All that a conversation taught is written, replaced, withdrawn or forgotten at once, in one transaction.
+
+Nuggets, as they were distilled: a conversation's are written and replaced with all else that it taught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.clock import Clock
+from intern.core.ids import ConversationId, FactId, MessageId, NuggetId
+from intern.core.records import (
+    Applied,
+    Distilled,
+    FactDecision,
+    FactRefusal,
+    NewFact,
+    Nugget,
+    NuggetStatus,
+    Outcome,
+    RefusedFact,
+    RepeatedFact,
+    Touched,
+    UpdatedFact,
+    takes_occurrence,
+)
+from intern.stores.blocks import bare
+from intern.stores.sqlite.columns import carried, listed, millis, moment, parts
+from intern.stores.sqlite.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.facts import (
+    add_fact,
+    add_occurrence,
+    add_update,
+    date_beliefs,
+    delete_occurrences,
+    delete_unsaid,
+    fact_in,
+    recount,
+    remove_fact,
+    show_to,
+    take_back_occurrences,
+    tidy_occurrences,
+    unsay,
+)
+
+_COLUMNS = (
+    "id, conversation_id, topic, timestamp, topic_summary, detailed_analysis, status, keywords, source_message_ids,"
+    " user_ids_involved, guild_id, channel_id"
+)
+_SELECT = f"select {_COLUMNS} from nuggets"  # noqa: S608
+_INSERT = f"insert into nuggets ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_IN = "in (select value from json_each(?))"
+
+
+class NuggetStore:
+    """All nuggets that stand. All methods raise KnowledgeError. `ExtractionLog` writes them."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def all(self, status: NuggetStatus | None = None, *, limit: int = -1, offset: int = 0) -> tuple[Nugget, ...]:
+        """Nuggets, newest first; at most so many, unless the limit is below 0."""
+        wanted, values = ("", ()) if status is None else (" where status = ?", (status,))
+        statement = f"{_SELECT}{wanted} order by timestamp desc, id limit ? offset ?"
+        return await self._select(statement, (*values, limit, offset))
+
+    async def count(self) -> int:
+        """How many there are."""
+        row = await self._db.read(lambda db: db.row("select count(*) from nuggets"))
+        return 0 if row is None else int(str(row[0]))
+
+    async def stamps(self) -> Mapping[NuggetId, str]:
+        """What tells of each nugget whether it has changed."""
+        return await self._db.read(lambda db: {each.id: each.stamp for each in map(_nugget_of, db.rows(_SELECT))})
+
+    async def by_ids(self, ids: Collection[NuggetId]) -> tuple[Nugget, ...]:
+        """Those of these that stand, newest first."""
+        return await self._select(f"{_SELECT} where id {_IN} order by timestamp desc, id", (listed(ids),))
+
+    async def of_conversation(self, conversation_id: ConversationId) -> tuple[Nugget, ...]:
+        """What was distilled from a conversation, in the order of its making."""
+        return await self._select(f"{_SELECT} where conversation_id = ? order by rid", (conversation_id,))
+
+    async def beginning(self, prefix: str) -> tuple[Nugget, ...]:
+        """Nuggets whose id begins like that, by id."""
+        statement = f"{_SELECT} where substr(id, 1, length(?1)) = ?1 order by id"
+        return await self._select(statement, (carried(prefix).lower(),))
+
+    async def _select(self, statement: str, values: Sequence[Value]) -> tuple[Nugget, ...]:
+        # On the reading thread, all of it: there may be tens of thousands.
+        return await self._db.read(lambda db: tuple(map(_nugget_of, db.rows(statement, values))))
+
+
+def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[Nugget]) -> None:
+    """These are from now on all the nuggets of a conversation."""
+    db.run("delete from nuggets where conversation_id = ?", (conversation_id,))
+    db.run_each(_INSERT, map(_row_of, nuggets))
+
+
+def _row_of(nugget: Nugget) -> Row:
+    return (
+        nugget.id,
+        nugget.conversation_id,
+        carried(nugget.topic),
+        millis(nugget.timestamp),
+        carried(nugget.topic_summary),
+        carried(nugget.detailed_analysis),
+        nugget.status,
+        listed(nugget.keywords),
+        listed(nugget.source_message_ids),
+        listed(nugget.user_ids_involved),
+        nugget.guild_id,
+        nugget.channel_id,
+    )
+
+
+def _nugget_of(row: Row) -> Nugget:
+    fields: dict[str, object] = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    fields["timestamp"] = moment(msgspec.convert(fields["timestamp"], int))
+    for name in ("keywords", "source_message_ids", "user_ids_involved"):
+        fields[name] = parts(fields[name])
+    return msgspec.convert(fields, Nugget)
+
+
+_HOLDING = f"exists (select 1 from json_each(message_ids) where value {_IN})"  # noqa: S608
+_READ = "id, agent_id, origin, guild_id, channel_id, message_ids, last_message_at, content_hash"
+_LOG = (
+    "conversation_id, content_hash, extracted_at, model_used, facts_extracted, facts_updated, facts_deduplicated,"
+    " facts_secret, nuggets_extracted, attempts, next_at, error"
+)
+_KEEP_LOG = (
+    f"insert into extraction_log ({_LOG}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+    " on conflict (conversation_id) do update set content_hash = excluded.content_hash,"
+    " extracted_at = excluded.extracted_at, model_used = excluded.model_used, attempts = excluded.attempts,"
+    " next_at = excluded.next_at, error = excluded.error"
+)
+_COUNTED = (
+    ", facts_extracted = excluded.facts_extracted, facts_updated = excluded.facts_updated,"
+    " facts_deduplicated = excluded.facts_deduplicated, facts_secret = excluded.facts_secret,"
+    " nuggets_extracted = excluded.nuggets_extracted"
+)
+
+
+class Extraction(Struct, frozen=True, kw_only=True):
+    """What the log says of a conversation. With an `error` it could not be read; without facts it taught nothing."""
+
+    conversation_id: ConversationId
+    content_hash: str
+    """Of the conversation as it was read, or could not be."""
+    extracted_at: datetime
+    model_used: str
+    facts_extracted: int = 0
+    facts_updated: int = 0
+    facts_deduplicated: int = 0
+    facts_secret: int = 0
+    """That were not kept, for they look secret."""
+    nuggets_extracted: int = 0
+    attempts: int = 0
+    """That failed one after another, with this content."""
+    next_at: datetime | None = None
+    """When to try again; None where there is nothing to try, or nobody should."""
+    error: str | None = None
+
+
+class ExtractionLog:
+    """Conversations that were read, what came of it, and positions. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def apply(self, outcome: Outcome) -> Applied:
+        """Make all that was learned from a conversation this, in place of what was learned from it before.
+
+        Facts that it alone had said are retired. What changed since it was decided is refused, and told of.
+        """
+        return await self._db.write(lambda db: _apply(db, outcome))
+
+    async def log_failure(
+        self, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
+    ) -> Extraction:
+        """A conversation could not be read; what was learned from it before stands until it can be."""
+        now = self._clock.now()
+
+        def work(db: Transaction) -> Extraction:
+            before = _entry(db, conversation.id)
+            again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
+            _keep_conversation(db, conversation)
+            _log(
+                db,
+                Extraction(
+                    conversation_id=conversation.id,
+                    content_hash=conversation.content_hash,
+                    extracted_at=now,
+                    model_used=model_used,
+                    attempts=(before.attempts if before is not None and again else 0) + 1,
+                    next_at=next_at,
+                    error=error,
+                ),
+            )
+            entry = _entry(db, conversation.id)
+            assert entry is not None
+            return entry
+
+        return await self._db.write(work)
+
+    async def entry(self, conversation_id: ConversationId) -> Extraction | None:
+        """What the log says of a conversation; None where nobody has tried to read it, or it was withdrawn."""
+        return await self._db.read(lambda db: _entry(db, conversation_id))
+
+    async def entries(self) -> tuple[Extraction, ...]:
+        """The whole log, oldest first."""
+        rows = await self._db.read(lambda db: db.rows(f"select {_LOG} from extraction_log order by extracted_at"))  # noqa: S608
+        return tuple(map(_extraction_of, rows))
+
+    async def failed(self) -> tuple[Extraction, ...]:
+        """What was captured and is to be tried again, in the order in which it is due."""
+        statement = (
+            f"select {_LOG} from extraction_log where error is not null and next_at is not null and exists"  # noqa: S608
+            " (select 1 from conversations where id = conversation_id and origin = 'capture') order by next_at"
+        )
+        return tuple(map(_extraction_of, await self._db.read(lambda db: db.rows(statement))))
+
+    async def conversation(self, conversation_id: ConversationId) -> Distilled | None:
+        """A conversation as it was read last, with the ids of all messages that it ever had; None where it is not."""
+        statement = f"select {_READ} from conversations where id = ? and is_withdrawn = 0"  # noqa: S608
+        row = await self._db.read(lambda db: db.row(statement, (conversation_id,)))
+        return None if row is None else _distilled_of(row)
+
+    async def keep(self, conversation: Distilled) -> None:
+        """Note a conversation that something will be learned from."""
+        await self._db.write(lambda db: _keep_conversation(db, conversation))
+
+    async def withdraw(self, conversation_ids: Collection[ConversationId]) -> None:
+        """Nothing is learned from these conversations any more. Facts that they alone had said go."""
+        now = self._clock.now()
+
+        def work(db: Transaction) -> None:
+            for conversation_id in conversation_ids:
+                replace_nuggets(db, conversation_id, ())
+                said = take_back_occurrences(db, conversation_id)
+                tidy_occurrences(db, conversation_id)
+                unsay(db, said, now)
+                delete_unsaid(db, said)
+                recount(db, said)
+                db.run("delete from extraction_log where conversation_id = ?", (conversation_id,))
+                db.run("update conversations set is_withdrawn = 1 where id = ?", (conversation_id,))
+
+        if conversation_ids:
+            await self._db.write(work)
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Leave nothing of conversations that hold one of these messages, nor of facts that nobody else says.
+
+        What is left of such a conversation counts as never read, and is due until somebody `looked` at it: whoever
+        follows the decisions may have read it in between, and would not come back.
+        """
+        now, gone = self._clock.now(), listed(map(bare, message_ids))
+
+        def work(db: Transaction) -> None:
+            found = db.rows(f"select id from conversations where {_HOLDING}", (gone,))  # noqa: S608
+            conversations = [str(each) for (each,) in found]
+            facts = delete_occurrences(db, conversations)
+            unsay(db, facts, now)
+            delete_unsaid(db, facts)
+            recount(db, facts)
+            date_beliefs(db, facts)
+            db.run(
+                "insert or ignore into extractions_due (conversation_id)"  # noqa: S608
+                f" select id from conversations where id {_IN} and origin = 'capture'",
+                (listed(conversations),),
+            )
+            for table, column in (("nuggets", "conversation_id"), ("extraction_log", "conversation_id")):
+                db.run(f"delete from {table} where {column} {_IN}", (listed(conversations),))  # noqa: S608
+            db.run(f"delete from conversations where id {_IN}", (listed(conversations),))  # noqa: S608
+
+        await self._db.write(work)
+
+    async def touched(self, message_ids: Collection[MessageId]) -> Touched:
+        """The nuggets and facts that come from conversations with these messages, and the facts that those replaced."""
+        held = f"select id from conversations where {_HOLDING}"  # noqa: S608
+        said = f"select fact_id from fact_occurrences where conversation_id in ({held})"  # noqa: S608
+        replaced = f"select supersedes from facts where id in ({said}) and supersedes is not null"  # noqa: S608
+
+        def work(db: Transaction) -> Touched:
+            gone = (listed(map(bare, message_ids)),)
+            nuggets = db.rows(f"select id from nuggets where conversation_id in ({held})", gone)  # noqa: S608
+            facts = db.rows(said, gone) + db.rows(replaced, gone)
+            return Touched(
+                nuggets=tuple(NuggetId(str(each)) for (each,) in nuggets),
+                facts=tuple(dict.fromkeys(FactId(str(each)) for (each,) in facts)),
+            )
+
+        return await self._db.read(work)
+
+    async def due(self) -> ConversationId | None:
+        """A conversation to look at whatever the decisions say, the first that became due."""
+        row = await self._db.read(lambda db: db.row("select conversation_id from extractions_due order by rid limit 1"))
+        return None if row is None else ConversationId(str(row[0]))
+
+    async def looked(self, conversation_id: ConversationId) -> None:
+        """Somebody looked at a conversation; it is not due any more."""
+        where = "from extractions_due where conversation_id = ?"
+        if await self._db.read(lambda db: db.row(f"select 1 {where}", (conversation_id,))) is not None:
+            await self._db.write(lambda db: db.run(f"delete {where}", (conversation_id,)))
+
+    async def holding(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
+        """Conversations that hold, or once held, one of these messages."""
+        statement = f"select id from conversations where {_HOLDING} order by rid"  # noqa: S608
+        rows = await self._db.read(lambda db: db.rows(statement, (listed(map(bare, message_ids)),)))
+        return tuple(ConversationId(str(each)) for (each,) in rows)
+
+    async def position(self, follower: str) -> str | None:
+        """How far a follower has read; None where it has not begun."""
+        row = await self._db.read(lambda db: db.row("select position from positions where follower = ?", (follower,)))
+        return None if row is None else str(row[0])
+
+    async def move(self, follower: str, position: str) -> None:
+        """A follower has read so far."""
+        await self._db.write(
+            lambda db: db.run(
+                "insert into positions (follower, position) values (?, ?)"
+                " on conflict (follower) do update set position = excluded.position",
+                (follower, position),
+            )
+        )
+
+
+def _apply(db: Transaction, outcome: Outcome) -> Applied:
+    conversation, now = outcome.conversation, outcome.extracted_at
+    _keep_conversation(db, conversation)
+    before = take_back_occurrences(db, conversation.id)
+    recount(db, before)
+    repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, RepeatedFact)}
+    # First what is said no more, since what it had taken the place of may be replaced by something else now.
+    unsay(db, (each for each in before if each not in repeated), now)
+    reasons: list[FactRefusal | None] = [_learn(db, conversation.agent_id, each, now) for each in outcome.facts]
+    unsay(db, before, now)
+    delete_unsaid(db, before)
+    recount(db, before)
+    tidy_occurrences(db, conversation.id)
+    replace_nuggets(db, conversation.id, outcome.nuggets)
+    applied = _counted(outcome, reasons)
+    _log(
+        db,
+        Extraction(
+            conversation_id=conversation.id,
+            content_hash=conversation.content_hash,
+            extracted_at=now,
+            model_used=outcome.model_used,
+            facts_extracted=applied.facts_extracted,
+            facts_updated=applied.facts_updated,
+            facts_deduplicated=applied.facts_deduplicated,
+            facts_secret=applied.refused.count("secret"),
+            nuggets_extracted=applied.nuggets_extracted,
+        ),
+        counted=True,
+    )
+    return applied
+
+
+def _learn(db: Transaction, agent_id: str, decision: FactDecision, now: datetime) -> FactRefusal | None:
+    """Write down what was decided about a fact; why not, where it is refused or no longer holds."""
+    match decision:
+        case RefusedFact(reason=reason, gone=gone):
+            if gone is not None:
+                remove_fact(db, gone, now)
+            return reason
+        case NewFact(fact=fact, occurrence=occurrence):
+            add_fact(db, fact, occurrence)
+        case UpdatedFact(fact=fact, occurrence=occurrence):
+            if not add_update(db, fact, occurrence):
+                return "retired_id"
+        case RepeatedFact():
+            return _repeat(db, agent_id, decision)
+    return None
+
+
+def _repeat(db: Transaction, agent_id: str, decision: RepeatedFact) -> FactRefusal | None:
+    occurrence = decision.occurrence
+    known = fact_in(db, occurrence.fact_id)
+    if known is None:
+        return "unknown_id"
+    if known.agent_id != agent_id:
+        return "other_agent"
+    if not takes_occurrence(known, occurrence.timestamp):
+        return "retired_id"
+    add_occurrence(db, occurrence)
+    if decision.visibility is not None:
+        show_to(db, known.id, decision.visibility)
+    return None
+
+
+def _counted(outcome: Outcome, reasons: Sequence[FactRefusal | None]) -> Applied:
+    kinds = [type(each) for each, reason in zip(outcome.facts, reasons, strict=True) if reason is None]
+    return Applied(
+        facts_extracted=kinds.count(NewFact),
+        facts_updated=kinds.count(UpdatedFact),
+        facts_deduplicated=kinds.count(RepeatedFact),
+        nuggets_extracted=len(outcome.nuggets),
+        refused=tuple(reason for reason in reasons if reason is not None),
+    )
+
+
+def _keep_conversation(db: Transaction, conversation: Distilled) -> None:
+    """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
+    row = db.row("select message_ids from conversations where id = ?", (conversation.id,))
+    ids = dict.fromkeys((*(parts(row[0]) if row else ()), *map(bare, conversation.message_ids)))
+    db.run(
+        f"insert into conversations ({_READ}) values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (id) do update set"  # noqa: S608
+        " agent_id = excluded.agent_id, origin = excluded.origin, guild_id = excluded.guild_id,"
+        " channel_id = excluded.channel_id, message_ids = excluded.message_ids,"
+        " last_message_at = excluded.last_message_at, content_hash = excluded.content_hash, is_withdrawn = 0",
+        (
+            carried(conversation.id),
+            carried(conversation.agent_id),
+            conversation.origin,
+            conversation.guild_id,
+            conversation.channel_id,
+            listed(ids),
+            millis(conversation.last_message_at),
+            conversation.content_hash,
+        ),
+    )
+
+
+def _log(db: Transaction, entry: Extraction, *, counted: bool = False) -> None:
+    """Of a failure, only the failure is noted: the counts stay those of what was learned."""
+    db.run(
+        _KEEP_LOG + (_COUNTED if counted else ""),
+        (
+            entry.conversation_id,
+            entry.content_hash,
+            millis(entry.extracted_at),
+            carried(entry.model_used),
+            entry.facts_extracted,
+            entry.facts_updated,
+            entry.facts_deduplicated,
+            entry.facts_secret,
+            entry.nuggets_extracted,
+            entry.attempts,
+            None if entry.next_at is None else millis(entry.next_at),
+            None if entry.error is None else carried(entry.error),
+        ),
+    )
+
+
+def _entry(db: Transaction, conversation_id: ConversationId) -> Extraction | None:
+    statement = f"select {_LOG} from extraction_log where conversation_id = ?"  # noqa: S608
+    row = db.row(statement, (conversation_id,))
+    return None if row is None else _extraction_of(row)
+
+
+def _extraction_of(row: Row) -> Extraction:
+    fields: dict[str, object] = dict(zip(_LOG.split(", "), row, strict=True))
+    for name in ("extracted_at", "next_at"):
+        value = fields[name]
+        fields[name] = moment(value) if isinstance(value, int) else None
+    return msgspec.convert(fields, Extraction)
+
+
+def _distilled_of(row: Row) -> Distilled:
+    fields: dict[str, object] = dict(zip(_READ.split(", "), row, strict=True))
+    fields["message_ids"] = parts(fields["message_ids"])
+    fields["last_message_at"] = moment(msgspec.convert(fields["last_message_at"], int))
+    return msgspec.convert(fields, Distilled)

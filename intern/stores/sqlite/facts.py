@@ -1,0 +1,514 @@
+"""Facts: each with every conversation that said so, and in a chain with what it took the place of.
+
+What a newer fact replaced or an operator retired stays; what no conversation says any more goes. Of a chain at most one
+fact is active, and then its newest. What was believed when can be asked later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.clock import Clock
+from intern.core.ids import ConversationId, FactId
+from intern.core.records import (
+    UNSAID,
+    Distilled,
+    Fact,
+    FactCategory,
+    KnownFacts,
+    Match,
+    Occurrence,
+    Touched,
+    Visibility,
+    is_retired_by_word,
+)
+from intern.core.text.words import wording
+from intern.stores.sqlite.columns import carried, listed, millis, moment
+from intern.stores.sqlite.database import Database, Row, Transaction, Value
+
+S = TypeVar("S", bound=Struct)
+
+_COLUMNS = (
+    "id, agent_id, category, content, summary, visibility, confidence, first_seen_at, last_seen_at, occurrence_count,"
+    " supersedes, is_active, retired_at, retired_why"
+)
+_SAID = "id, fact_id, conversation_id, timestamp, context_snippet, sentiment, is_withdrawn"
+_SELECT = f"select {_COLUMNS} from facts"  # noqa: S608
+_IN = "in (select value from json_each(?))"
+_RETIRED_OF = (
+    "select f.id from facts f join fact_occurrences o on o.fact_id = f.id where o.conversation_id = ?1"  # noqa: S608
+    f" and f.is_active = 0 and f.retired_why not in ('', '{UNSAID}')"
+)
+_BELIEVED = "id in (select fact_id from fact_beliefs where since <= ? and (until is null or until > ?))"
+# The newest of what was said, the older first where it was said in the same millisecond.
+_NEWEST = "order by last_seen_at desc, rid desc"
+_WHOLE_CHAIN = f"""
+    with recursive
+        older (id) as (
+            select ? union select supersedes from facts join older using (id) where supersedes is not null
+        ),
+        chain (id) as (
+            select id from older union select facts.id from facts join chain on facts.supersedes = chain.id
+        )
+    {_SELECT} where id in (select id from chain) order by first_seen_at, rid
+"""  # noqa: S608
+
+
+Verdict = Fact | None
+"""A fact as rules want it: None where nothing of it is to be kept."""
+
+
+class FactFilter(Struct, frozen=True, kw_only=True):
+    """Which facts count; what is None lets all pass."""
+
+    agent_id: str | None = None
+    category: FactCategory | None = None
+    active: bool | None = True
+    as_of: datetime | None = None
+    """What was believed then, whether or not it still is: `active` does not count."""
+    secret: bool = False
+    """Secret ones, too."""
+
+
+class FactState(NamedTuple):
+    """What of a fact can change."""
+
+    is_active: bool
+    visibility: Visibility
+    last_seen_at: datetime
+
+
+class Link(Struct, frozen=True, kw_only=True):
+    """A fact in its chain, and where it was said, oldest first."""
+
+    fact: Fact
+    occurrences: tuple[Occurrence, ...]
+
+
+class FactStore:
+    """All facts. All methods raise KnowledgeError. What a whole conversation taught, `ExtractionLog` writes."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def all(self, wanted: FactFilter, limit: int = -1) -> tuple[Fact, ...]:
+        """Facts, what was said last first; at most so many, unless the limit is below 0."""
+        conditions, values = _conditions(wanted)
+        statement = f"{_SELECT} where {conditions} {_NEWEST} limit ?"
+        return await self._select(statement, (*values, limit))
+
+    async def states(self) -> Mapping[FactId, FactState]:
+        """What tells of every fact that may be found whether it has changed: none is secret, each is said somewhere."""
+        statement = (
+            "select id, is_active, visibility, last_seen_at from facts"
+            " where visibility <> 'secret' and occurrence_count > 0"
+        )
+
+        def work(db: Transaction) -> dict[FactId, FactState]:
+            found = msgspec.convert(db.rows(statement), list[tuple[FactId, int, Visibility, int]])
+            return {each: FactState(bool(active), visible, moment(seen)) for each, active, visible, seen in found}
+
+        return await self._db.read(work)
+
+    async def by_ids(self, ids: Collection[FactId]) -> tuple[Fact, ...]:
+        """Those of these that there are, active or not, secret or not."""
+        return await self._select(f"{_SELECT} where id {_IN} {_NEWEST}", (listed(ids),))
+
+    async def beginning(self, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
+        """Facts, active or not, whose id begins like that, by id."""
+        conditions, values = _conditions(FactFilter(active=None, secret=secret))
+        statement = f"{_SELECT} where substr(id, 1, length(?1)) = ?1 and {conditions} order by id"
+        return await self._select(statement, (carried(prefix).lower(), *values))
+
+    async def of_conversation(self, conversation_id: ConversationId) -> tuple[Fact, ...]:
+        """All facts that a conversation says now, active or not, secret or not."""
+        said = "select fact_id from fact_occurrences where conversation_id = ? and is_withdrawn = 0"
+        return await self._select(f"{_SELECT} where id in ({said}) {_NEWEST}", (conversation_id,))
+
+    async def retired_of(self, conversation_id: ConversationId) -> tuple[Fact, ...]:
+        """Facts that a conversation says, or once said, and that an operator retired; none of them secret."""
+        statement = f"{_SELECT} where id in ({_RETIRED_OF}) and visibility <> 'secret' {_NEWEST}"
+        return await self._select(statement, (conversation_id,))
+
+    async def judge(self, verdict: Callable[[Fact], Verdict]) -> Touched:
+        """Hold all facts against rules that may be others by now, in one transaction; which differed.
+
+        A fact that was secret and is so no more loses the snippets beside it.
+        """
+
+        def work(db: Transaction) -> list[tuple[Fact, Verdict]]:
+            every = map(_fact_of, db.rows(_SELECT))
+            return [(fact, said) for fact in every if (said := verdict(fact)) is None or _differs(fact, said)]
+
+        def change(db: Transaction) -> Touched:
+            touched: list[FactId] = []
+            for fact, said in judged:
+                touched += remove_fact(db, fact.id, self._clock.now()) if said is None else _judged(db, said)
+            return Touched(facts=tuple(dict.fromkeys(touched)))
+
+        judged = await self._db.read(work)
+        return await self._db.write(change) if judged else Touched()
+
+    async def search_facts(
+        self, match: Match | None, wanted: FactFilter, limit: int, *, holding: Sequence[str] = ()
+    ) -> tuple[Fact, ...]:
+        """Facts whose content or summary matches, best first; then those that hold one of the texts `holding`.
+
+        `holding` is for scripts without spaces, of which the engine takes a whole line for one word.
+        """
+        conditions, values = _conditions(wanted)
+        columns = ", ".join(f"facts.{each.strip()}" for each in _COLUMNS.split(","))
+        matching = (
+            f"select {columns} from facts_fts join facts on facts.rid = facts_fts.rowid"  # noqa: S608
+            f" where facts_fts match ? and {conditions} order by bm25(facts_fts), facts.rid desc limit ?"
+        )
+        inside = "exists (select 1 from json_each(?) where instr(facts.content || ' ' || facts.summary, value))"
+        scanned = f"{_SELECT} where {inside} and {conditions} {_NEWEST} limit ?"
+
+        def work(db: Transaction) -> tuple[Fact, ...]:
+            found = db.rows(matching, (match, *values, limit)) if match is not None else []
+            if holding and len(found) < limit:
+                found += db.rows(scanned, (listed(holding), *values, limit))
+            return tuple({fact.id: fact for fact in map(_fact_of, found)}.values())[:limit]
+
+        return await self._db.read(work)
+
+    async def history(self, fact_id: FactId) -> tuple[Link, ...]:
+        """The whole chain that a fact is in, oldest first, with where each was said; empty where there is no such."""
+
+        def work(db: Transaction) -> tuple[Link, ...]:
+            facts = tuple(map(_fact_of, db.rows(_WHOLE_CHAIN, (fact_id,))))
+            return tuple(Link(fact=fact, occurrences=_said(db, fact.id)) for fact in _in_order(facts))
+
+        return await self._db.read(work)
+
+    async def known_for(self, conversation: Distilled, contents: Iterable[str], ids: Iterable[str] = ()) -> KnownFacts:
+        """What has to be known to decide about proposals with these contents that name facts by these ids."""
+        wordings, named = listed(map(wording, contents)), listed(ids)
+        here = "select fact_id from fact_occurrences where conversation_id = ?1 and is_withdrawn = 0"
+        before = f"select supersedes from facts where id in ({here})"  # noqa: S608
+        statement = (
+            f"{_SELECT} where id in ({here}) or id in ({before}) or id in ({_RETIRED_OF})"  # noqa: S608
+            " or id in (select value from json_each(?2))"
+            " or (agent_id = ?3 and wording in (select value from json_each(?4))) order by rid"
+        )
+        elsewhere = "select fact_id from fact_occurrences where conversation_id <> ?1 and is_withdrawn = 0"
+
+        def work(db: Transaction) -> KnownFacts:
+            rows = db.rows(statement, (conversation.id, named, conversation.agent_id, wordings))
+            only = db.rows(f"{here} except {elsewhere}", (conversation.id,))
+            return KnownFacts(
+                facts=tuple(map(_fact_of, rows)),
+                only_here=frozenset(_ids(only)),
+                retired_here=frozenset(_ids(db.rows(_RETIRED_OF, (conversation.id,)))),
+            )
+
+        return await self._db.read(work)
+
+    async def retire(self, fact_id: FactId, why: str) -> Fact:
+        """Nobody is to believe this any more. A fact that is retired already stays as it is.
+
+        What it had taken the place of does not come back. Raises LookupError where there is no such fact.
+        """
+        now = self._clock.now()
+
+        def work(db: Transaction) -> Fact:
+            fact = fact_in(db, fact_id)
+            if fact is None:
+                raise LookupError(f"there is no fact {fact_id}")
+            if fact.is_active:
+                _end(db, fact.id, now, why.strip() or "retired by the operator")
+                date_beliefs(db, (fact.id,))
+            return fact_in(db, fact_id) or fact
+
+        return await self._db.write(work)
+
+    async def _select(self, statement: str, values: Sequence[Value]) -> tuple[Fact, ...]:
+        # On the reading thread, all of it: there may be tens of thousands.
+        return await self._db.read(lambda db: tuple(map(_fact_of, db.rows(statement, values))))
+
+
+# From here on: steps of a transaction, for `ExtractionLog`, too.
+
+
+def fact_in(db: Transaction, fact_id: FactId) -> Fact | None:
+    """A fact by its whole id."""
+    row = db.row(f"{_SELECT} where id = ?", (fact_id,))
+    return None if row is None else _fact_of(row)
+
+
+def add_fact(db: Transaction, fact: Fact, occurrence: Occurrence) -> None:
+    """A fact that is believed from the time on that it was said at."""
+    row = (
+        fact.id,
+        fact.agent_id,
+        fact.category,
+        carried(fact.content),
+        carried(fact.summary),
+        fact.visibility,
+        fact.confidence,
+        millis(fact.first_seen_at),
+        millis(fact.last_seen_at),
+        fact.occurrence_count,
+        fact.supersedes,
+        1,
+        None,
+        "",
+        wording(carried(fact.content)),
+    )
+    db.run(f"insert into facts ({_COLUMNS}, wording) values ({', '.join('?' * len(row))})", row)  # noqa: S608
+    add_occurrence(db, occurrence)
+
+
+def add_update(db: Transaction, fact: Fact, occurrence: Occurrence) -> bool:
+    """A fact that takes another's place; False, and nothing done, where that other is not active, older and of here."""
+    old = fact_in(db, fact.supersedes) if fact.supersedes is not None else None
+    if old is None or not old.is_active or old.agent_id != fact.agent_id:
+        return False
+    if not (old.first_seen_at < fact.first_seen_at and old.last_seen_at <= fact.first_seen_at):
+        return False
+    _end(db, old.id, fact.first_seen_at, "")
+    add_fact(db, fact, occurrence)
+    return True
+
+
+def add_occurrence(db: Transaction, occurrence: Occurrence) -> None:
+    """A fact was said. It was believed since the first time that it was said after what it took the place of."""
+    row = (
+        occurrence.id,
+        occurrence.fact_id,
+        occurrence.conversation_id,
+        millis(occurrence.timestamp),
+        carried(occurrence.context_snippet),
+        occurrence.sentiment,
+        0,
+        millis(occurrence.timestamp),
+    )
+    db.run(f"insert into fact_occurrences ({_SAID}, first_at) values (?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608
+    db.run(
+        "update fact_occurrences set first_at = (select min(first_at) from fact_occurrences"
+        " where fact_id = ?1 and conversation_id = ?2) where fact_id = ?1 and conversation_id = ?2",
+        (occurrence.fact_id, occurrence.conversation_id),
+    )
+    recount(db, (occurrence.fact_id,))
+    date_beliefs(db, (occurrence.fact_id,))
+
+
+def take_back_occurrences(db: Transaction, conversation_id: ConversationId) -> tuple[FactId, ...]:
+    """A conversation says no more what it said; which facts that was."""
+    rows = db.rows(
+        "update fact_occurrences set is_withdrawn = 1, context_snippet = ''"
+        " where conversation_id = ? and is_withdrawn = 0 returning fact_id",
+        (conversation_id,),
+    )
+    return _ids(rows)
+
+
+def tidy_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
+    """Keep one occurrence that was taken back for each fact, and none of a fact that the conversation says again."""
+    db.run(
+        "delete from fact_occurrences where conversation_id = ?1 and is_withdrawn = 1 and ("
+        "rid not in (select min(rid) from fact_occurrences where conversation_id = ?1 and is_withdrawn = 1"
+        " group by fact_id)"
+        " or fact_id in (select fact_id from fact_occurrences where conversation_id = ?1 and is_withdrawn = 0))",
+        (conversation_id,),
+    )
+
+
+def delete_occurrences(db: Transaction, conversation_ids: Sequence[str]) -> tuple[FactId, ...]:
+    """Leave nothing of what conversations said; which facts that was."""
+    statement = f"delete from fact_occurrences where conversation_id {_IN} returning fact_id"  # noqa: S608
+    return _ids(db.rows(statement, (listed(conversation_ids),)))
+
+
+def unsay(db: Transaction, fact_ids: Iterable[FactId], now: datetime) -> None:
+    """Retire those of these facts that no conversation says any more; what they took the place of comes back.
+
+    Their chains close behind them.
+    """
+    for fact_id in fact_ids:
+        fact = fact_in(db, fact_id)
+        if fact is None or _is_said(db, fact_id):
+            continue
+        after = _unlink(db, fact)
+        if fact.is_active:
+            _end(db, fact.id, now, UNSAID)
+            _bring_back(db, fact.supersedes)
+        elif not fact.retired_why:  # it lost its place to one that stays
+            db.run("update facts set retired_why = ? where id = ?", (UNSAID, fact.id))
+        date_beliefs(db, [each for each in (fact.id, fact.supersedes, after) if each is not None])
+
+
+def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
+    """Leave nothing of those of these facts that no conversation says any more. `unsay` them first.
+
+    What an operator retired stays until all that ever said it is forgotten: read again in other words, it would come
+    back.
+    """
+    for fact_id in dict.fromkeys(fact_ids):
+        fact = fact_in(db, fact_id)
+        if fact is None or _is_said(db, fact_id):
+            continue
+        ever = db.row("select 1 from fact_occurrences where fact_id = ?", (fact_id,)) is not None
+        if not (ever and is_retired_by_word(fact)):
+            for table, column in (("fact_occurrences", "fact_id"), ("fact_beliefs", "fact_id"), ("facts", "id")):
+                db.run(f"delete from {table} where {column} = ?", (fact_id,))  # noqa: S608
+
+
+def remove_fact(db: Transaction, fact_id: FactId, now: datetime) -> tuple[FactId, ...]:
+    """Leave nothing of a fact, whoever said it, and close its chain; which facts that touched."""
+    fact = fact_in(db, fact_id)
+    if fact is None:
+        return ()
+    db.run("delete from fact_occurrences where fact_id = ?", (fact_id,))
+    unsay(db, (fact_id,), now)
+    delete_unsaid(db, (fact_id,))
+    return tuple(each for each in (fact_id, fact.supersedes) if each is not None)
+
+
+def show_to(db: Transaction, fact_id: FactId, visibility: Visibility) -> None:
+    """Let these read a fact, and nobody else."""
+    db.run("update facts set visibility = ? where id = ?", (visibility, fact_id))
+
+
+def date_beliefs(db: Transaction, fact_ids: Iterable[FactId]) -> None:
+    """Work out anew since when, and until when, each fact in the chains of these was believed.
+
+    It follows from what is there alone: from the first time that a conversation said it after what it took the place
+    of, until it lost its own place, or was retired. So nothing that was forgotten shows in it.
+    """
+    dated: set[FactId] = set()
+    for fact_id in fact_ids:
+        if fact_id not in dated:
+            chain = _in_order(tuple(map(_fact_of, db.rows(_WHOLE_CHAIN, (fact_id,)))))
+            dated.update(each.id for each in chain)
+            _date_chain(db, chain)
+
+
+def _date_chain(db: Transaction, chain: Sequence[Fact]) -> None:
+    begun = list[int]()
+    for fact in chain:
+        rows = db.rows("select first_at from fact_occurrences where fact_id = ?", (fact.id,))
+        times = [int(str(time)) for (time,) in rows] or [millis(fact.first_seen_at)]
+        begun.append(min((time for time in times if not begun or time > begun[-1]), default=begun[-1] if begun else 0))
+    for n, fact in enumerate(chain):
+        last = n == len(chain) - 1
+        ended = millis(fact.retired_at) if fact.retired_at is not None else None
+        until = (max(ended, begun[n]) if ended is not None else None) if last else begun[n + 1]
+        db.run(
+            "insert into fact_beliefs (fact_id, since, until) values (?, ?, ?)"
+            " on conflict (fact_id) do update set since = excluded.since, until = excluded.until",
+            (fact.id, begun[n], until),
+        )
+        if not last:
+            db.run("update facts set retired_at = ? where id = ?", (until, fact.id))
+
+
+def _differs(fact: Fact, said: Fact) -> bool:
+    return (fact.visibility, fact.content, fact.summary) != (said.visibility, said.content, said.summary)
+
+
+def _judged(db: Transaction, said: Fact) -> tuple[FactId, ...]:
+    was = fact_in(db, said.id)
+    if was is None:
+        return ()
+    if was.visibility == "secret" != said.visibility:
+        db.run("update fact_occurrences set context_snippet = '' where fact_id = ?", (said.id,))
+    db.run(
+        "update facts set visibility = ?, content = ?, summary = ?, wording = ? where id = ?",
+        (said.visibility, carried(said.content), carried(said.summary), wording(carried(said.content)), said.id),
+    )
+    return (said.id,)
+
+
+def recount(db: Transaction, fact_ids: Iterable[FactId]) -> None:
+    """Make counts and times of facts those of their occurrences; a fact without any keeps its times."""
+    db.run_each(
+        "update facts set (occurrence_count, first_seen_at, last_seen_at) ="
+        " (select count(*), coalesce(min(timestamp), first_seen_at), coalesce(max(timestamp), last_seen_at)"
+        " from fact_occurrences where fact_id = facts.id and is_withdrawn = 0) where id = ?",
+        [(fact_id,) for fact_id in dict.fromkeys(fact_ids)],
+    )
+
+
+def _is_said(db: Transaction, fact_id: FactId) -> bool:
+    return db.row("select 1 from fact_occurrences where fact_id = ? and is_withdrawn = 0", (fact_id,)) is not None
+
+
+def _end(db: Transaction, fact_id: FactId, at: datetime, why: str) -> None:
+    """A fact is believed until then."""
+    db.run(
+        "update facts set is_active = 0, retired_at = ?, retired_why = ? where id = ?",
+        (millis(at), carried(why), fact_id),
+    )
+
+
+def _bring_back(db: Transaction, fact_id: FactId | None) -> None:
+    if fact_id is not None:
+        db.run("update facts set is_active = 1, retired_at = null, retired_why = '' where id = ?", (fact_id,))
+
+
+def _unlink(db: Transaction, fact: Fact) -> FactId | None:
+    """Take a fact out of its chain: what took its place takes that of the one before. What that was."""
+    after = db.row("select id from facts where supersedes = ?", (fact.id,))
+    db.run("update facts set supersedes = null where id = ?", (fact.id,))
+    if after is not None:
+        db.run("update facts set supersedes = ? where id = ?", (fact.supersedes, after[0]))
+    elif not fact.is_active and fact.retired_at is not None:  # the operator retired it, and with it what came before
+        values = (fact.retired_why, millis(fact.retired_at), fact.supersedes)
+        db.run("update facts set retired_why = ?, retired_at = ? where id = ?", values)
+    return None if after is None else FactId(str(after[0]))
+
+
+def _conditions(wanted: FactFilter) -> tuple[str, list[Value]]:
+    conditions, values = ["1"], list[Value]()
+    for column, value in (("facts.agent_id", wanted.agent_id), ("facts.category", wanted.category)):
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(value)
+    if wanted.as_of is not None:
+        conditions.append(f"facts.{_BELIEVED}")
+        values += [millis(wanted.as_of)] * 2
+    elif wanted.active is not None:
+        conditions.append("facts.is_active = ?")
+        values.append(int(wanted.active))
+    if not wanted.secret:
+        conditions.append("facts.visibility <> 'secret'")
+    return " and ".join(conditions), values
+
+
+def _in_order(facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """A chain from its oldest link on, whatever the times say."""
+    after = {fact.supersedes: fact for fact in facts}
+    ordered, fact = list[Fact](), after.get(None)
+    while fact is not None:
+        ordered.append(fact)
+        fact = after.get(fact.id)
+    return tuple(ordered)
+
+
+def _said(db: Transaction, fact_id: FactId) -> tuple[Occurrence, ...]:
+    statement = f"select {_SAID} from fact_occurrences where fact_id = ? order by timestamp, rid"  # noqa: S608
+    return tuple(_converted(row, _SAID, Occurrence, times=("timestamp",)) for row in db.rows(statement, (fact_id,)))
+
+
+def _fact_of(row: Row) -> Fact:
+    return _converted(row, _COLUMNS, Fact, times=("first_seen_at", "last_seen_at", "retired_at"))
+
+
+def _converted(row: Row, columns: str, kind: type[S], *, times: Sequence[str]) -> S:
+    fields: dict[str, object] = dict(zip(columns.split(", "), row, strict=True))
+    for name in times:
+        value = fields[name]
+        fields[name] = moment(value) if isinstance(value, int) else None
+    return msgspec.convert(fields, kind, strict=False)  # SQLite's truth is a number
+
+
+def _ids(rows: Iterable[Row]) -> tuple[FactId, ...]:
+    return tuple(dict.fromkeys(FactId(str(fact_id)) for (fact_id,) in rows))

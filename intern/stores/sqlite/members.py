@@ -1,0 +1,169 @@
+"""Who was told that intern reads no private messages. Nobody is told twice, however often the program starts.
+
+What roles members have, so that a restart knows the team again: Discord does not say it with an older message.
+
+Derived and bounded; forgotten with its member, and after a day. Lost, members are looked up again, within the bound on
+a request's calls.
+
+What members are called, so that no model and no note of intern's own needs to be told: it holds names, and no words.
+
+Derived from what was captured, bounded, and forgotten with its member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
+
+import msgspec
+
+from intern.core.clock import Clock
+from intern.core.ids import GuildId, RoleId, UserId
+from intern.core.messages import MemberRoles
+from intern.core.text.similarity import likeness_key
+from intern.stores.sqlite.columns import carried, listed, millis, parts
+from intern.stores.sqlite.database import Database, Transaction
+
+
+class Greeted:
+    """Members, by id. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def add(self, user_id: UserId) -> bool:
+        """Whether they were not told before; from now on they were."""
+        known = "select 1 from greeted where user_id = ?"
+        if await self._db.read(lambda db: db.row(known, (user_id,))):
+            return False  # who goes on writing costs no write
+        values = (user_id, self._clock.now().isoformat())
+        added = "insert into greeted (user_id, at) values (?, ?) on conflict do nothing"
+        return bool(await self._db.write(lambda db: db.run(added, values)))
+
+    async def drop(self, user_id: UserId) -> None:
+        """They were not told after all."""
+        await self._db.write(lambda db: db.run("delete from greeted where user_id = ?", (user_id,)))
+
+
+MOST_MEMBERS = 10_000
+"""Those that were seen longest ago go first. As many are held in memory."""
+
+BELIEVED = timedelta(days=1)
+"""Whoever lost a role while the bot was away is of the team no longer than this, where nobody tells otherwise."""
+
+_FINE = timedelta(hours=1)  # a member who goes on writing costs one write in this time
+
+_KEEP = (
+    "insert into member_roles (guild_id, user_id, roles, seen_at) values (?1, ?2, ?3, ?4)"
+    " on conflict (guild_id, user_id) do update set roles = excluded.roles, seen_at = excluded.seen_at"
+    " where roles <> excluded.roles or seen_at < ?5"
+)
+_PRUNE = (
+    "delete from member_roles where seen_at < ?1 or (guild_id, user_id) in"
+    " (select guild_id, user_id from member_roles order by seen_at desc limit -1 offset ?2)"
+)
+_KNOWN = "select guild_id, user_id, roles from member_roles where seen_at >= ? order by seen_at"
+
+
+class RoleStore:
+    """Members' roles, by server. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock, most: int = MOST_MEMBERS) -> None:
+        self._db = db
+        self._clock = clock
+        self._most = most
+
+    async def keep(self, seen: Collection[MemberRoles]) -> None:
+        """These were seen just now."""
+        now = self._clock.now()
+        values = [(each.guild_id, each.user_id, listed(each.roles), millis(now), millis(now - _FINE)) for each in seen]
+
+        def work(db: Transaction) -> None:
+            changed = sum(db.run(_KEEP, each) for each in values)
+            if changed:
+                db.run(_PRUNE, (millis(now - BELIEVED), self._most))
+
+        if values:
+            await self._db.write(work)
+
+    async def known(self) -> tuple[MemberRoles, ...]:
+        """What can be believed yet; who was seen last comes last."""
+        since = millis(self._clock.now() - BELIEVED)
+        rows = await self._db.read(lambda db: db.rows(_KNOWN, (since,)))
+        found = msgspec.convert(rows, list[tuple[GuildId, UserId, str]])
+        return tuple(
+            MemberRoles(guild_id, user_id, tuple(map(RoleId, parts(roles)))) for guild_id, user_id, roles in found
+        )
+
+    async def forget_author(self, user_id: UserId) -> None:
+        """Nobody knows what roles they have."""
+        await self._db.write(lambda db: db.run("delete from member_roles where user_id = ?", (user_id,)))
+
+
+MOST_NAMES = 20_000
+"""Those that were noted longest ago go first."""
+
+_MOST_OF_ONE = 10
+_LONGEST = 100  # signs; Discord's names have 32
+
+_KNOWN_NAMES = "select 1 from member_names where author_id = ? and name = ?"
+_NOTE = "insert into member_names (author_id, name, look) values (?, ?, ?)"
+_PRUNE_ONE = (
+    "delete from member_names where rid in"
+    " (select rid from member_names where author_id = ? order by rid desc limit -1 offset ?)"
+)
+_PRUNE_NAMES = (
+    "delete from member_names where rid in (select rid from member_names order by rid desc limit -1 offset ?)"
+)
+_OF = "select author_id, name from member_names where author_id in (select value from json_each(?)) order by rid desc"
+_IN_TEXT = "select author_id, name from member_names where instr(?, look) > 0 order by rid desc"
+
+
+class NameStore:
+    """Names by member. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, most: int = MOST_NAMES) -> None:
+        self._db = db
+        self._most = most
+
+    async def note(self, names: Iterable[tuple[UserId, Collection[str]]]) -> None:
+        """Members are called so; what they were called before stays known, up to a bound."""
+        said = [(author, name) for author, known in names for name in map(_one_line, known) if author and name]
+        wanted = [each for each in dict.fromkeys(said) if each[0] != each[1] and likeness_key(each[1])]
+
+        def new(db: Transaction) -> list[tuple[UserId, str]]:
+            return [each for each in wanted if db.row(_KNOWN_NAMES, each) is None]
+
+        # Mostly there is nothing to write.
+        if not wanted or not await self._db.read(new):
+            return
+
+        def work(db: Transaction) -> None:
+            for author, name in new(db):
+                db.run(_NOTE, (author, name, likeness_key(name)))
+                db.run(_PRUNE_ONE, (author, _MOST_OF_ONE))
+            db.run(_PRUNE_NAMES, (self._most,))
+
+        await self._db.write(work)
+
+    async def of(self, author_ids: Collection[UserId]) -> Mapping[UserId, tuple[str, ...]]:
+        """What these are called, the newest name first."""
+        rows = await self._db.read(lambda db: db.rows(_OF, (listed(author_ids),)))
+        found: dict[UserId, tuple[str, ...]] = {}
+        for author, name in msgspec.convert(rows, list[tuple[UserId, str]]):
+            found[author] = (*found.get(author, ()), name)
+        return found
+
+    async def in_text(self, text: str) -> tuple[tuple[UserId, str], ...]:
+        """Whose names occur in a text, be it within or across words."""
+        rows = await self._db.read(lambda db: db.rows(_IN_TEXT, (carried(likeness_key(text)),)))
+        return tuple(msgspec.convert(rows, list[tuple[UserId, str]]))
+
+    async def forget_author(self, user_id: UserId) -> None:
+        """Nobody knows what they are called."""
+        await self._db.write(lambda db: db.run("delete from member_names where author_id = ?", (user_id,)))
+
+
+def _one_line(name: str) -> str:
+    return carried(" ".join(name.split()))[:_LONGEST]

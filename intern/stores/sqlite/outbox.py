@@ -1,0 +1,310 @@
+"""The ledger of replies: what is to be posted stands here before Discord hears of it, so nothing is posted twice.
+
+One question has at most one post, and so has each message that the post is for. Its parts and their nonces never
+change once begun, whatever is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import blake2s
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.clock import Clock
+from intern.core.flow import ReplyTarget
+from intern.core.ids import ChannelId, MessageId, RoleId, UserId
+from intern.core.messages import Button, Citation
+from intern.stores.sqlite.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.replies import keep_cited
+
+PostState = Literal["open", "finished", "dropped"]
+"""`open`: still to be posted, wholly or in part. `dropped`: given up, with a reason."""
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One message of a reply."""
+
+    n: int
+    """From 0, in reading order."""
+    text: str
+    nonce: str
+    """At most 25 characters, as Discord allows; always the same for the same question and `n`."""
+    message_id: MessageId | None = None
+    """None until Discord confirmed the message."""
+
+
+class Post(Struct, frozen=True, kw_only=True):
+    """A reply as the ledger holds it."""
+
+    question_id: MessageId
+    channel_id: ChannelId
+    """Where the question stands."""
+    target: ReplyTarget
+    parts: tuple[Part, ...]
+    changed_at: datetime
+    """When the ledger last learned something about the post (UTC). The next unconfirmed part was never sent before
+    that; its nonce protects for as long as Discord's few minutes have not passed since."""
+    thread_id: ChannelId | None = None
+    """Where the parts go; None while the thread may still have to be made."""
+    state: PostState = "open"
+    reason: str = ""
+    covers: tuple[MessageId, ...] = ()
+    """All messages that it is for, with the question's own."""
+    called: bool = False
+    """Its asker called the bot."""
+    notice: bool = False
+    """It says why there is no answer."""
+    buttons: tuple[Button, ...] = ()
+    """Under the last part."""
+    mention_role: RoleId | None = None
+    """The role that the last part pings."""
+
+
+class PostLedger:
+    """Posts in the database. Every method returns once its change is on disk; all raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
+        """With `emails`, addresses are masked in what is kept of questions and citations."""
+        self._db = db
+        self._clock = clock
+        self._emails = emails
+
+    async def begin(
+        self,
+        question_id: MessageId,
+        channel_id: ChannelId,
+        target: ReplyTarget,
+        parts: Sequence[str],
+        *,
+        covers: Sequence[MessageId] = (),
+        called: bool = False,
+        notice: bool = False,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+        citations: Sequence[Citation] = (),
+        asked: str = "",
+        author_id: UserId | None = None,
+    ) -> Post:
+        """Keep all parts of the reply to a question, which messages it is for, and what it cites.
+
+        A question that has a post already, of its own or with others, gets that one, unchanged. It takes the place of
+        posts that messages in `covers` have of their own, as if these had never begun, unless somebody may have seen
+        any of them: such a message stays with its own.
+        """
+        post = (question_id, channel_id, target, channel_id if target == "in_place" else None, self._now())
+        extras = (int(called), int(notice), msgspec.json.encode(buttons).decode(), mention_role)
+
+        def work(db: Transaction) -> Post:
+            known = _post_of(db, question_id)
+            if known is not None:
+                return known
+            db.run(
+                "insert into posts (question_id, channel_id, target, thread_id, changed_at, called, notice,"
+                " buttons, mention_role, state, reason) values (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
+                (*post, *extras),
+            )
+            _add_parts(db, question_id, parts)
+            if citations:
+                keep_cited(db, question_id, author_id, asked, citations, now=self._clock.now(), emails=self._emails)
+            # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
+            db.run_each(_DROP_UNSEEN, [(each,) for each in covers if each != question_id])
+            db.run_each(
+                "insert into post_messages (message_id, question_id) values (?, ?) on conflict do nothing",
+                [(message_id, question_id) for message_id in (*covers, question_id)],
+            )
+            return _posts(db, "question_id = ?", question_id)[0]
+
+        return await self._db.write(work)
+
+    async def replaced(
+        self, question_id: MessageId, parts: Sequence[str], *, reason: str, in_place: bool = False
+    ) -> Post:
+        """A post of which nobody has seen anything becomes a word on why there is no answer, and the reason."""
+        now = self._now()
+
+        def work(db: Transaction) -> Post:
+            _update(
+                db,
+                "update posts set notice = 1, buttons = '[]', mention_role = null, reason = ?, changed_at = ?"
+                " where question_id = ?",
+                (reason, now, question_id),
+            )
+            if in_place:
+                statement = "update posts set target = 'in_place', thread_id = channel_id where question_id = ?"
+                _update(db, statement, (question_id,))
+            db.run("delete from post_parts where question_id = ?", (question_id,))
+            db.run("delete from posted_answers where question_id = ?", (question_id,))
+            _add_parts(db, question_id, parts)
+            return _posts(db, "question_id = ?", question_id)[0]
+
+        return await self._db.write(work)
+
+    async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
+        """The question's thread exists; the parts go there."""
+        await self._change(question_id, "thread_id = ?", thread_id)
+
+    async def part_sent(self, question_id: MessageId, n: int, message_id: MessageId) -> None:
+        """Discord holds part `n` as this message."""
+        now = self._now()
+
+        def work(db: Transaction) -> None:
+            _update(
+                db,
+                "update post_parts set message_id = ? where question_id = ? and n = ?",
+                (message_id, question_id, n),
+            )
+            _update(db, "update posts set changed_at = ? where question_id = ?", (now, question_id))
+
+        await self._db.write(work)
+
+    async def finished(self, question_id: MessageId) -> None:
+        """All of the reply stands in its thread."""
+        await self._change(question_id, "state = 'finished'")
+
+    async def dropped(self, question_id: MessageId, reason: str) -> None:
+        """The reply will not be posted, or not further. It is not tried again."""
+        await self._change(question_id, "state = 'dropped', reason = ?", reason)
+
+    async def recalled(self, question_id: MessageId) -> None:
+        """The post is given up before any of it was sent, as if it had never begun. Harmless where it did not."""
+        # Parts and messages go with it.
+        await self._db.write(lambda db: db.run("delete from posts where question_id = ?", (question_id,)))
+
+    async def get(self, question_id: MessageId) -> Post | None:
+        """The post that answers a message, alone or with others, whatever became of it."""
+        return await self._db.read(lambda db: _post_of(db, question_id))
+
+    async def holds(self, message_id: MessageId) -> bool:
+        """Whether a message of ours is known as a part of any reply."""
+        statement = "select 1 from post_parts where message_id = ?"
+        return await self._db.read(lambda db: db.row(statement, (message_id,)) is not None)
+
+    async def done_with(self, question_id: MessageId) -> bool:
+        """Whether the reply to a message stands on Discord, or was dropped: then nobody needs to think about it."""
+        found = await self.get(question_id)
+        return found is not None and found.state != "open"
+
+    async def unfinished(self) -> tuple[Post, ...]:
+        """What a restart finds half done, oldest first."""
+        return await self._db.read(lambda db: _posts(db, "state = 'open'"))
+
+    async def finished_after(self, position: str | None, limit: int) -> tuple[tuple[Post, str], ...]:
+        """Answers that were finished after a position (None: all), each with its own, in the order of their ends."""
+        at, _, rid = (position or "").partition(" ")
+        values = (at, int(rid) if rid.isascii() and rid.isdigit() else 0, limit)
+
+        def work(db: Transaction) -> tuple[tuple[Post, str], ...]:
+            ends = db.rows(
+                "select question_id, changed_at, rid from posts where state = 'finished' and not notice"
+                " and (changed_at, rid) > (?, ?) order by changed_at, rid limit ?",
+                values,
+            )
+            return tuple(
+                (_posts(db, "question_id = ?", str(each))[0], f"{ended!s} {rid!s}") for each, ended, rid in ends
+            )
+
+        return await self._db.read(work)
+
+    async def asked_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
+        """Where and what the messages are that were answered in a thread, oldest answer first."""
+        statement = (
+            "select posts.channel_id, post_messages.message_id from posts join post_messages using (question_id)"
+            " where thread_id = ? and state = 'finished' and not notice order by posts.rid, post_messages.message_id"
+        )
+        rows = await self._db.read(lambda db: db.rows(statement, (thread_id,)))
+        return tuple((ChannelId(str(place)), MessageId(str(each))) for place, each in rows)
+
+    async def answered_in(self, thread_id: ChannelId) -> bool:
+        """Whether an answer of ours was finished in this thread (not merely in the channel around it)."""
+        statement = "select 1 from posts where state = 'finished' and thread_id = ? and not notice"
+        return await self._db.read(lambda db: db.row(statement, (thread_id,)) is not None)
+
+    async def _change(self, question_id: MessageId, assignment: str, *values: str) -> None:
+        now = self._now()
+        statement = f"update posts set {assignment}, changed_at = ? where question_id = ?"  # noqa: S608 - our own text
+        await self._db.write(lambda db: _update(db, statement, (*values, now, question_id)))
+
+    def _now(self) -> str:
+        return self._clock.now().isoformat()
+
+
+def nonce_of(question_id: MessageId, n: int) -> str:
+    """The nonce of part `n`: 24 characters that two parts share by accident once in 2**48 posts."""
+    return blake2s(f"{question_id}/{n}".encode(), digest_size=12).hexdigest()
+
+
+def _add_parts(db: Transaction, question_id: MessageId, parts: Sequence[str]) -> None:
+    db.run_each(
+        "insert into post_parts (question_id, n, text, nonce) values (?, ?, ?, ?)",
+        [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
+    )
+
+
+def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
+    if not db.run(statement, values):
+        raise LookupError("the ledger was told about a post or part that never began")
+
+
+# In a thread that was there before, a part may stand that nobody confirmed; but far more likely, the reply was held.
+_DROP_UNSEEN = (
+    "delete from posts where question_id = ? and state = 'open' and (thread_id is null or target = 'in_place')"
+    " and not exists (select 1 from post_parts"
+    " where post_parts.question_id = posts.question_id and message_id is not null)"
+)
+
+
+def _post_of(db: Transaction, message_id: MessageId) -> Post | None:
+    found = _posts(db, "question_id = ?", message_id) or _posts(
+        db, "question_id = (select question_id from post_messages where message_id = ?)", message_id
+    )
+    return found[0] if found else None
+
+
+_COLUMNS = (
+    "question_id",
+    "channel_id",
+    "target",
+    "thread_id",
+    "state",
+    "reason",
+    "changed_at",
+    "called",
+    "notice",
+    "buttons",
+    "mention_role",
+)
+
+
+def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
+    statement = f"select {', '.join(_COLUMNS)} from posts where {condition} order by rid"  # noqa: S608 - our own text
+    return tuple(_post(db, _named(_COLUMNS, row)) for row in db.rows(statement, values))
+
+
+def _post(db: Transaction, row: dict[str, Value]) -> Post:
+    decoded = {
+        **row,
+        "covers": _covers(db, row["question_id"]),
+        "called": bool(row["called"]),
+        "notice": bool(row["notice"]),
+        "buttons": msgspec.json.decode(str(row["buttons"])),
+        "parts": _parts(db, row["question_id"]),
+    }
+    return msgspec.convert(decoded, Post)
+
+
+def _covers(db: Transaction, question_id: Value) -> tuple[Value, ...]:
+    rows = db.rows("select message_id from post_messages where question_id = ?", (question_id,))
+    return tuple(message_id for (message_id,) in rows)
+
+
+def _parts(db: Transaction, question_id: Value) -> tuple[dict[str, Value], ...]:
+    rows = db.rows("select n, text, nonce, message_id from post_parts where question_id = ? order by n", (question_id,))
+    return tuple(_named(("n", "text", "nonce", "message_id"), row) for row in rows)
+
+
+def _named(columns: tuple[str, ...], row: Row) -> dict[str, Value]:
+    return dict(zip(columns, row, strict=True))

@@ -1,0 +1,380 @@
+"""How often work on a pair was begun and did not end, and how often the pair was parked.
+
+So one that ends the process cannot do so for ever, and one that cannot be filed is tried again after growing pauses.
+
+Captures that wait for a word on their images, and the words that a model found for images before.
+
+What is in here is not in the archive yet, and survives any crash. There is one capture to a conversation: what comes
+later joins it. The words spare a second look at an image when its conversation grows or its message is edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from anyio import CancelScope, Lock
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.core.clock import Clock
+from intern.core.flow import CaptureRequest
+from intern.core.ids import ConversationId, MessageId, QAId, by_age
+from intern.core.log import get_logger
+from intern.core.messages import AuthorType, ChatMessage
+from intern.core.records import PairDecision, Parked
+from intern.core.text.untrusted import encoded, whole
+from intern.stores.sqlite.database import Database, Transaction
+
+PAUSES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=6))
+"""After the first, second and third time that a pair is parked. From then on it waits for a person."""
+
+
+class Retry(Struct, frozen=True):
+    """How a parked pair stands."""
+
+    tries: int
+    """How often it was tried and parked."""
+    next_at: datetime | None
+    """When it is tried again by itself; None where only a person can ask for that."""
+
+
+class Attempts:
+    """Counts in the database. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def begin(self, qa_id: QAId) -> int:
+        """Count an attempt, on disk before the work begins; returns how many there were, this one included."""
+
+        def work(db: Transaction) -> int:
+            row = db.row(
+                "insert into attempts (qa_id, begun) values (?, 1)"
+                " on conflict (qa_id) do update set begun = begun + 1 returning begun",
+                (qa_id,),
+            )
+            return msgspec.convert(row, tuple[int])[0]
+
+        return await self._db.write(work)
+
+    async def clear(self, qa_id: QAId) -> None:
+        """Work ended without a decision, and not by a crash; forget that it was begun. Harmless where it was not."""
+        await self._db.write(lambda db: db.run("delete from attempts where qa_id = ?", (qa_id,)))
+
+    async def end(self, decision: PairDecision, *, again: bool = True) -> None:
+        """The pair was decided. One that was parked is tried again by itself after a pause, unless not `again`."""
+
+        def work(db: Transaction) -> None:
+            db.run("delete from attempts where qa_id = ?", (decision.qa_id,))
+            if isinstance(decision, Parked):
+                _count(db, decision, again=again)
+            else:
+                db.run("delete from retries where qa_id = ?", (decision.qa_id,))
+
+        await self._db.write(work)
+
+    async def retries(self) -> Mapping[QAId, Retry]:
+        """Every pair that was parked, as far as it was counted."""
+        return await self._db.read(
+            lambda db: retries_of(db.rows("select qa_id, tries, next_at from retries"))  # few: pairs, not captures
+        )
+
+
+def _count(db: Transaction, parked: Parked, *, again: bool) -> None:
+    row = db.row("select tries from retries where qa_id = ?", (parked.qa_id,))
+    counted = _counted(parked, 1 + (msgspec.convert(row, tuple[int])[0] if row else 0))
+    next_at = counted.next_at if again else None
+    db.run(
+        "insert into retries (qa_id, tries, next_at) values (?, ?, ?)"
+        " on conflict (qa_id) do update set tries = excluded.tries, next_at = excluded.next_at",
+        (parked.qa_id, counted.tries, None if next_at is None else next_at.isoformat()),
+    )
+
+
+def _counted(parked: Parked, tries: int) -> Retry:
+    return Retry(tries, parked.at + PAUSES[tries - 1] if tries <= len(PAUSES) else None)
+
+
+def retries_of(rows: Iterable[Collection[object]]) -> Mapping[QAId, Retry]:
+    """The pairs in rows of id, tries and time."""
+    converted = msgspec.convert(list(rows), list[tuple[str, int, datetime | None]])
+    return {QAId(qa_id): Retry(tries, next_at) for qa_id, tries, next_at in converted}
+
+
+def retry_of(parked: Parked, retries: Mapping[QAId, Retry]) -> Retry:
+    """How a parked pair stands, also where nobody has counted it yet: a crash, a regeneration."""
+    known = retries.get(parked.qa_id)
+    if known is None:
+        return _counted(parked, 1)
+    if known.next_at is not None and known.next_at <= parked.at:
+        return _counted(parked, known.tries + 1)  # it was tried again since
+    return known
+
+
+_log = get_logger(__name__)
+
+# Images, the newest ones. Who has an older message edited pays for a second look.
+_TEXTS_KEPT = 20_000
+
+_IN = "in (select value from json_each(?))"
+
+ImageTexts = Mapping[tuple[MessageId, str], str]
+"""What an image shows, by its message and the id of its attachment."""
+
+
+class PendingCapture(Struct, frozen=True, kw_only=True):
+    """A capture that waits."""
+
+    id: int
+    version: int
+    """Another one whenever the request changes."""
+    request: CaptureRequest
+    attempts: int
+    """How often a model that was there could not put its images into words."""
+
+
+def without_messages(request: CaptureRequest, message_ids: Collection[MessageId]) -> CaptureRequest | None:
+    """The request less these messages; None where the question or the answer goes with them."""
+    kept = tuple(message for message in request.messages if message.id not in message_ids)
+    return replace(request, messages=kept) if _kinds(kept) == _kinds(request.messages) else None
+
+
+class PendingCaptures:
+    """Pending captures in the database. Every method returns once its change is on disk; all raise KnowledgeError."""
+
+    def __init__(
+        self, db: Database, *, clock: Clock, conversations_of: Callable[[MessageId], Collection[ConversationId]]
+    ) -> None:
+        """`conversations_of` tells from memory with which conversations a message was archived."""
+        self._db = db
+        self._clock = clock
+        self._conversations_of = conversations_of
+        self._held: dict[int, frozenset[MessageId]] = {}
+        self._changing = Lock()  # `_held` follows the database only if changes come back in order
+
+    async def load(self) -> None:
+        """Remember which messages wait, so that `holds` can tell. Once, before anything else is asked."""
+
+        def work(db: Transaction) -> _Held:
+            held: dict[int, set[MessageId]] = {}
+            for rid, message_id in msgspec.convert(
+                db.rows("select capture, message_id from pending_messages"), list[tuple[int, MessageId]]
+            ):
+                held.setdefault(rid, set()).add(message_id)
+            return {rid: frozenset(ids) for rid, ids in held.items()}
+
+        self._held.update(await self._db.read(work))
+
+    def holds(self, message_id: MessageId) -> bool:
+        """Whether a capture with this message waits. From memory."""
+        return any(message_id in ids for ids in self._held.values())
+
+    async def add(self, request: CaptureRequest) -> None:
+        """Let a capture wait, joined with what waits of its conversation already."""
+        await self._change(lambda db: self._joined(db, request, always=True))
+
+    async def join(self, request: CaptureRequest) -> bool:
+        """Join a capture with what waits of its conversation; false where nothing does, and nothing was changed."""
+        return bool(await self._change(lambda db: self._joined(db, request, always=False)))
+
+    async def waiting(self) -> Sequence[int]:
+        """The ids of all that wait, oldest first."""
+        rows = await self._db.read(lambda db: db.rows("select rid from pending_captures order by rid"))
+        return [rid for (rid,) in msgspec.convert(rows, list[tuple[int]])]
+
+    async def get(self, rid: int) -> PendingCapture | None:
+        """A capture that waits; None where it does not any more, or what stands there cannot be understood."""
+        return await self._db.read(lambda db: _get(db, rid))
+
+    async def holding(self, message_id: MessageId) -> Sequence[CaptureRequest]:
+        """What waits with this message in it."""
+
+        def work(db: Transaction) -> list[CaptureRequest]:
+            found = (_get(db, rid) for rid in _with_any(db, [message_id]))
+            return [each.request for each in found if each is not None]
+
+        return await self._db.read(work)
+
+    async def failed(self, rid: int, reason: str, *, again_in: timedelta, by_model: bool) -> None:
+        """Its images were looked at in vain; `by_model`: a model that is there could not put them into words."""
+        next_at = (self._clock.now() + again_in).isoformat()
+        await self._db.write(
+            lambda db: db.run(
+                "update pending_captures set attempts = attempts + ?, reason = ?, next_at = ? where rid = ?",
+                (int(by_model), whole(reason), next_at, rid),
+            )
+        )
+
+    async def renew(self, rid: int, messages: Iterable[ChatMessage]) -> None:
+        """Put newer versions in the place of messages that wait."""
+        newer = {message.id: message for message in messages}
+
+        def work(db: Transaction) -> _Changed:
+            found = _get(db, rid)
+            if found is None:
+                return {}
+            kept = tuple(newer.get(message.id, message) for message in found.request.messages)
+            return _put(db, rid, replace(found.request, messages=kept))
+
+        if newer:
+            await self._change(work)
+
+    async def finish(self, rid: int, version: int) -> bool:
+        """Let it go, for it is archived as that version; false where it has changed since, and goes on waiting."""
+        done = await self._change(
+            lambda db: dict.fromkeys(
+                [rid] if db.run("delete from pending_captures where rid = ? and version = ?", (rid, version)) else []
+            )
+        )
+        return rid in done
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Take messages out of all that waits, and what their images show with them.
+
+        A capture that loses its question or its answer goes altogether.
+        """
+        gone = frozenset(message_ids)
+
+        def work(db: Transaction) -> _Changed:
+            changed: dict[int, frozenset[MessageId] | None] = {}
+            for rid in _with_any(db, gone):
+                found = _get(db, rid)
+                left = found and without_messages(found.request, gone)
+                changed |= _put(db, rid, left) if left else _delete(db, rid)
+            db.run(f"delete from image_texts where message_id {_IN}", (_json(gone),))  # noqa: S608 a constant
+            return changed
+
+        for rid, held in (await self._change(work)).items():
+            _log.info("capture_pending_cut", pending_id=rid, dropped=held is None)
+
+    async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
+        """What is known of the images of these messages."""
+        rows = await self._db.read(
+            lambda db: db.rows(
+                f"select message_id, attachment_id, text from image_texts where message_id {_IN}",  # noqa: S608
+                (_json(message_ids),),
+            )
+        )
+        found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
+        return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
+
+    async def keep_texts(self, texts: ImageTexts) -> None:
+        """Remember what images show."""
+        rows = [(message_id, attachment_id, whole(text)) for (message_id, attachment_id), text in texts.items()]
+
+        def work(db: Transaction) -> None:
+            db.run_each(
+                "insert into image_texts (message_id, attachment_id, text) values (?, ?, ?)"
+                " on conflict (message_id, attachment_id) do update set text = excluded.text",
+                rows,
+            )
+            db.run("delete from image_texts where rid <= (select max(rid) from image_texts) - ?", (_TEXTS_KEPT,))
+
+        if rows:
+            await self._db.write(work)
+
+    def _joined(self, db: Transaction, request: CaptureRequest, *, always: bool) -> _Changed:
+        known = self._waiting_for(db, request)
+        if not known and not always:
+            return {}
+        earlier = [found.request for rid in known if (found := _get(db, rid)) is not None]
+        changed: dict[int, frozenset[MessageId] | None] = {}
+        for rid in known[1:]:
+            changed |= _delete(db, rid)
+        joined = _union([*earlier, request])
+        return {**changed, **(_put(db, known[0], joined) if known else self._insert(db, joined))}
+
+    def _waiting_for(self, db: Transaction, request: CaptureRequest) -> list[int]:
+        """What belongs to the same conversation, oldest first, as the archive would see it."""
+        ids = [message.id for message in request.messages]
+        rows = db.rows("select rid from pending_captures where conversation_id = ?", (request.conversation_id,))
+        found = {rid for (rid,) in msgspec.convert(rows, list[tuple[int]])}
+        # A conversation that is in the archive stays itself, though it shares a message with another one.
+        if not any(request.conversation_id in self._conversations_of(message_id) for message_id in ids):
+            found.update(_with_any(db, ids))
+        return sorted(found)
+
+    def _insert(self, db: Transaction, request: CaptureRequest) -> _Changed:
+        now = self._clock.now().isoformat()
+        row = db.row(
+            "insert into pending_captures (conversation_id, request, reason, attempts, next_at, since)"
+            " values (?, ?, ?, 0, ?, ?) returning rid",
+            (request.conversation_id, b"", "its images are to be looked at", now, now),
+        )
+        return _put(db, msgspec.convert(row, tuple[int])[0], request)
+
+    async def _change(self, work: Callable[[Transaction], _Changed]) -> _Changed:
+        # A write is done though nobody waits for it any more, and then memory must know, too.
+        changed: _Changed = {}
+        with CancelScope(shield=True):
+            async with self._changing:
+                changed = await self._db.write(work)
+                for rid, ids in changed.items():
+                    if ids is None:
+                        self._held.pop(rid, None)
+                    else:
+                        self._held[rid] = ids
+        return changed
+
+
+_Held = dict[int, frozenset[MessageId]]
+_Changed = Mapping[int, frozenset[MessageId] | None]
+"""The messages that a capture holds from now on; None where it waits no more."""
+
+
+def _union(requests: Sequence[CaptureRequest]) -> CaptureRequest:
+    """All of them as the first one; of a message, the last version."""
+    held = {message.id: message for request in requests for message in request.messages}
+    messages = tuple(held[message_id] for message_id in sorted(held, key=by_age))
+    # The batches behind them are settled by whoever hands them over.
+    return replace(requests[0], messages=messages, settles=())
+
+
+def _kinds(messages: Iterable[ChatMessage]) -> set[AuthorType]:
+    return {message.author.type for message in messages}
+
+
+def _get(db: Transaction, rid: int) -> PendingCapture | None:
+    row = db.row("select rid, version, request, attempts from pending_captures where rid = ?", (rid,))
+    if row is None:
+        return None
+    number, version, request, attempts = msgspec.convert(row, tuple[int, int, bytes, int])
+    try:
+        held = msgspec.json.decode(request, type=CaptureRequest)
+    except msgspec.MsgspecError as error:
+        # One that another version wrote; the others must not wait for it.
+        _log.error("pending_capture_unreadable", pending_id=rid, reason=str(error))
+        return None
+    return PendingCapture(id=number, version=version, request=held, attempts=attempts)
+
+
+def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
+    rows = db.rows(
+        f"select distinct capture from pending_messages where message_id {_IN} order by capture",  # noqa: S608
+        (_json(message_ids),),
+    )
+    return [rid for (rid,) in msgspec.convert(rows, list[tuple[int]])]
+
+
+def _put(db: Transaction, rid: int, request: CaptureRequest) -> _Changed:
+    db.run(
+        "update pending_captures set request = ?, version = version + 1 where rid = ?",
+        (encoded(request), rid),
+    )
+    db.run("delete from pending_messages where capture = ?", (rid,))
+    ids = frozenset(message.id for message in request.messages)
+    db.run_each(
+        "insert into pending_messages (message_id, capture) values (?, ?)", [(message_id, rid) for message_id in ids]
+    )
+    return {rid: ids}
+
+
+def _delete(db: Transaction, rid: int) -> _Changed:
+    db.run("delete from pending_captures where rid = ?", (rid,))
+    return {rid: None}
+
+
+def _json(values: Collection[str]) -> str:
+    return msgspec.json.encode(sorted(values)).decode()

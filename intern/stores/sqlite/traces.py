@@ -1,0 +1,412 @@
+"""Why a question was answered, or not: kept for later questions, within bounds; and the counts of each day.
+
+Each message has its own row, which names its account. So a later account replaces the older one for the messages that
+it names, and for no others. A trace holds ids, numbers and the steps' short reasons; no message and no answer.
+
+Questions that found no answer, in the words they were asked in: what the documents should tell and do not.
+
+Secrets are masked and mentions taken out before a question is kept; the oldest go, and all that is forgotten does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.clock import Clock
+from intern.core.errors import KnowledgeError
+from intern.core.ids import ChannelId, MessageId, UserId
+from intern.core.messages import ChatMessage
+from intern.core.text.masking import mask_secrets, masked_start
+from intern.stores.blocks import bare
+from intern.stores.sqlite.database import Database, Row, Transaction
+
+KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
+MAX_DEBUG_CHARS = 4_000
+_MAX_TEXT = 300  # a reason is a sentence
+_MAX_ITEMS = 20
+_MAX_DEPTH = 4
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """What became of one question."""
+
+    question_id: MessageId
+    """The last message of the question."""
+    channel_id: ChannelId
+    """Where the question stands."""
+    at: datetime
+    """When it was last heard of (UTC)."""
+    outcome: str
+    reason: str
+    debug: dict[str, Any]
+    """What each step decided, and how long it took."""
+
+
+class TraceStore:
+    """The newest KEPT questions. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def keep(
+        self,
+        message_ids: Sequence[MessageId],
+        channel_id: ChannelId,
+        *,
+        outcome: str,
+        reason: str = "",
+        debug: Mapping[str, Any] | None = None,
+        beside: bool = False,
+    ) -> None:
+        """Keep an account of these messages of a question (at least one, oldest first).
+
+        Each of them is told of by this account from now on. Messages that the question was thought over with before,
+        and that are not named now, keep the account that they have. `beside`: all but the last keep the one that they
+        have, if any. `debug` is cut to what may be kept.
+        """
+        *others, question_id = message_ids
+        values = (
+            question_id,
+            channel_id,
+            self._clock.now().isoformat(),
+            outcome[:_MAX_TEXT],
+            reason[:_MAX_TEXT],
+            bounded(debug or {}),
+        )
+
+        def work(db: Transaction) -> None:
+            _release(db, [question_id] if beside else message_ids)
+            [(trace,)] = db.rows(_ADD, values)
+            db.run_each(
+                "insert into trace_messages (message_id, trace) values (?, ?) on conflict do nothing",
+                [(each, trace) for each in (*others, question_id)],
+            )
+            db.run(
+                "delete from traces where rid <= (select rid from traces order by rid desc limit 1 offset ?)", (KEPT,)
+            )
+
+        await self._db.write(work)
+
+    async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
+        """What became of the reply to a question; the reason stays where there is no new one.
+
+        Harmless where nothing was kept of the question.
+        """
+        values = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self._clock.now().isoformat(), question_id)
+        await self._db.write(
+            lambda db: db.run(
+                "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ? where question_id = ?",
+                values,
+            )
+        )
+
+    async def of(self, message_id: MessageId) -> Trace | None:
+        """What became of a question, by any of its messages or of the reply's."""
+
+        def work(db: Transaction) -> Trace | None:
+            row = db.row(_OF, (message_id,)) or db.row(_OF_REPLY, (message_id,))
+            return _trace(row) if row else None
+
+        return await self._db.read(work)
+
+    async def newest_in(self, channel_id: ChannelId) -> Trace | None:
+        """The question that was heard of last in a channel or thread, or that a thread hangs on."""
+
+        def work(db: Transaction) -> Trace | None:
+            # A thread that hangs on a message has the message's id.
+            statement = f"{_SELECT} where channel_id = ? or question_id = ? order by at desc, rid desc limit 1"
+            row = db.row(statement, (channel_id, channel_id))
+            return _trace(row) if row else None
+
+        return await self._db.read(work)
+
+    async def newest(self, limit: int, offset: int = 0) -> tuple[Trace, ...]:
+        """The questions that were heard of last, newest first."""
+
+        def work(db: Transaction) -> tuple[Trace, ...]:
+            rows = db.rows(f"{_SELECT} order by at desc, rid desc limit ? offset ?", (limit, offset))
+            return tuple(map(_trace, rows))
+
+        return await self._db.read(work)
+
+    async def count(self) -> int:
+        """How many questions are kept."""
+        row = await self._db.read(lambda db: db.row("select count(*) from traces"))
+        return msgspec.convert(row, tuple[int])[0]
+
+
+class Counts:
+    """What is counted by the UTC day, such as questions that were shed: in memory at once, on disk with `store`."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._fresh: Counter[tuple[str, str]] = Counter()
+
+    def add(self, name: str, number: int = 1) -> None:
+        """Count; never waits."""
+        self._fresh[self._clock.now().date().isoformat(), name] += number
+
+    async def store(self) -> None:
+        """Bring to disk what was counted since the last time. Raises KnowledgeError; the counts are kept then."""
+        fresh, self._fresh = self._fresh, Counter()
+        if not fresh:
+            return
+        rows = [(day, name, number) for (day, name), number in fresh.items()]
+        try:
+            await self._db.write(
+                lambda db: db.run_each(
+                    "insert into counts (day, name, number) values (?, ?, ?)"
+                    " on conflict (day, name) do update set number = number + excluded.number",
+                    rows,
+                )
+            )
+        except KnowledgeError:
+            self._fresh.update(fresh)
+            raise
+
+    async def of(self, day: date) -> dict[str, int]:
+        """What was stored for a day, by name."""
+        rows = await self._db.read(
+            lambda db: db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
+        )
+        return dict(msgspec.convert(rows, list[tuple[str, int]]))
+
+    async def since(self, day: date) -> dict[date, dict[str, int]]:
+        """What was stored for each day from `day` on, by name; days without anything are left out."""
+        rows = await self._db.read(
+            lambda db: db.rows("select day, name, number from counts where day >= ?", (day.isoformat(),))
+        )
+        days: dict[date, dict[str, int]] = {}
+        for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
+            days.setdefault(at, {})[name] = number
+        return days
+
+
+def bounded(debug: Mapping[str, Any]) -> str:
+    """The steps as JSON of at most MAX_DEBUG_CHARS: long texts and lists cut, secrets masked.
+
+    Steps that no longer fit are left out from the end; then `cut` is true.
+    """
+    kept: dict[str, Any] = {}
+    for name, value in debug.items():
+        longer = {**kept, _short(name): _bounded(value, _MAX_DEPTH)}
+        if len(_json({**longer, "cut": True})) > MAX_DEBUG_CHARS:
+            kept["cut"] = True
+            break
+        kept = longer
+    return _json(kept)
+
+
+def _bounded(value: object, depth: int) -> object:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return _short(value)
+        case Mapping() if depth:
+            items = list(cast("Mapping[object, object]", value).items())[:_MAX_ITEMS]
+            return {_short(str(key)): _bounded(each, depth - 1) for key, each in items}
+        case list() | tuple() if depth:
+            return [_bounded(each, depth - 1) for each in cast("Sequence[object]", value)[:_MAX_ITEMS]]
+        case _:
+            return _short(str(value))
+
+
+def _short(text: str) -> str:
+    return masked_start(text[: 4 * _MAX_TEXT + 1].encode("utf-8", "replace").decode(), _MAX_TEXT)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_SELECT = "select question_id, channel_id, at, outcome, reason, debug from traces"
+_OF = f"{_SELECT} where rid = (select trace from trace_messages where message_id = ?)"  # noqa: S608 constants
+_OF_REPLY = f"{_SELECT} where question_id = (select question_id from post_parts where message_id = ?)"  # noqa: S608
+_ADD = (
+    "insert into traces (question_id, channel_id, at, outcome, reason, debug) values (?, ?, ?, ?, ?, ?) returning rid"
+)
+# Of snowflakes, the longer one is the newer one.
+_RENAME = """
+    update traces set question_id = (
+        select message_id from trace_messages where trace = rid
+        order by length(message_id) desc, message_id desc limit 1
+    ) where rid = ?
+"""
+
+
+def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
+    """Take these messages out of their accounts. The newest message that is left names an account from now on."""
+    for message_id in message_ids:
+        for (trace,) in db.rows("delete from trace_messages where message_id = ? returning trace", (message_id,)):
+            if db.row("select 1 from trace_messages where trace = ?", (trace,)):
+                db.run(_RENAME, (trace,))
+            else:
+                db.run("delete from traces where rid = ?", (trace,))
+
+
+def _trace(row: Row) -> Trace:
+    question_id, channel_id, at, outcome, reason, debug = row
+    return msgspec.convert(
+        {
+            "question_id": question_id,
+            "channel_id": channel_id,
+            "at": at,
+            "outcome": outcome,
+            "reason": reason,
+            "debug": msgspec.json.decode(str(debug)),
+        },
+        Trace,
+    )
+
+
+KEPT_UNANSWERED = (
+    2_000  # questions; a community that leaves more open within MAX_AGE finds its gaps among these as well
+)
+MAX_AGE = timedelta(days=90)  # what nobody asked since is no gap any more
+MAX_CHARS = 500  # of a question: enough to see what it asks
+_MOST_WAITING = 1_000  # that the disk has not taken yet
+
+_MENTION = re.compile(r"<(?:@[!&]?|#)\d{1,20}>")
+
+
+class UnansweredQuestion(Struct, frozen=True, kw_only=True):
+    """A question without an answer."""
+
+    question_id: MessageId
+    """Its last message."""
+    channel_id: ChannelId
+    at: datetime
+    """When that was found (UTC)."""
+    reason: str
+    text: str
+    """Shortened, without secrets and mentions."""
+
+
+class _Row(Struct, frozen=True):
+    question_id: str
+    message_ids: str
+    author_id: str
+    channel_id: str
+    at: str
+    reason: str
+    text: str
+
+
+class Unanswered:
+    """The newest KEPT questions: in memory at once, on disk with `store`. All but `add` raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
+        """With `emails`, addresses are masked, too."""
+        self._db = db
+        self._clock = clock
+        self._emails = emails
+        self._fresh: dict[str, _Row] = {}
+        self._gone: set[MessageId] = set()
+
+    def add(self, messages: Collection[ChatMessage], reason: str) -> None:
+        """Note a question, the messages of one author, oldest first; never waits."""
+        *_, last = messages
+        text = "\n".join(message.text for message in messages)[: 4 * MAX_CHARS]
+        row = _Row(
+            question_id=last.id,
+            message_ids=msgspec.json.encode([message.id for message in messages]).decode(),
+            author_id=last.author.id,
+            channel_id=last.channel_id,
+            at=self._clock.now().isoformat(),
+            reason=reason,
+            text=presentable(text, emails=self._emails),
+        )
+        self._fresh.pop(row.question_id, None)
+        self._fresh[row.question_id] = row
+        if len(self._fresh) > _MOST_WAITING:
+            del self._fresh[next(iter(self._fresh))]
+
+    def drop(self, message_ids: Collection[MessageId]) -> None:
+        """Take questions out that hold any of these messages, with the next `store`; never waits."""
+        self._gone.update(message_ids)
+
+    async def store(self) -> None:
+        """Bring to disk what was noted since the last time. What the disk does not take is kept for the next time."""
+        if gone := frozenset(self._gone):
+            await self.forget(gone)
+            self._gone -= gone
+        fresh, self._fresh = self._fresh, {}
+        if not fresh:
+            return
+        rows = [msgspec.structs.astuple(row) for row in fresh.values()]
+        oldest = (self._clock.now() - MAX_AGE).isoformat()
+
+        def work(db: Transaction) -> None:
+            db.run_each(
+                "insert into unanswered (question_id, message_ids, author_id, channel_id, at, reason, text)"
+                " values (?, ?, ?, ?, ?, ?, ?) on conflict (question_id) do update set"
+                " message_ids = excluded.message_ids, at = excluded.at, reason = excluded.reason,"
+                " text = excluded.text",
+                rows,
+            )
+            db.run("delete from unanswered where rid <= (select max(rid) from unanswered) - ?", (KEPT_UNANSWERED,))
+            db.run("delete from unanswered where at < ?", (oldest,))
+
+        try:
+            await self._db.write(work)
+        except KnowledgeError:
+            self._fresh = {**fresh, **self._fresh}
+            raise
+
+    async def all(self) -> tuple[UnansweredQuestion, ...]:
+        """Those on disk, newest first."""
+        oldest = (self._clock.now() - MAX_AGE).isoformat()
+        rows = await self._db.read(
+            lambda db: db.rows(
+                "select question_id, channel_id, at, reason, text from unanswered where at >= ?"
+                " order by at desc, rid desc",
+                (oldest,),
+            )
+        )
+        names = UnansweredQuestion.__struct_fields__
+        return tuple(msgspec.convert(dict(zip(names, row, strict=True)), UnansweredQuestion) for row in rows)
+
+    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
+        """A member's messages among these questions."""
+        rows = await self._db.read(
+            lambda db: db.rows("select message_ids from unanswered where author_id = ?", (user_id,))
+        )
+        held = [str(row[0]) for row in rows]
+        held += [row.message_ids for row in self._fresh.values() if row.author_id == user_id]
+        return frozenset(each for ids in held for each in msgspec.json.decode(ids, type=list[MessageId]))
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Take questions out that hold any of these messages."""
+        gone = frozenset(map(bare, message_ids))
+        if not gone:
+            return
+        listed = msgspec.json.encode(sorted(gone)).decode()
+
+        def concerned(row: _Row) -> bool:
+            return not gone.isdisjoint(msgspec.json.decode(row.message_ids, type=list[str]))
+
+        self._fresh = {key: row for key, row in self._fresh.items() if not concerned(row)}
+        await self._db.write(
+            lambda db: db.run(
+                "delete from unanswered where exists (select 1 from json_each(message_ids) as each"
+                " where each.value in (select value from json_each(?)))",
+                (listed,),
+            )
+        )
+
+
+def presentable(text: str, *, emails: bool) -> str:
+    """A question as it may be kept: at most MAX_CHARS, without secrets and mentions."""
+    masked = mask_secrets(text.encode("utf-8", "replace").decode(), emails=emails).text
+    shown = _MENTION.sub("@…", masked).strip()
+    return shown if len(shown) <= MAX_CHARS else shown[: MAX_CHARS - 1] + "…"

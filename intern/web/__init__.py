@@ -1,1 +1,0 @@
-"""The web: pages that the operator lists, fetched politely, and from public addresses only."""

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+
+from intern.actors.checkpointer import marker
+from intern.chat.checkpoints import Attendance
+from intern.core.errors import KnowledgeError
+from intern.core.ids import MessageId
+from intern.stores.sqlite.checkpoints import Mark, Marks
+from tests.samples import CHANNEL, GUILD, message
+
+pytestmark = pytest.mark.anyio
+
+
+class Keeper:
+    """Remembers what it was given; fails as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.kept: list[Marks] = []
+        self.failures = failures
+
+    async def keep(self, moved: Marks, /) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise KnowledgeError("no space is left")
+        self.kept.append(moved)
+
+
+def marks(n: int) -> Marks:
+    return Marks(channels={CHANNEL: Mark(guild_id=GUILD, settled_to=message(n=n).id)})
+
+
+def settled(attendance: Attendance, n: int) -> None:
+    attendance.begin(message(n=n))
+    attendance.settle(CHANNEL, [message(n=n).id])
+
+
+async def test_what_was_settled_last_is_kept_at_the_end_also_when_the_end_comes_at_once() -> None:
+    keeper, attendance = Keeper(), Attendance(Marks(), baseline=MessageId("0"))
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(partial(marker, keeper, attendance=attendance))
+            await wait_all_tasks_blocked()
+            settled(attendance, 1)
+            tg.cancel_scope.cancel()
+    assert keeper.kept == [marks(1)]
+
+
+@pytest.fixture
+def autojump_clock() -> trio.testing.MockClock:
+    return trio.testing.MockClock(autojump_threshold=0)
+
+
+def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_next(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    keeper, attendance = Keeper(failures=1), Attendance(Marks(), baseline=MessageId("0"))
+
+    async def story() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(marker, keeper, attendance=attendance))
+            settled(attendance, 1)
+            await trio.sleep(2.5)
+            assert keeper.kept == []
+            await trio.sleep(1)
+            assert keeper.kept == [marks(1)]
+            await trio.sleep(1)
+            assert keeper.kept == [marks(1), Marks()]
+            nursery.cancel_scope.cancel()
+
+    trio.run(story, clock=autojump_clock)
+
+
+def test_a_disk_that_takes_nothing_is_asked_less_and_less_often_and_each_second_again_once_it_does(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    keeper, attendance = Keeper(failures=10), Attendance(Marks(), baseline=MessageId("0"))
+
+    async def story() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(marker, keeper, attendance=attendance))
+            await trio.sleep(300)
+            assert keeper.failures == 1
+            await trio.sleep(62.5)
+            assert keeper.kept == []
+            await trio.sleep(4)
+            assert len(keeper.kept) == 4
+            nursery.cancel_scope.cancel()
+
+    trio.run(story, clock=autojump_clock)

@@ -1,0 +1,282 @@
+"""The office as a whole: its wiring, and how it opens and closes. Real verbs, a Discord in memory, rules as a model."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from anyio import Event, create_task_group, fail_after, get_running_tasks, sleep_forever, wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
+
+from intern.actors import pipeline as office_module
+from intern.actors.events import Witness
+from intern.actors.pipeline import SHUTDOWN_SECONDS, WIRES, Wire
+from intern.core.errors import ConfigError, InternError
+from intern.core.messages import AIResult
+from intern.core.records import CapturedPair, Filed
+from intern.platforms.memory.chat import Sandbox
+from intern.runtime.bot import open_sandbox
+from intern.settings.loading import Settings
+from tests.at_work import Watching, at_work, settings_in
+from tests.endpoint_double import endpoint_double, never
+from tests.fakes import HandClock
+from tests.leaping import all_quiet, leap, leaping
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
+
+
+class Wiring(ast.NodeVisitor):
+    """Who is given which end of which wire, as `office` really does it."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, tuple[str, str]] = {}
+        """The wire and the end ("source" or "to") that a local name stands for."""
+        self.given: dict[str, list[str]] = {}
+        """To which actors a name is given."""
+        self.loads: Counter[str] = Counter()
+        self.clones: Counter[str] = Counter()
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        [target] = node.targets
+        match target, node.value:
+            case ast.Tuple(elts=[ast.Name(sends), ast.Name(receives)]), ast.Call(
+                func=ast.Attribute(value=ast.Name(wire), attr="open")
+            ):
+                self.ends |= {sends: (wire, "source"), receives: (wire, "to")}
+            case ast.Tuple(elts=names), ast.Tuple(elts=values):
+                for name, value in zip(names, values, strict=True):
+                    self._clone(name, value)
+            case _:
+                self._clone(target, node.value)
+        self.generic_visit(node)
+
+    def _clone(self, target: ast.expr, value: ast.expr) -> None:
+        match target, value:
+            case ast.Name(name), ast.Call(func=ast.Attribute(value=ast.Name(end), attr="clone")) if end in self.ends:
+                self.ends[name] = self.ends[end]
+                self.clones[end] += 1
+            case _:
+                pass
+
+    def visit_Call(self, node: ast.Call) -> None:
+        args = list(node.args)
+        match node.func:
+            case ast.Name("partial") | ast.Attribute(attr="start_soon"):
+                called = args.pop(0)
+            case called:
+                pass
+        actor = ast.unparse(called).rpartition(".")[2].removeprefix("_")
+        for arg in [*args, *(keyword.value for keyword in node.keywords)]:
+            if isinstance(arg, ast.Name) and arg.id in self.ends:
+                self.given.setdefault(arg.id, []).append(actor)
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load) and node.id in self.ends:
+            self.loads[node.id] += 1
+
+    def actors_at(self, wire: str, end: str) -> list[str]:
+        return sorted(actor for name in self.ends if self.ends[name] == (wire, end) for actor in self.given[name])
+
+
+def wiring() -> Wiring:
+    found = Wiring()
+    found.visit(ast.parse(inspect.getsource(office_module.office)))
+    return found
+
+
+def on_page() -> dict[str, Wire[Any]]:
+    return {name: each for name, each in vars(office_module).items() if isinstance(each, Wire)}
+
+
+def test_every_end_of_every_stream_is_given_to_exactly_one_actor() -> None:
+    found = wiring()
+    assert {wire for wire, _ in found.ends.values()} == set(on_page())
+    assert {name: len(found.given.get(name, ())) for name in found.ends} == dict.fromkeys(found.ends, 1)
+    # And nobody does anything else with one, that this test would not see.
+    assert found.loads == Counter(dict.fromkeys(found.ends, 1)) + found.clones
+
+
+def test_the_page_says_who_is_really_given_which_stream() -> None:
+    found = wiring()
+    for name, wire in on_page().items():
+        assert (name, found.actors_at(name, "source")) == (name, sorted(wire.source))
+        assert (name, found.actors_at(name, "to")) == (name, [wire.to])
+
+
+def test_no_message_can_come_back_to_where_it_came_from() -> None:
+    found = wiring()
+    behind: dict[str, set[str]] = {}
+    for wire in on_page():
+        for source in found.actors_at(wire, "source"):
+            behind.setdefault(source, set()).update(found.actors_at(wire, "to"))
+
+    def reached_from(actor: str, seen: frozenset[str] = frozenset()) -> set[str]:
+        direct = behind.get(actor, set()) - seen
+        return direct.union(*(reached_from(each, seen | direct) for each in direct))
+
+    assert behind
+    assert [actor for actor in behind if actor in reached_from(actor)] == []
+
+
+def test_every_stream_is_on_the_page_and_bounded() -> None:
+    assert list(on_page().values()) == list(WIRES)
+    assert all(0 <= wire.size <= 1000 for wire in WIRES)
+
+
+async def taught(folder: Path, witness: Watching) -> None:
+    """A question and the team's reply; then nothing more happens."""
+    sandbox = Sandbox(HandClock(), team={"mira"})
+    async with at_work(folder, sandbox, witness):
+        asked = sandbox.say("bob", "How do I purge the spool?")
+        sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
+        await Event().wait()
+
+
+async def test_the_team_s_reply_answers_the_next_member(tmp_path: Path) -> None:
+    sandbox, witness = Sandbox(HandClock(), team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, witness):
+        asked = sandbox.say("bob", "My agents are rejected because of a clock skew on the Pi, what now?")
+        silent = await witness.one_of(AIResult)
+        assert silent.reason == "no_answer"
+
+        sandbox.say("mira", "Run `lumen-relay agents reset-skew` after chrony has set the clock.", reply_to=asked.id)
+        filed = await witness.one_of(Filed)
+
+        again = sandbox.say("carol", "Agents rejected, clock skew on a Pi. How do I fix that?")
+        post = await sandbox.posted()
+
+    assert sandbox.threads()[0].parent_id == sandbox.general
+    assert str(post.channel_id) == str(again.id)
+    assert "reset-skew" in post.text
+    assert f"team:{filed.topic}.txt#{filed.qa_id}" in post.text
+
+
+async def test_open_batches_reach_the_archive_and_the_topics_at_a_calm_shutdown(tmp_path: Path) -> None:
+    sandbox, witness = Sandbox(HandClock(), team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, witness, message_batch_wait_seconds=600):
+        asked = sandbox.say("bob", "How do I purge the spool without losing agents?")
+        sandbox.say("mira", "Stop it first, then `lumen-relay spool purge`.", reply_to=asked.id)
+        await wait_all_tasks_blocked()
+        assert not any(isinstance(told, CapturedPair) for told in witness.told)
+
+    assert [type(told) for told in witness.told if isinstance(told, CapturedPair | Filed)] == [CapturedPair, Filed]
+    [week] = (tmp_path / "team-knowledge" / "raw").iterdir()
+    assert "Stop it first, then `lumen-relay spool purge`." in week.read_text()
+
+
+async def test_no_task_is_left_behind(tmp_path: Path) -> None:
+    before = len(get_running_tasks())
+    async with at_work(tmp_path, Sandbox(HandClock()), Watching()):
+        assert len(get_running_tasks()) > before
+    assert len(get_running_tasks()) == before
+
+
+async def test_a_bug_in_one_actor_ends_all_of_them_loudly(tmp_path: Path) -> None:
+    class Buggy(Watching):
+        def captured(self, pair: CapturedPair) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await taught(tmp_path, Buggy())
+    assert raised.group_contains(ZeroDivisionError)
+
+
+async def test_a_gateway_that_is_refused_ends_the_office_with_what_to_do(tmp_path: Path) -> None:
+    class Refused(Sandbox):
+        async def listen(self, deliver: Callable[..., None]) -> None:
+            self._listeners.append(deliver)
+            self._tell()
+            raise ConfigError("discord.token is refused")
+
+    with pytest.raises(ExceptionGroup) as raised, fail_after(10):
+        async with open_sandbox(settings_in(tmp_path), Refused(HandClock()), witness=Witness()):
+            await Event().wait()
+    assert raised.group_contains(ConfigError)
+
+
+async def test_a_second_process_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    async with at_work(tmp_path, Sandbox(HandClock()), Watching()):
+        with pytest.raises(InternError, match="in use by"):
+            async with open_sandbox(settings_in(tmp_path), Sandbox(HandClock()), witness=Witness()):
+                pass
+
+
+async def test_what_was_archived_before_a_crash_is_filed_at_the_next_start(tmp_path: Path) -> None:
+    class Dying(Watching):
+        def captured(self, pair: CapturedPair) -> None:
+            raise ZeroDivisionError  # after the archive, before the nudge
+
+    with pytest.raises(ExceptionGroup):
+        await taught(tmp_path, Dying())
+
+    witness = Watching()
+    async with at_work(tmp_path, Sandbox(HandClock()), witness):
+        filed = await witness.one_of(Filed)
+    assert (tmp_path / "team-knowledge" / "topics" / f"{filed.topic}.txt").read_text().count("--- QA ---") == 1
+
+
+class Leaving:
+    """A bot that is told to stop as soon as it hangs, and whether it is gone."""
+
+    def __init__(self, settings: Settings, sandbox: Sandbox) -> None:
+        self._settings = settings
+        self._sandbox = sandbox
+        self.hangs, self.gone = Event(), Event()
+
+    async def run(self) -> None:
+        async with open_sandbox(self._settings, self._sandbox, witness=Witness(), clock=HandClock()):
+            await self.hangs.wait()
+        self.gone.set()
+
+    async def is_gone_at_the_deadline(self) -> None:
+        """Told to stop, it stays for that long, and no longer."""
+        self.hangs.set()
+        await all_quiet()
+        await leap(SHUTDOWN_SECONDS - 5)
+        await all_quiet()
+        assert not self.gone.is_set()
+        await leap(5)
+        with fail_after(5):
+            await self.gone.wait()
+
+
+async def test_a_discord_that_never_answers_holds_nobody_up_beyond_the_deadline(tmp_path: Path) -> None:
+    class Hanging(Sandbox):
+        async def send(self, *args: object, **more: object) -> NoReturn:
+            asked.set()
+            await sleep_forever()
+            raise AssertionError
+
+    asked, sandbox = Event(), Hanging(HandClock())
+    async with at_work(tmp_path, sandbox, Watching()):
+        pass  # there is an index from now on
+    bot = Leaving(settings_in(tmp_path), sandbox)
+    with fail_after(40):
+        async with create_task_group() as tg:
+            tg.start_soon(bot.run)
+            await sandbox.wait_ready()
+            sandbox.say("bob", "Which port does the relay listen on?")
+            await asked.wait()
+            await bot.is_gone_at_the_deadline()
+
+
+async def test_a_model_that_never_answers_holds_nobody_up_beyond_the_deadline(tmp_path: Path) -> None:
+    with endpoint_double(lambda _: never()) as endpoint, fail_after(40):
+        llm = {"base_url": endpoint.base_url, "model": "double", "max_retries": 0, "timeout_seconds": 600}
+        bot = Leaving(settings_in(tmp_path, llm=llm), Sandbox(HandClock()))
+        async with create_task_group() as tg:
+            tg.start_soon(bot.run)
+            while not endpoint.asked("summarize_source"):
+                await checkpoint()
+            await bot.is_gone_at_the_deadline()

@@ -1,0 +1,254 @@
+"""A question that is asked again costs no call, as long as nothing speaks against its answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import msgspec
+import pytest
+from anyio import fail_after
+from msgspec import structs
+from structlog.contextvars import bound_contextvars
+
+from intern.answering.answer_cache import RepeatingModel, normalised, request_key
+from intern.answering.prompts import ANSWER, GATE, AnswerIn, Draft, GateDecision, GateIn, ShownSource
+from intern.core.flow import Reply
+from intern.core.ids import MessageId, SourceId, UserId
+from intern.core.messages import ChatMessage, Image
+from intern.core.records import CapturedPair
+from intern.models.options import LlmOptions
+from intern.models.prompt import InT, OutT, Prompt
+from intern.models.templates import Templates
+from intern.platforms.memory.chat import Sandbox
+from intern.runtime.bot import open_sandbox
+from intern.sources.descriptions import SUMMARIZE_TOPIC
+from intern.sources.refresh import Refreshed
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.replies import KEPT_REPLIES, MAX_AGE_REPLIES, FeedbackStore, ReplyStore
+from tests.at_work import Watching, settings_in
+from tests.endpoint_double import endpoint_double
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+OPTIONS = LlmOptions(base_url="https://models.example/v1", model="m")
+PICTURE = Image(media_type="image/png", data=b"x")
+ALICE = UserId("5")
+ANSWERING = ("gate", "select", "answer", "verify", "decide", "confirm")
+
+
+class Oracle:
+    """Replies with what it was asked and when, so that a stale reply is seen."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        del images
+        self.calls += 1
+        if prompt.gives is GateDecision:
+            reply: Any = GateDecision(reason=str(self.calls), kind="question")
+        elif prompt.gives is Draft:
+            reply = Draft(answer=str(self.calls), citations=())
+        else:
+            reply = msgspec.convert({"description": str(self.calls)}, prompt.gives)
+        return cast("OutT", reply)
+
+
+class World:
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.clock = HandClock()
+        self.store = ReplyStore(db, clock=self.clock)
+        self.oracle = Oracle()
+        self.options = OPTIONS
+        self.templates = Templates()
+
+    async def asked(
+        self,
+        question: str = "How do I start?",
+        text: str = "Run it.",
+        *,
+        history: str = "",
+        images: Sequence[Image] = (),
+        message_id: str = "7",
+        limit: int = 100,
+    ) -> str:
+        """What the answer says: the number of the call that gave it."""
+        source = ShownSource(source_id=SourceId("kb:a.md"), title="A", text=text)
+        given = AnswerIn(max_answer_chars=limit, sources=(source,), history=history, question=question, query="")
+        model = RepeatingModel(self.oracle, self.store, request_key(self.options, self.templates))
+        with bound_contextvars(message_id=message_id), fail_after(5):
+            return (await model.ask(ANSWER, given, images=images)).answer or ""
+
+    @property
+    def feedback(self) -> FeedbackStore:
+        return FeedbackStore(self.db, clock=self.clock)
+
+
+@pytest.fixture
+async def world(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[World]:
+    async with await Database.open(tmp_path / "intern.db") as db:
+        yield World(db)
+
+
+async def test_the_same_question_is_asked_once(world: World) -> None:
+    assert [await world.asked(), await world.asked("how do  I\nstart?"), await world.asked(message_id="8")] == ["1"] * 3
+    assert world.oracle.calls == 1
+
+
+async def test_a_reply_that_was_made_while_somebody_was_forgotten_is_not_kept(world: World) -> None:
+    class Forgetting(Oracle):
+        async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+            reply = await super().ask(prompt, given, images=images)
+            if self.calls == 1:
+                await world.store.forget([MessageId("3")])
+            return reply
+
+    world.oracle = Forgetting()
+    assert [await world.asked(), await world.asked(), await world.asked()] == ["1", "2", "2"]
+
+
+async def test_another_question_passage_setting_model_or_prompt_is_another_request(
+    world: World, tmp_path: Path
+) -> None:
+    await world.asked()
+    assert await world.asked("How do I stop?") == "2"
+    assert await world.asked(text="Run it twice.") == "3"
+    assert await world.asked(limit=50) == "4"
+    for n, options in enumerate(
+        (
+            structs.replace(OPTIONS, model="other"),
+            structs.replace(OPTIONS, temperature=0.5),
+            structs.replace(OPTIONS, base_url="https://elsewhere.example/v1"),
+        ),
+        5,
+    ):
+        world.options = options
+        assert await world.asked() == str(n)
+    world.options = OPTIONS
+    shipped = Templates().source(ANSWER)
+    (tmp_path / "answer.md.j2").write_text(shipped.replace("{% block system %}", "{% block system %}Be brief."))
+    world.templates = Templates(tmp_path)
+    assert await world.asked() == "8"
+    world.templates = Templates()
+    assert await world.asked() == "1"
+
+
+async def test_a_history_or_an_image_is_always_asked_about(world: World) -> None:
+    assert [await world.asked(history="a: hi"), await world.asked(history="a: hi")] == ["1", "2"]
+    assert [await world.asked(images=[PICTURE]), await world.asked(images=[PICTURE])] == ["3", "4"]
+
+
+async def test_only_what_belongs_to_a_question_is_kept(world: World) -> None:
+    model = RepeatingModel(world.oracle, world.store, request_key(OPTIONS, world.templates))
+    topic = SUMMARIZE_TOPIC.takes(**dict.fromkeys(SUMMARIZE_TOPIC.takes.__struct_fields__, "x"))
+    assert await model.ask(SUMMARIZE_TOPIC, topic) != await model.ask(SUMMARIZE_TOPIC, topic)
+    gate = GateIn(question="How?", history="", addressed=False)
+    assert await model.ask(GATE, gate) == await model.ask(GATE, gate)
+    assert await model.ask(GATE, gate) != await model.ask(GATE, structs.replace(gate, addressed=True))
+
+
+async def test_an_answer_that_somebody_found_unhelpful_is_not_repeated(world: World) -> None:
+    await world.asked(message_id="7")
+    await world.asked(message_id="8")
+    await world.feedback.vote(MessageId("8"), ALICE, up=True)
+    assert await world.asked(message_id="9") == "1"
+    await world.feedback.vote(MessageId("8"), ALICE, up=False)
+    assert await world.asked(message_id="9") == "2"
+
+
+async def test_replies_go_with_age_and_make_room(world: World) -> None:
+    await world.asked()
+    world.clock.turn(seconds=(MAX_AGE_REPLIES + timedelta(seconds=1)).total_seconds())
+    assert await world.asked() == "2"
+    for n in range(KEPT_REPLIES):
+        await world.store.keep(f"key {n}", b"{}", None, 0)
+    assert await world.db.read(lambda db: db.row("select count(*) from model_replies")) == (KEPT_REPLIES,)
+
+
+async def test_a_reply_that_cannot_be_read_is_asked_for_again(world: World) -> None:
+    await world.asked()
+    await world.db.write(lambda db: db.run("update model_replies set reply = ?", (b"{",)))
+    assert [await world.asked(), await world.asked()] == ["2", "2"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_changes_no_reply_is_stale(world: World, seed: int) -> None:
+    """A reply is good where the same request got it, and nothing has spoken against a question that it was used for."""
+    random = Random(seed)
+    good: dict[tuple[object, ...], str] = {}
+    used: dict[str, set[tuple[object, ...]]] = {}
+    repeated = 0
+    for n in range(700):
+        message_id = MessageId(str(1_000 + n))
+        older = MessageId(str(1_000 + random.randrange(n + 1)))
+        match random.randrange(12):
+            case 0:
+                await world.feedback.vote(older, ALICE, up=False)
+            case 1:
+                await world.store.drop([older])
+            case 2 if not random.randrange(5):
+                await world.store.forget([older])
+                good.clear()
+                used.pop(older, None)
+                continue
+            case 3:
+                world.options = structs.replace(OPTIONS, temperature=random.choice([0.0, 0.1]))
+                continue
+            case _:
+                question, text = random.choice("ABC"), random.choice("xyz")
+                request: tuple[object, ...] = (question, text, world.options)
+                told = await world.asked(question, text, message_id=message_id)
+                if request in good:
+                    assert told == good[request]
+                    repeated += 1
+                else:
+                    assert told == str(world.oracle.calls)
+                good[request] = told
+                used.setdefault(message_id, set()).add(request)
+                continue
+        for each in used.get(older, ()):
+            good.pop(each, None)
+    assert repeated > 100
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("How do I start?", " how do\tI start??! ", True),
+        ("Tell me.", "tell me!", True),
+        ("You use Docker?", "You use Docker.", False),
+        ("Is it US?", "Is it us?", False),
+        ("", "  ", True),
+    ],
+)
+def test_what_makes_no_other_question(one: str, other: str, same: bool) -> None:  # noqa: FBT001
+    assert (normalised(one) == normalised(other)) is same
+
+
+async def test_the_bot_asks_once_and_again_where_the_team_says_otherwise(tmp_path: Path) -> None:
+    sandbox, seen = Sandbox(HandClock(), team={"mira"}), Watching()
+    places = [sandbox.add_channel(f"help-{n}") for n in range(3)]
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, "model": "m", "max_retries": 0})
+
+        async def ask(n: int) -> tuple[ChatMessage, int]:
+            """The question, and how many calls it took."""
+            before = sum(len(endpoint.asked(each)) for each in ANSWERING)
+            asked = sandbox.say("bob", "@intern which port does the relay listen on?", channel_id=places[n])
+            assert not (await seen.one_of(Reply, after=n)).notice
+            return asked, sum(len(endpoint.asked(each)) for each in ANSWERING) - before
+
+        async with open_sandbox(settings, sandbox, witness=seen, clock=HandClock()):
+            await seen.one_of(Refreshed)
+            asked, calls = await ask(0)
+            assert calls
+            assert (await ask(1))[1] == 0
+            sandbox.say("mira", "No, it is 7481 by now.", reply_to=asked.id, channel_id=places[0])
+            await seen.one_of(CapturedPair)
+            assert (await ask(2))[1]

@@ -1,0 +1,122 @@
+"""Saying no: to who called the bot, with a reason, and not at every turn; accounted for whoever asks later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+from msgspec import structs
+
+from intern.answering.replying import Declining, Traces, load_wording
+from intern.core.errors import KnowledgeError
+from intern.core.flow import Declined, DeclineReason
+from intern.core.ids import ChannelId, MessageId
+from intern.stores.sqlite.traces import TraceStore
+from tests.fakes import HandClock
+from tests.samples import answer_request, author, message
+
+pytestmark = pytest.mark.anyio
+
+REASONS: tuple[DeclineReason, ...] = get_args(DeclineReason)
+
+
+class Accounts:
+    """What was kept of questions."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[tuple[MessageId, ...], str, str]] = []
+        self.broken = False
+
+    async def keep(
+        self, message_ids: Sequence[MessageId], channel_id: ChannelId, *, outcome: str, reason: str = ""
+    ) -> None:
+        if self.broken:
+            raise KnowledgeError("the disk is full, as the test asked")
+        self.kept.append((tuple(message_ids), outcome, reason))
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.clock, self.accounts = HandClock(), Accounts()
+        self.declining = Declining(load_wording(), traces=self.accounts, clock=self.clock)
+
+    def word(self, reason: DeclineReason, *, by: str = "alice", called: bool = True) -> str | None:
+        reply = self.declining.word(declined(reason, by=by, called=called))
+        return reply.text if reply else None
+
+
+def declined(reason: DeclineReason, *, by: str = "alice", called: bool = True) -> Declined:
+    request = structs.replace(answer_request(message("How?", by=author(by))), called=called)
+    return Declined(request=request, reason=reason)
+
+
+def test_each_reason_has_words_of_its_own_and_no_promise() -> None:
+    desk = Desk()
+    words = [desk.word(reason) or "" for reason in REASONS]
+    assert all(words)
+    assert len(set(words)) == len(REASONS)
+    assert not any("been told" in each for each in words)
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_who_did_not_call_the_bot_is_told_nothing(reason: DeclineReason) -> None:
+    desk = Desk()
+    assert desk.word(reason, called=False) is None
+    assert desk.word(reason)  # and nothing was counted as told
+
+
+@pytest.mark.parametrize(("reason", "seconds"), [("asked too much", 3600), ("too old", 3600), ("shed", 60)])
+def test_a_member_is_told_a_thing_once_in_a_while(reason: DeclineReason, seconds: int) -> None:
+    desk = Desk()
+    assert desk.word(reason)
+    assert desk.word(reason, by="bob")
+    desk.clock.turn(seconds=seconds - 1)
+    assert desk.word(reason) is None
+    desk.clock.turn(seconds=1)
+    assert desk.word(reason)
+
+
+def test_whom_it_told_is_forgotten_in_time_also_when_the_clock_is_put_back() -> None:
+    desk = Desk()
+    for n in range(1000):
+        assert desk.word("shed", by=f"member{n}")
+        desk.clock.turn(seconds=30)
+    assert len(desk.declining._told["shed"]) <= 2
+    desk.clock.turn(days=-365)
+    assert desk.word("shed", by="member999")
+
+
+def test_a_word_is_a_notice_on_the_question_that_settles_it() -> None:
+    asked = declined("shed")
+    reply = Desk().declining.word(asked)
+    assert reply is not None
+    assert (reply.notice, reply.buttons, reply.mention_role) == (True, (), None)
+    assert (reply.question, reply.settles) == (asked.request.batch.last, (asked.request.batch.last.id,))
+
+
+async def test_every_refusal_is_accounted_for_whether_or_not_somebody_is_told() -> None:
+    desk = Desk()
+    for reason in REASONS:
+        await desk.declining.account_for(declined(reason, called=False))
+    assert [(outcome, reason) for _, outcome, reason in desk.accounts.kept] == [
+        ("passed over", "asked too much"),
+        ("shed", "shed"),
+        ("passed over", "too old"),
+    ]
+
+
+async def test_an_account_that_cannot_be_kept_changes_nothing() -> None:
+    desk = Desk()
+    desk.accounts.broken = True
+    await desk.declining.account_for(declined("shed"))
+
+
+def test_the_ledger_of_traces_fits_what_is_asked_for() -> None:
+    def wired(traces: Traces) -> None:
+        del traces
+
+    def typed(traces: TraceStore) -> None:
+        wired(traces)
+
+    assert callable(typed)  # pyright reads it

@@ -1,0 +1,97 @@
+"""Questions with pictures."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from intern.answering.images import MOST_IMAGES, Seeing
+from intern.core.errors import DiscordError, DiscordUnavailableError
+from intern.core.ids import UserId
+from intern.core.messages import AIResult, Attachment, Conversation, Image, Message, RequestContext
+
+pytestmark = pytest.mark.anyio
+
+ALICE, BOB = UserId("1"), UserId("2")
+
+
+class Gallery:
+    """Pictures by file name; what is not there is unavailable."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.fetched: list[str] = []
+        self.hangs = False
+
+    async def image(self, attachment: Attachment, /) -> Image:
+        self.fetched.append(attachment.filename)
+        if self.hangs:
+            await anyio.sleep_forever()
+        if attachment.filename not in self.names:
+            raise DiscordUnavailableError(f"no {attachment.filename}")
+        return Image(media_type="image/png", data=attachment.filename.encode())
+
+
+class Recorder:
+    """Answers whatever it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Conversation] = []
+
+    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+        del context, addressed
+        self.asked.append(conversation)
+        return AIResult(should_reply=True, reply_text="yes")
+
+
+def message(*files: str, by: UserId = ALICE, kind: str = "image/png") -> Message:
+    attached = tuple(
+        Attachment(id=name, filename=name, url=f"https://cdn.discordapp.com/{name}", content_type=kind, size=1)
+        for name in files
+    )
+    return Message(role="user", text="what is this?", author_id=by, attachments=attached)
+
+
+async def answered(gallery: Gallery, *messages: Message, sees: bool = True) -> tuple[AIResult, list[Conversation]]:
+    recorder = Recorder()
+    with anyio.fail_after(5):
+        seeing = Seeing(recorder, gallery, sees=sees)
+        return await seeing.answer(Conversation(messages), RequestContext()), recorder.asked
+
+
+async def test_the_pictures_of_a_question_come_with_it() -> None:
+    _, [asked] = await answered(Gallery("a", "b"), message("old", by=BOB), message("a"), message("b"))
+    assert [[image.data for image in each.images] for each in asked.messages] == [[], [b"a"], [b"b"]]
+
+
+async def test_other_files_and_earlier_pictures_are_not_fetched() -> None:
+    gallery = Gallery("log")
+    result, _ = await answered(gallery, message("old", by=BOB), message("log", kind="text/plain"))
+    assert (result.should_reply, gallery.fetched) == (True, [])
+
+
+async def test_a_picture_that_cannot_be_had_ends_in_no_reply() -> None:
+    result, asked = await answered(Gallery("a"), message("a", "missing"))
+    assert (result.should_reply, result.reason, asked) == (False, "images_unavailable", [])
+
+
+async def test_of_many_pictures_the_newest_are_looked_at() -> None:
+    names = [str(n) for n in range(MOST_IMAGES + 3)]
+    gallery = Gallery(*names)
+    await answered(gallery, message(*names))
+    assert sorted(gallery.fetched) == names[-MOST_IMAGES:]
+
+
+async def test_without_eyes_nothing_is_fetched() -> None:
+    gallery = Gallery("a")
+    result, [asked] = await answered(gallery, message("a"), sees=False)
+    assert (result.should_reply, gallery.fetched, asked.messages[0].images) == (True, [], ())
+
+
+async def test_a_download_can_be_given_up() -> None:
+    gallery = Gallery("a")
+    gallery.hangs = True
+    with anyio.move_on_after(0.05) as scope:
+        await Seeing(Recorder(), gallery, sees=True).answer(Conversation((message("a"),)), RequestContext())
+    assert scope.cancelled_caught
+    assert issubclass(DiscordUnavailableError, DiscordError)

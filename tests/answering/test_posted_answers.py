@@ -1,0 +1,348 @@
+"""Posted answers beside their sources: which do not stand any more, and how they are taken back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+from anyio.to_thread import run_sync
+from msgspec.structs import replace
+
+from intern.answering.posted_answers import SETTLED, PostedAnswers, Retractions
+from intern.chat.outbox import Posting
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.core.flow import Filing, Reply, Topic
+from intern.core.ids import SourceId, TopicName
+from intern.core.messages import ChatMessage, Citation
+from intern.core.records import CapturedPair, Hit, Turn
+from intern.learning.forgetting import Forget
+from intern.models.prompt import OfflineModel
+from intern.platforms.memory.chat import Sandbox
+from intern.service.models import offline_rules
+from intern.service.probing import LocalChecks
+from intern.service.status import status_of
+from intern.service.workshop import Workshop
+from intern.sources.library import Library
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.traces import TraceStore
+from tests import samples
+from tests.at_work import settings_in
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+PORTS = SourceId("kb:ports.md")
+QUOTE = "The relay listens on port 7480."
+NOTE = "Taken back."
+SPOOL = TopicName("spool")
+
+
+class Ranks:
+    """Finds the sources that a test names."""
+
+    def __init__(self) -> None:
+        self.found: list[SourceId] = []
+
+    async def rank(self, text: str, limit: int, /) -> Sequence[SourceId]:
+        del text
+        return self.found[:limit]
+
+    async def hits(self, text: str, limit: int, /) -> Sequence[Hit]:
+        raise AssertionError("nobody asks here")
+
+
+class World:
+    """A folder with a document and a topic, a Discord in memory, and answers that were posted there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = settings_in(folder)
+        self.clock = HandClock()
+        self.discord = Sandbox(self.clock, team=["maya"])
+        self.ranks = Ranks()
+        self.ports = self.settings.paths.sources / "ports.md"
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[World]:
+        settings = self.settings
+        with fail_after(30):
+            async with await Database.open(settings.paths.database) as self.db:
+                self.work = work = await run_sync(
+                    Workshop, settings, self.db, OfflineModel(offline_rules()), self.clock
+                )
+                await work.refresh()
+                library = Library(
+                    kb_index=settings.paths.index,
+                    team_index=settings.paths.team_index,
+                    sources=work.sources,
+                    topics=work.topics,
+                    archive=work.archive,
+                    ranks=self.ranks,
+                )
+                self.posting = Posting(self.discord, work.posts, self.discord, outgoing=Outgoing(), clock=self.clock)
+                self.posted = PostedAnswers(work.cited, library, work.topics, work.decisions)
+                traces = TraceStore(self.db, clock=self.clock)
+                self.retractions = Retractions(work.cited, self.posting, traces, clock=self.clock, note=NOTE)
+                yield self
+
+    async def answered(
+        self, source_id: SourceId = PORTS, quote: str | None = QUOTE, asked: str = "Which port?", text: str = "7480."
+    ) -> ChatMessage:
+        """A question whose answer stands on Discord, and was compared with its source once."""
+        self.clock.turn(seconds=5)
+        question = self.discord.say("alice", asked)
+        cited = Citation(source_id=source_id, title="Ports", quote=quote)
+        reply = Reply(question=question, target="new_thread", text=text, citations=(cited,), asked=asked)
+        assert (await self.posting.post(reply)).status == "posted"
+        await self.check()
+        return question
+
+    async def check(self) -> None:
+        """What the checker does; some time has passed."""
+        self.clock.turn(minutes=1)
+        await self.work.refresh()
+        await self.posted.check()
+
+    async def outdated(self) -> list[tuple[str, str, str]]:
+        """Of each citation that does not stand: how so, what was quoted, what its source says now."""
+        found = await self.posted.outdated(50)
+        return [(change.cited.state, change.cited.quote, change.now) for each in found for change in each.changes]
+
+    async def filed(self, *said: str, conversation: str = "thread_7") -> CapturedPair:
+        """A conversation in the topic: a question, and what the team said."""
+        self.clock.turn(minutes=1)
+        capture = samples.capture(said[0], said[1], n=int(conversation[-1]), conversation=conversation)
+        more = tuple(Turn("Team", each) for each in said[2:])
+        ids = tuple(samples.message(n=5_000 + len(self.work.archive) + n).id for n in range(len(more)))
+        pair = await self.work.keep(
+            replace(capture, turns=(*capture.turns, *more), message_ids=(*capture.message_ids, *ids))
+        )
+        assert pair is not None
+        await self.work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        return pair
+
+    def said(self) -> list[str]:
+        return [message.text for message in self.discord.posts()]
+
+
+@pytest.fixture
+async def world(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[World]:
+    async with World(tmp_path).open() as opened:
+        yield opened
+
+
+async def test_a_document_that_says_something_else_is_shown_beside_what_was_quoted(world: World) -> None:
+    question = await world.answered()
+    assert await world.outdated() == []
+    world.ports.write_text("# Ports\n\nThe relay listens on port 9000. Set `listen` to change it.\n")
+    await world.check()
+    [(state, before, now)] = await world.outdated()
+    assert (state, before) == ("changed", QUOTE)
+    assert "port 9000" in now
+    [found] = await world.posted.outdated(50)
+    [post] = world.discord.posts()
+    assert (found.answer.question_id, found.answer.asked) == (question.id, "Which port?")
+    assert (found.answer.place, found.answer.message_id) == (post.channel_id, post.id)
+
+
+async def test_white_space_markup_and_what_was_not_quoted_are_no_change(world: World) -> None:
+    await world.answered()
+    world.ports.write_text("# All ports\n\n* The *relay*\n  listens on port `7480`.\n\nSomething else.\n")
+    await world.check()
+    assert await world.outdated() == []
+
+
+async def test_a_document_that_is_gone_is_withdrawn_until_it_comes_back(world: World) -> None:
+    await world.answered()
+    await world.answered(quote=None, asked="And now?")
+    text = world.ports.read_text()
+    world.ports.unlink()
+    (world.ports.with_name("other.md")).write_text("# Other\n\nSomething else.\n")
+    await world.check()
+    assert await world.outdated() == [("gone", "", ""), ("gone", QUOTE, "")]
+    world.ports.write_text(text)
+    await world.check()
+    assert await world.outdated() == []
+
+
+async def test_where_no_document_is_listed_at_all_nothing_is_taken_for_withdrawn(world: World) -> None:
+    await world.answered()
+    world.ports.unlink()
+    await world.check()
+    assert await world.outdated() == []
+
+
+async def test_a_document_that_was_renamed_is_followed(world: World) -> None:
+    await world.answered()
+    renamed = world.ports.rename(world.ports.with_name("listening.md"))
+    world.ranks.found = [SourceId("kb:listening.md")]
+    await world.check()
+    assert await world.outdated() == []
+    renamed.write_text("# Ports\n\nNothing.\n")
+    await world.check()
+    assert [state for state, _, _ in await world.outdated()] == ["changed"]
+
+
+async def test_a_secret_in_a_document_is_not_kept_and_no_change(world: World) -> None:
+    secret = "xoxb-123456789012-abcdefABCDEF123456789012"
+    world.ports.write_text(f"# Token\n\nThe token is {secret} here.\n")
+    await world.check()
+    await world.answered(quote=f"The token is {secret} here.", asked=f"Is {secret} right?")
+    assert await world.outdated() == []
+    rows = await world.db.read(lambda db: db.rows("select asked, quote from posted_answers, posted_citations"))
+    assert secret not in str(rows)
+    assert "[masked" in str(rows)
+
+
+async def test_a_team_answer_stands_wherever_its_block_stands_and_as_long_as_it_is_the_same(world: World) -> None:
+    pair = await world.filed("How do I purge the spool?", "Run purge.")
+    await world.filed("How do I rotate?", "Set rotate.", conversation="thread_8")
+    block = SourceId(f"team:spool.txt#{pair.qa_id}")
+    await world.answered(block, "Run purge.")
+    await world.answered(SourceId("team:spool.txt"), "Run purge.", asked="How to purge?")
+
+    [kept] = [each for each in world.work.topics.read(SPOOL) if each.qa_id == pair.qa_id]
+    world.work.topics.update(TopicName("purging"), add=kept)
+    world.work.topics.update(SPOOL, remove=[pair.qa_id])
+    await world.check()
+    assert await world.outdated() == []
+
+    world.work.topics.update(TopicName("purging"), remove=[pair.qa_id])
+    await world.check()
+    assert await world.outdated() == [("gone", "Run purge.", "")] * 2
+
+
+async def test_what_members_said_in_a_conversation_may_change(world: World) -> None:
+    pair = await world.filed("How do I purge the spool?", "Run purge.")
+    await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), "Team: Run purge.")
+    await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), None, asked="Without a quote?")
+    [kept] = world.work.topics.read(SPOOL)
+    world.work.topics.update(SPOOL, add=replace(kept, turns=(Turn("User", "Purge?"), kept.turns[1])))
+    await world.check()
+    assert await world.outdated() == []
+
+
+async def test_a_conversation_that_went_on_is_told_from_one_that_says_something_else(world: World) -> None:
+    pair = await world.filed("How do I purge the spool?", "Run purge.")
+    block = SourceId(f"team:spool.txt#{pair.qa_id}")
+    await world.answered(block, "Run purge.")
+    await world.filed("How do I purge the spool?", "Run purge.", "Wait, not on Tuesdays!")
+    await world.check()
+    assert await world.outdated() == [("extended", "Run purge.", "Run purge.\nWait, not on Tuesdays!")]
+    await world.answered(block, "Team: Run purge.", asked="With the speaker?")
+    assert [state for state, _, _ in await world.outdated()] == ["extended"] * 2
+    [newer] = world.work.topics.read(SPOOL)
+    world.work.topics.update(SPOOL, add=replace(newer, turns=(Turn("User", "How?"), Turn("Team", "Never do."))))
+    await world.check()
+    assert await world.outdated() == [
+        ("changed", "Team: Run purge.", "Never do."),
+        ("changed", "Run purge.", "Never do."),
+    ]
+
+
+async def changed(world: World) -> ChatMessage:
+    """An answer whose document changed, for long enough."""
+    question = await world.answered(text="7480. " + "Like this. " * 250)
+    world.ports.write_text("# Ports\n\nThe relay listens on port 9000.\n")
+    await world.check()
+    await world.retractions.retract()
+    assert NOTE not in world.said()
+    world.clock.turn(seconds=SETTLED.total_seconds())
+    return question
+
+
+async def test_an_answer_is_edited_once_with_all_its_parts_and_buttons(world: World) -> None:
+    question = await changed(world)
+    assert len(world.said()) > 1
+    await world.retractions.retract()
+    assert set(world.said()) == {NOTE}
+    assert all(not world.discord.sent[post.id].buttons for post in world.discord.posts())
+    edits = world.discord.calls["rewrite"]
+    world.ports.write_text("# Ports\n\nSomething else again.\n")
+    await world.check()
+    world.clock.turn(hours=1)
+    await world.retractions.retract()
+    assert world.discord.calls["rewrite"] == edits
+    [found] = await world.posted.outdated(50)
+    assert (found.answer.question_id, found.answer.retracted) == (question.id, "retracted")
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_an_edit_that_failed_is_made_once(world: World, done: bool) -> None:  # noqa: FBT001
+    await changed(world)
+    parts = len(world.said())
+    world.discord.fail("rewrite", DiscordUnavailableError("down"), done=done)
+    with pytest.raises(DiscordUnavailableError):
+        await world.retractions.retract()
+    world.ports.write_text(f"# Ports\n\n{QUOTE}\n")  # half an answer helps nobody
+    await world.check()
+    await world.retractions.retract()
+    assert set(world.said()) == {NOTE}
+    assert world.discord.calls["rewrite"] == parts + (not done)
+
+
+async def test_what_cannot_be_edited_is_left_alone(world: World) -> None:
+    await changed(world)
+    world.discord.fail("rewrite", DiscordRefusedError("no permission"))
+    await world.retractions.retract()
+    calls = world.discord.calls["rewrite"]
+    world.clock.turn(hours=1)
+    await world.retractions.retract()
+    assert world.discord.calls["rewrite"] == calls
+    [found] = await world.posted.outdated(50)
+    assert found.answer.retracted == "dropped"
+
+
+async def test_a_conversation_that_went_on_edits_nothing(world: World) -> None:
+    pair = await world.filed("How do I purge the spool?", "Run purge.")
+    await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), "Run purge.")
+    await world.filed("How do I purge the spool?", "Run purge.", "You are welcome.")
+    await world.check()
+    world.clock.turn(hours=1)
+    await world.retractions.retract()
+    assert NOTE not in world.said()
+
+
+async def test_forgetting_takes_questions_and_quotes_of_people_out_and_leaves_the_rest_watched(world: World) -> None:
+    pair = await world.filed("How do I purge the spool?", "Run quokka purge.")
+    block = SourceId(f"team:spool.txt#{pair.qa_id}")
+    await world.answered(block, "Run quokka purge.", asked="What of the wombat?")
+    await world.answered(asked="Which port?")
+    alice = world.discord.author("alice")
+    await world.work.forget(Forget(message_ids=(pair.message_ids[0],)))
+    assert await world.db.read(lambda db: db.rows("select quote from posted_citations order by quote")) == [
+        ("",),
+        (QUOTE,),
+    ]
+    await world.check()
+    assert await world.outdated() == [("gone", "", "")]
+    await world.work.forget(Forget(user_id=alice.id))
+    assert await world.db.read(lambda db: db.rows("select 1 from posted_answers, posted_citations")) == []
+
+
+async def test_a_question_that_is_deleted_is_not_kept(world: World) -> None:
+    question = await world.answered()
+    await world.work.withdraw([question.id])
+    assert await world.db.read(lambda db: db.rows("select asked from posted_answers")) == []
+
+
+async def test_answers_are_watched_for_90_days(world: World) -> None:
+    await world.answered()
+    world.clock.turn(days=91)
+    await world.answered(asked="Again?")
+    assert await world.db.read(lambda db: db.rows("select asked from posted_answers")) == [("Again?",)]
+
+
+async def test_status_and_doctor_count_them(world: World) -> None:
+    await world.answered()
+    await world.answered(asked="Again?")
+    assert (await run_sync(lambda: status_of(world.settings, clock=world.clock))).outdated_answers == 0
+    world.ports.write_text("# Ports\n\nNothing.\n")
+    await world.check()
+    assert (await run_sync(lambda: status_of(world.settings, clock=world.clock))).outdated_answers == 2
+    findings = await run_sync(LocalChecks(world.settings).folder)
+    [found] = [each for each in findings if "posted answers" in each.what]
+    assert (found.level, found.what[:23]) == ("note", "2 posted answers cite w")

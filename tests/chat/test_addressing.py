@@ -1,0 +1,279 @@
+"""Whom a message is for where nobody pressed "reply"."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from intern.chat.addressing import Recent, Talk, named_by, split_by_target
+from intern.chat.options import ContextBounds
+from intern.core.flow import Batch
+from intern.core.ids import ChannelId, MessageId, UserId
+from intern.core.messages import Author, ChatMessage
+from intern.platforms.memory.chat import Sandbox
+from tests.fakes import HandClock
+
+BOUNDS = ContextBounds()
+ROBOT = Author(id=UserId("5"), name="robot", type="bot")
+
+
+class Place:
+    """A channel; `@name` at the beginning of a text is a mention, and each message comes 70 seconds after the last."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.discord = Sandbox(self.clock, team=["maya", "tom"])
+
+    def say(self, who: str | Author, text: str, *, to: ChatMessage | None = None, after: float = 70) -> ChatMessage:
+        self.clock.turn(seconds=after)
+        for name in ("alice", "bob", "maya", "tom"):
+            text = text.replace(f"@{name}", f"<@{self.discord.author(name).id}>")
+        return self.discord.say(who, text, reply_to=to.id if to else None)
+
+    @property
+    def talk(self) -> Talk:
+        return Talk(self.discord.messages(self.discord.general), BOUNDS)
+
+
+# A team member's message that names somebody.
+
+
+def test_a_team_message_that_names_one_member_answers_the_newest_that_they_asked() -> None:
+    place = Place()
+    place.say("alice", "How do I stake?")
+    more = place.say("alice", "With the wallet, I mean.")
+    place.say("bob", "Lunch!")
+    assert place.talk.answers(place.say("maya", "@alice in the portal")) == more
+
+
+def test_it_answers_nothing_where_it_names_nobody_or_several_or_replies_to_somebody() -> None:
+    place = Place()
+    asked, bobs = place.say("alice", "How?"), place.say("bob", "How?")
+    assert place.talk.answers(place.say("maya", "in the portal")) is None
+    assert place.talk.answers(place.say("maya", "@alice @bob in the portal")) is None
+    reply = place.say("maya", "@alice see what bob says", to=bobs)
+    assert (place.talk.answers(reply), place.talk.target(reply)) == (None, bobs)
+    assert place.talk.answers(place.say("maya", "`@alice` is how you call somebody")) is None
+    assert place.talk.answers(place.say("maya", "@alice in the portal")) == asked
+
+
+def test_team_members_who_name_each_other_and_members_who_name_members_answer_nothing() -> None:
+    place = Place()
+    for name in ("tom", "alice"):
+        place.say(name, "How?")
+    assert place.talk.answers(place.say("maya", "@tom in the portal")) is None
+    assert place.talk.answers(place.say("bob", "@alice in the portal")) is None
+
+
+def test_a_colleague_or_bot_who_is_named_beside_the_asker_hides_no_answer() -> None:
+    place = Place()
+    asked = place.say("alice", "How?")
+    place.discord.author("bob")
+    assert place.talk.answers(place.say("maya", "@alice as @tom said, in the portal")) == asked
+    told = replace(place.say("maya", "@alice <@99> is wrong"), mentioned_staff=frozenset({UserId("99")}))
+    assert place.talk.answers(told) == asked
+    assert place.talk.answers(place.say("maya", "@alice @bob as @tom said")) is None
+    assert place.talk.answers(place.say("maya", "@tom in the portal")) is None
+
+
+def test_it_answers_what_was_asked_within_the_window_only() -> None:
+    place = Place()
+    asked = place.say("alice", "How?")
+    assert place.talk.answers(place.say("maya", "@alice in the portal", after=900)) == asked
+    assert place.talk.answers(place.say("maya", "@alice in the portal", after=1)) is None
+
+
+def test_who_only_replied_to_other_members_lately_asked_nothing() -> None:
+    place = Place()
+    place.say("alice", "How?")
+    bobs = place.say("bob", "Good morning")
+    place.say("alice", "Morning!", to=bobs)
+    assert place.talk.answers(place.say("maya", "@alice please no greetings here")) is None
+
+
+def test_a_reply_to_a_neighbour_in_the_same_breath_hides_no_question() -> None:
+    place = Place()
+    bobs = place.say("bob", "My node is slow")
+    asked = place.say("alice", "How do I restart mine?")
+    place.say("alice", "me too", to=bobs, after=5)
+    assert place.talk.answers(place.say("maya", "@alice with relay restart")) == asked
+
+
+def test_who_goes_on_with_the_team_is_answered_again() -> None:
+    place = Place()
+    told = place.say("maya", "Which version?", to=place.say("alice", "How?"))
+    version = place.say("alice", "1.2", to=told)
+    assert place.talk.answers(place.say("tom", "@alice then upgrade")) == version
+
+
+# An asker who goes on.
+
+
+def test_the_askers_next_words_for_that_team_member_or_for_nobody_go_on_with_the_answer() -> None:
+    place = Place()
+    told = place.say("maya", "In the portal.", to=place.say("alice", "How?"))
+    plain, named = place.say("alice", "that worked"), place.say("alice", "@maya thank you")
+    reply = place.say("alice", "and the rest?", to=told)
+    assert [place.talk.goes_on(each) for each in (plain, named, reply)] == [told] * 3
+
+
+def test_a_mention_is_gone_on_with_as_a_reply_is() -> None:
+    place = Place()
+    place.say("alice", "How?")
+    told = place.say("maya", "@alice in the portal")
+    more = place.say("maya", "under 'stake'", after=5)
+    assert place.talk.goes_on(place.say("alice", "that worked")) == more
+    assert place.talk.target(told) is not None
+
+
+def test_words_for_nobody_add_to_the_askers_own_words_until_the_team_answers() -> None:
+    place = Place()
+    first = place.say("alice", "My node does not start.")
+    place.say("bob", "Lunch?")
+    second = place.say("alice", "anybody?", after=100)
+    assert place.talk.target(second) == first
+    told = place.say("maya", "Which one?", to=second)
+    third = place.say("alice", "And how do I stop it?")
+    assert place.talk.target(third) is None
+    assert place.talk.target(place.say("alice", "hm", after=BOUNDS.question_seconds + 1)) is None
+    assert place.talk.target(place.say(ROBOT, "beep")) is None
+    assert place.talk.target(told) == second
+
+
+def test_words_for_somebody_else_go_on_with_nothing() -> None:
+    place = Place()
+    place.say("maya", "In the portal.", to=place.say("alice", "How?"))
+    bobs = place.say("bob", "Lunch?")
+    for text, to in (("@tom and you?", None), ("@bob yes", None), ("yes", bobs), ("@maya @tom both of you?", None)):
+        assert place.talk.goes_on(place.say("alice", text, to=to)) is None
+    assert place.talk.goes_on(place.say("alice", "@intern and what do you say?")) is None
+    assert place.talk.goes_on(place.say("bob", "me too")) is None
+    assert place.talk.goes_on(place.say("tom", "right")) is None
+
+
+@pytest.mark.parametrize("asked", ["And how do I stop?", "怎么停止？", "كيف؟"])
+def test_a_new_question_for_nobody_goes_on_with_nothing_nor_does_what_follows_it(asked: str) -> None:
+    place = Place()
+    told = place.say("maya", "In the portal.", to=place.say("alice", "How?"))
+    assert place.talk.goes_on(place.say("alice", asked)) is None
+    assert place.talk.goes_on(place.say("alice", "I mean the node")) is None
+    assert place.talk.goes_on(place.say("alice", f"@maya {asked}")) == told
+
+
+def test_whom_the_team_named_unasked_goes_on_with_nothing() -> None:
+    place = Place()
+    place.say("bob", "Morning")
+    place.say("maya", "@alice please no greetings here")
+    assert place.talk.goes_on(place.say("alice", "sorry")) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "longest"),
+    [
+        ("that worked", BOUNDS.named_follow_up_seconds),
+        ("@maya that worked", BOUNDS.named_follow_up_seconds),
+        ("that worked", BOUNDS.follow_up_seconds),
+    ],
+)
+def test_who_pauses_for_long_goes_on_with_nothing(words: str, longest: float) -> None:
+    place = Place()
+    told = place.say("maya", "In the portal.", to=place.say("alice", "How?"))
+    if longest == BOUNDS.follow_up_seconds:
+        place.say("bob", "Lunch!", after=1)
+        longest -= 1
+    worked = place.say("alice", words, after=longest)
+    assert place.talk.goes_on(worked) == told
+    assert place.talk.goes_on(place.say("alice", words, after=BOUNDS.named_follow_up_seconds + 1)) is None
+
+
+def test_what_names_the_team_member_leads_further_back_than_a_follow_up_does() -> None:
+    place = Place()
+    told = place.say("maya", "In the portal.", to=place.say("alice", "How?"))
+    later = place.say("alice", "@maya and now?", after=BOUNDS.mention_seconds)
+    assert (place.talk.goes_on(later), place.talk.target(later)) == (None, told)
+
+
+def test_what_replies_to_itself_in_a_circle_is_for_nobody() -> None:
+    place = Place()
+    one, other = place.say("maya", "a"), place.say("maya", "b")
+    said = [replace(one, reply_to=other.id), replace(other, reply_to=one.id)]
+    said.append(place.say("alice", "that worked"))
+    assert Talk(said, BOUNDS).goes_on(said[-1]) is None
+
+
+# Parts.
+
+
+def test_lines_part_where_they_name_somebody_else() -> None:
+    place = Place()
+    lines = [place.say("maya", text) for text in ("hm", "@alice yes", "really", "@alice sure", "@bob no")]
+    assert split_by_target(lines) == [lines[:1], lines[1:4], lines[4:]]
+    assert [named_by(line) for line in lines][:2] == [None, place.discord.author("alice").id]
+
+
+# Where nothing needs to be read.
+
+
+def batch_of(*messages: ChatMessage) -> Batch:
+    return Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
+
+
+def heard(place: Place, recent: Recent, who: str | Author, text: str, **how: Any) -> tuple[ChatMessage, bool]:
+    message = place.say(who, text, **how)
+    return message, recent.may_go_on(batch_of(message))
+
+
+def test_an_asker_is_read_about_where_what_was_heard_says_that_the_team_spoke_to_them() -> None:
+    place, recent = Place(), Recent(BOUNDS)
+    asked, first = heard(place, recent, "alice", "How?")
+    assert first, "what was said before it came up is not known"
+    recent.look_back(asked.channel_id, ())
+    assert not heard(place, recent, "bob", "hello")[1]
+    heard(place, recent, "maya", "In the portal.", to=asked)
+    assert not heard(place, recent, "bob", "nice weather", after=1)[1], "nobody spoke to bob"
+    assert not heard(place, recent, ROBOT, "beep", after=1)[1]
+    assert heard(place, recent, "alice", "that worked", after=1)[1]
+    assert not heard(place, recent, "alice", "@intern how?", after=1)[1]
+    assert not heard(place, recent, "alice", "hello again", after=BOUNDS.mention_seconds + 1)[1]
+
+
+def test_what_the_team_replied_to_before_it_came_up_may_be_an_asker_of_now() -> None:
+    place, recent = Place(), Recent(BOUNDS)
+    asked = place.say("alice", "How?")  # before it came up
+    before, _ = heard(place, recent, "bob", "hello")
+    recent.look_back(before.channel_id, ())
+    heard(place, recent, "maya", "In the portal.", to=asked)
+    assert heard(place, recent, "alice", "that worked", after=1)[1]
+
+
+def test_what_was_read_once_after_a_start_need_not_be_read_again() -> None:
+    place, recent = Place(), Recent(BOUNDS)
+    asked = place.say("alice", "How?")
+    told = place.say("maya", "In the portal.", to=asked)
+    before, first = heard(place, recent, "bob", "hello", after=1)
+    assert first
+    assert heard(place, recent, "bob", "hello?", after=1)[1], "nobody has looked yet"
+    recent.look_back(before.channel_id, [asked, told, before])
+    assert not heard(place, recent, "bob", "anybody?", after=1)[1]
+    assert heard(place, recent, "alice", "that worked", after=1)[1]
+
+
+def test_what_is_remembered_of_channels_is_bounded_and_without_their_words() -> None:
+    place, recent = Place(), Recent(BOUNDS)
+    line = place.say("alice", "How? " + "x" * 4000)
+    for channel in range(200):
+        messages = [
+            replace(line, id=MessageId(str(channel * 1000 + n)), channel_id=ChannelId(str(channel))) for n in range(200)
+        ]
+        recent.may_go_on(batch_of(*messages))
+        recent.look_back(ChannelId(str(channel)), ())
+    assert size_of(recent) < 20_000_000
+    assert recent.may_go_on(batch_of(replace(line, channel_id=ChannelId("0")))), "forgotten, so looked up again"
+
+
+def size_of(recent: Recent) -> int:
+    """Bytes, roughly: as many as it takes to write it down."""
+    return len(pickle.dumps(recent))

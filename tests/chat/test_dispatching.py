@@ -1,0 +1,444 @@
+"""Dispatching: where intern may listen, what a channel's mode allows, and how much one member may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from intern.chat.dispatching import PRIVATE_NOTE, Allowance, Audience, Dispatcher, Greeted, PrivateNotes, Speaker
+from intern.chat.options import ConversationOptions
+from intern.core.errors import DiscordRefusedError, DiscordUnavailableError
+from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
+from intern.core.ids import ChannelId, GuildId, UserId
+from intern.core.messages import ChatMessage
+from intern.platforms.discord.audience import Audience as RealAudience
+from intern.platforms.discord.options import ChannelMode
+from intern.platforms.discord.rest import HikariRest
+from intern.platforms.memory.chat import Sandbox
+from intern.stores.sqlite.members import Greeted as RealGreeted
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+ALICE = UserId("1")
+
+
+class Ledger:
+    """Where the bot has answered."""
+
+    def __init__(self) -> None:
+        self.threads: set[ChannelId] = set()
+
+    async def answered_in(self, thread_id: ChannelId) -> bool:
+        return thread_id in self.threads
+
+
+class Known:
+    """Members who were told about private messages; outlives the dispatcher."""
+
+    def __init__(self) -> None:
+        self.ids: set[UserId] = set()
+
+    async def add(self, user_id: UserId) -> bool:
+        if user_id in self.ids:
+            return False
+        self.ids.add(user_id)
+        return True
+
+    async def drop(self, user_id: UserId) -> None:
+        self.ids.discard(user_id)
+
+
+class Stage:
+    """A server with a clock of its own, and the dispatcher that looks at it."""
+
+    def __init__(
+        self,
+        *,
+        modes: Mapping[ChannelId, ChannelMode] | None = None,
+        default_mode: ChannelMode = "answer",
+        per_hour: int = 0,
+        guild_ids: Collection[GuildId] | None = None,
+        sandbox: Sandbox | None = None,
+        clock: HandClock | None = None,
+        known: Known | None = None,
+    ) -> None:
+        self.clock = clock or HandClock()
+        self.sandbox = sandbox or Sandbox(self.clock, team={"mira"})
+        self.ledger = Ledger()
+        self.dispatcher = Dispatcher(
+            self.sandbox,
+            self.ledger,
+            ConversationOptions(modes=modes or {}, default_mode=default_mode),
+            guild_ids=[self.sandbox.guild_id] if guild_ids is None else guild_ids,
+            audience=self.sandbox,
+            clock=self.clock,
+            allows=Allowance(per_hour, clock=self.clock),
+            private=PrivateNotes(self.sandbox, known or Known()),
+        )
+
+    async def goes(self, *messages: ChatMessage) -> list[str]:
+        """Whom a batch of these messages concerns; or why it is declined, with a `!` where somebody is owed a word."""
+        batch = Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
+        return [_said(request) for request in await self.dispatcher.dispatch(batch)]
+
+
+def _said(request: AnswerRequest | CaptureRequest | Declined) -> str:
+    if isinstance(request, Declined):
+        return request.reason + "!" * request.request.called
+    return "answer" if isinstance(request, AnswerRequest) else "capture"
+
+
+def staged(mode: ChannelMode) -> Stage:
+    return Stage(default_mode=mode)
+
+
+# Modes.
+
+
+@pytest.mark.parametrize(
+    ("mode", "plain", "mention", "team"),
+    [
+        ("answer", ["answer"], ["answer"], ["capture"]),
+        ("mention_only", [], ["answer"], ["capture"]),
+        ("capture_only", [], [], ["capture"]),
+        ("off", [], [], []),
+    ],
+)
+async def test_a_mode_says_who_is_heard(
+    mode: ChannelMode, plain: list[str], mention: list[str], team: list[str]
+) -> None:
+    stage = staged(mode)
+    question = stage.sandbox.say("alice", "How do I start?")
+    assert await stage.goes(question) == plain
+    assert await stage.goes(stage.sandbox.say("bob", "@intern how do I stop?")) == mention
+    assert await stage.goes(stage.sandbox.say("mira", "Like this.", reply_to=question.id)) == team
+
+
+async def test_a_reply_to_the_bot_is_a_call_and_a_reply_to_oneself_is_none() -> None:
+    stage = staged("mention_only")
+    answer = await stage.sandbox.send(stage.sandbox.general, "Like this.", "nonce")
+    assert await stage.goes(stage.sandbox.say("alice", "And then?", reply_to=answer)) == ["answer"]
+    question = stage.sandbox.say("alice", "How?")
+    assert await stage.goes(stage.sandbox.say("alice", "Anybody?", reply_to=question.id)) == []
+
+
+async def test_a_thread_follows_its_channel_unless_it_is_listed_itself() -> None:
+    clock = HandClock()
+    sandbox = Sandbox(clock, team={"mira"})
+    question = sandbox.say("alice", "How?")
+    thread = sandbox.open_thread(sandbox.general, question.id, "How?")
+    inside = sandbox.say("alice", "@intern and then?", channel_id=thread)
+    assert await Stage(sandbox=sandbox, clock=clock, modes={sandbox.general: "off"}).goes(inside) == []
+    listed: dict[ChannelId, ChannelMode] = {sandbox.general: "off", thread: "answer"}
+    assert await Stage(sandbox=sandbox, clock=clock, modes=listed).goes(inside) == ["answer"]
+    assert await Stage(sandbox=sandbox, clock=clock, modes=listed).goes(question) == []
+
+
+# What follows from one batch.
+
+
+async def requests_of(stage: Stage, *messages: ChatMessage) -> tuple[list[list[str]], list[list[str]]]:
+    """The texts of what is asked, and of what is captured."""
+    batch = Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
+    found = await stage.dispatcher.dispatch(batch)
+    asked = [[each.text for each in one.batch.messages] for one in found if isinstance(one, AnswerRequest)]
+    return asked, [[each.text for each in one.messages] for one in found if isinstance(one, CaptureRequest)]
+
+
+@pytest.mark.parametrize("reply_first", [True, False])
+async def test_a_question_beside_a_reply_to_somebody_else_is_asked_without_it(*, reply_first: bool) -> None:
+    stage = Stage()
+    neighbour = stage.sandbox.say("bob", "My node is slow")
+    lines = ["me too", "How do I restart it?"] if reply_first else ["How do I restart it?", "me too"]
+    said = [stage.sandbox.say("alice", line, reply_to=neighbour.id if line == "me too" else None) for line in lines]
+    assert await requests_of(stage, *said) == ([["How do I restart it?"]], [])
+
+
+@pytest.mark.parametrize("mode", ["answer", "mention_only", "capture_only"])
+async def test_a_team_message_that_mentions_who_asked_is_captured_like_a_reply(mode: ChannelMode) -> None:
+    stage = staged(mode)
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    stage.clock.turn(minutes=14)
+    answer = stage.sandbox.say("mira", f"<@{asked.author.id}> like this")
+    assert (await requests_of(stage, answer))[1] == [["How do I restart it?", answer.text]]
+
+
+async def test_a_team_message_that_mentions_a_colleague_or_who_asked_nothing_is_not_captured() -> None:
+    clock = HandClock()
+    stage = Stage(sandbox=Sandbox(clock, team={"mira", "noor"}), clock=clock)
+    for name in ("alice", "noor"):
+        bobs = stage.sandbox.say("bob", "Morning")
+        hello = stage.sandbox.say(name, "Morning!", reply_to=bobs.id)
+        assert await stage.goes(stage.sandbox.say("mira", f"<@{hello.author.id}> hello you")) == []
+
+
+@pytest.mark.parametrize("mode", ["answer", "mention_only", "capture_only"])
+async def test_an_askers_next_words_join_the_capture_and_are_asked_where_the_mode_has_it(mode: ChannelMode) -> None:
+    stage = staged(mode)
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    answer = stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    stage.clock.turn(minutes=2)
+    thanks = stage.sandbox.say("alice", "that worked")
+    questions, captures = await requests_of(stage, thanks)
+    assert captures == [["How do I restart it?", "Like this.", "that worked"]]
+    assert questions == ([["that worked"]] if mode == "answer" else [])
+    reply = stage.sandbox.say("alice", "and faster?", reply_to=answer.id)
+    questions, captures = await requests_of(stage, reply)
+    assert (questions, captures[0][-1]) == ([], "and faster?")
+
+
+async def test_an_old_batch_of_an_asker_still_joins_the_capture() -> None:
+    stage = Stage()
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    thanks = stage.sandbox.say("alice", "that worked")
+    stage.clock.turn(days=3)
+    assert await stage.goes(thanks) == ["capture", "too old"]
+
+
+async def test_a_question_for_somebody_else_is_not_swallowed_by_a_capture() -> None:
+    stage = Stage()
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    for text in ("@intern how do I stop it?", f"<@{stage.sandbox.author('bob').id}> how is yours?"):
+        assert await requests_of(stage, stage.sandbox.say("alice", text)) == ([[text]], [])
+
+
+async def test_an_askers_words_join_the_capture_though_discord_was_away_at_the_first_look() -> None:
+    stage = Stage()
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    thanks = stage.sandbox.say("alice", "that worked")
+    stage.sandbox.fail("before", DiscordUnavailableError("away for a moment"))
+    with pytest.raises(DiscordUnavailableError):
+        await stage.goes(stage.sandbox.say("bob", "Morning"))
+    assert await stage.goes(thanks) == ["capture", "answer"]
+
+
+async def test_a_member_costs_no_reading_where_the_team_did_not_speak_lately() -> None:
+    stage = Stage()
+    assert await stage.goes(stage.sandbox.say("bob", "Morning")) == ["answer"]
+    stage.clock.turn(hours=1)
+    before = stage.sandbox.calls["before"]
+    assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
+    assert stage.sandbox.calls["before"] == before
+
+
+# Audience.
+
+
+async def test_a_channel_that_not_everyone_can_read_is_left_alone_until_it_is_listed() -> None:
+    stage = Stage()
+    question = stage.sandbox.say("alice", "How?")
+    lesson = stage.sandbox.say("mira", "Like this.", reply_to=question.id)
+    stage.sandbox.set_private(stage.sandbox.general)
+    stage.sandbox.fail("before", DiscordUnavailableError("nobody needs to read there"))
+    assert await stage.goes(question) == []
+    assert await stage.goes(lesson) == []
+    with pytest.raises(DiscordUnavailableError):
+        await stage.sandbox.before(stage.sandbox.general, None, 1)
+    stage.sandbox.listed = {stage.sandbox.general}
+    assert await stage.goes(question) == ["answer"]
+    assert await stage.goes(lesson) == ["capture"]
+
+
+class _ClosingAudience:
+    """Turns private after the first look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def admits(self, channel: object) -> bool:
+        self.looks += 1
+        return self.looks == 1
+
+
+async def test_a_channel_that_turns_private_while_we_read_is_left_alone() -> None:
+    stage = Stage()
+    stage.dispatcher._audience = _ClosingAudience()
+    assert await stage.goes(stage.sandbox.say("alice", "How?")) == []
+
+
+async def test_other_servers_are_nobody_s_business() -> None:
+    stage = Stage(guild_ids=[GuildId("1")])
+    assert await stage.goes(stage.sandbox.say("alice", "How?")) == []
+    assert stage.sandbox.posts() == ()
+
+
+# Age.
+
+
+async def test_an_old_question_is_passed_over_and_an_old_lesson_is_not() -> None:
+    stage = Stage()
+    question = stage.sandbox.say("alice", "How?")
+    lesson = stage.sandbox.say("mira", "Like this.", reply_to=question.id)
+    stage.clock.turn(seconds=3600)
+    assert await stage.goes(question) == ["answer"]
+    stage.clock.turn(seconds=1)
+    assert await stage.goes(question) == ["too old"]
+    assert await stage.goes(lesson) == ["capture"]
+
+
+async def test_who_called_the_bot_while_it_was_away_is_owed_a_word_for_a_day() -> None:
+    stage = Stage()
+    answer = await stage.sandbox.send(stage.sandbox.general, "Like this.", "nonce")
+    mention = stage.sandbox.say("alice", "@intern how?")
+    reply = stage.sandbox.say("alice", "And then?", reply_to=answer)
+    to_another = stage.sandbox.say("bob", "Same here.", reply_to=mention.id)
+    stage.clock.turn(days=1)
+    assert await stage.goes(mention) == ["too old!"]
+    assert await stage.goes(reply) == ["too old!"]
+    assert await stage.goes(to_another) == ["too old"]
+    stage.clock.turn(seconds=1)
+    assert await stage.goes(mention) == ["too old"]
+    assert await stage.goes(reply) == ["too old"]
+
+
+async def test_an_old_question_is_read_no_further_than_the_message_it_replies_to() -> None:
+    stage = Stage()
+    question = stage.sandbox.say("alice", "@intern how?", reply_to=stage.sandbox.say("bob", "Well").id)
+    stage.clock.turn(hours=2)
+    for method in ("before", "after"):
+        stage.sandbox.fail(method, DiscordUnavailableError("nobody needs to read there"))
+    assert await stage.goes(question) == ["too old!"]
+
+
+@pytest.mark.parametrize("mode", ["capture_only", "off"])
+async def test_where_the_operator_chose_silence_nobody_is_told_anything(mode: ChannelMode) -> None:
+    stage = staged(mode)
+    question = stage.sandbox.say("alice", "@intern how?")
+    stage.clock.turn(hours=2)
+    assert await stage.goes(question) == []
+
+
+async def test_where_not_everybody_can_read_nobody_is_told_anything() -> None:
+    stage = Stage()
+    question = stage.sandbox.say("alice", "@intern how?")
+    stage.sandbox.set_private(stage.sandbox.general)
+    stage.clock.turn(hours=2)
+    assert await stage.goes(question) == []
+
+
+# Limits.
+
+
+async def test_over_the_limit_a_question_is_declined_with_a_reason() -> None:
+    stage = Stage(per_hour=2)
+    for _ in range(2):
+        assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
+    assert await stage.goes(stage.sandbox.say("alice", "@intern how?")) == ["asked too much!"]
+    assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["asked too much"]
+    assert await stage.goes(stage.sandbox.say("bob", "How?")) == ["answer"]
+    stage.clock.turn(hours=1)
+    assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
+
+
+async def test_the_team_is_exempt_and_what_is_nobody_s_does_not_count() -> None:
+    stage = Stage(per_hour=1)
+    first = stage.sandbox.say("bob", "How?")
+    for _ in range(3):
+        assert await stage.goes(stage.sandbox.say("mira", "Like this.", reply_to=first.id)) == ["capture"]
+        assert await stage.goes(stage.sandbox.say("alice", "Same here.", reply_to=first.id)) == []
+    assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
+
+
+async def test_what_discord_could_not_show_does_not_count() -> None:
+    stage = Stage(per_hour=1)
+    earlier = stage.sandbox.say("alice", "How?")
+    question = stage.sandbox.say("alice", "Anybody?", reply_to=earlier.id)
+    stage.sandbox.fail("before", DiscordUnavailableError("as the test asked"))
+    with pytest.raises(DiscordUnavailableError):
+        await stage.goes(question)
+    assert await stage.goes(question) == ["answer"]
+
+
+def test_an_hour_slides() -> None:
+    clock = HandClock()
+    allows = Allowance(2, clock=clock)
+    assert allows(ALICE)
+    clock.turn(minutes=30)
+    assert allows(ALICE)
+    assert not allows(ALICE)
+    clock.turn(minutes=30)
+    assert allows(ALICE)
+    assert not allows(ALICE)
+    clock.turn(minutes=30)
+    assert allows(ALICE)
+
+
+def test_no_limit_holds_nobody_back() -> None:
+    allows = Allowance(0, clock=HandClock())
+    assert all(allows(ALICE) for _ in range(1000))
+
+
+def test_members_who_asked_long_ago_are_forgotten() -> None:
+    clock = HandClock()
+    allows = Allowance(3, clock=clock)
+    for number in range(1000):
+        assert allows(UserId(str(number)))
+        clock.turn(minutes=1)
+    assert len(allows._asked) <= 60
+
+
+def test_a_clock_that_is_put_back_locks_nobody_out() -> None:
+    clock = HandClock()
+    allows = Allowance(1, clock=clock)
+    assert allows(ALICE)
+    clock.turn(days=-365)
+    assert allows(ALICE)
+
+
+# Private messages.
+
+
+async def test_a_private_message_gets_one_friendly_note_also_over_a_restart() -> None:
+    known, clock = Known(), HandClock()
+    stage = Stage(known=known, clock=clock)
+    direct = stage.sandbox.add_direct()
+    for _ in range(2):
+        assert await stage.goes(stage.sandbox.say("alice", "How?", channel_id=direct)) == []
+    again = Stage(known=known, clock=clock, sandbox=stage.sandbox)
+    assert await again.goes(stage.sandbox.say("alice", "How?", channel_id=direct)) == []
+    assert [(post.channel_id, post.text) for post in stage.sandbox.posts()] == [(direct, PRIVATE_NOTE)]
+
+
+async def test_a_note_that_discord_could_not_take_is_tried_again() -> None:
+    stage = Stage()
+    message = stage.sandbox.say("alice", "How?", channel_id=stage.sandbox.add_direct())
+    stage.sandbox.fail("send", DiscordUnavailableError("as the test asked"))
+    with pytest.raises(DiscordUnavailableError):
+        await stage.goes(message)
+    assert await stage.goes(message) == []
+    assert [post.text for post in stage.sandbox.posts()] == [PRIVATE_NOTE]
+
+
+async def test_a_note_that_discord_refuses_is_not() -> None:
+    stage = Stage()
+    message = stage.sandbox.say("alice", "How?", channel_id=stage.sandbox.add_direct())
+    stage.sandbox.fail("send", DiscordRefusedError("as the test asked"))
+    assert await stage.goes(message) == []
+    assert await stage.goes(message) == []
+    assert stage.sandbox.posts() == ()
+
+
+async def test_who_does_not_answer_private_messages_says_nothing() -> None:
+    stage = Stage()
+    message = stage.sandbox.say("alice", "How?", channel_id=stage.sandbox.add_direct())
+    silent = Dispatcher(
+        stage.sandbox, stage.ledger, ConversationOptions(), guild_ids=(), audience=stage.sandbox, clock=stage.clock
+    )
+    batch = Batch(channel_id=message.channel_id, author=message.author, messages=(message,))
+    assert await silent.dispatch(batch) == ()
+    assert stage.sandbox.posts() == ()
+
+
+def test_the_stores_and_discord_itself_fit_what_is_asked_for() -> None:
+    def wired(greeted: Greeted, speaker: Speaker, audience: Audience) -> None:
+        del greeted, speaker, audience
+
+    def typed(greeted: RealGreeted, rest: HikariRest, audience: RealAudience) -> None:
+        wired(greeted, rest, audience)
+
+    assert callable(typed)  # pyright reads it

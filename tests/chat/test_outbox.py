@@ -1,0 +1,948 @@
+"""Posting: one reply a question, whatever breaks; and nothing to click but what is cited."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+from hypothesis import given, strategies as st
+from msgspec import structs
+
+from intern.answering.replying import answer_buttons
+from intern.chat.context import History
+from intern.chat.outbox import (
+    NO_LONGER,
+    Ledger,
+    LedgerPost,
+    Outlet,
+    Posting,
+    PostOutcome,
+    reply_parts,
+    thread_name,
+    unlinked,
+)
+from intern.chat.outgoing import Outgoing
+from intern.core.errors import (
+    DiscordNotFoundError,
+    DiscordRefusedError,
+    DiscordUnavailableError,
+    DiscordUnknownOutcomeError,
+    KnowledgeError,
+)
+from intern.core.flow import AnswerRequest, Reply
+from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
+from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
+from intern.platforms.memory.chat import Sandbox, Sent
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.outbox import PostLedger
+from tests.fakes import HandClock
+from tests.samples import batch, channel
+
+LOST = DiscordUnknownOutcomeError("the reply was lost")
+DOWN = DiscordUnavailableError("down")
+NO_THREAD = DiscordRefusedError("Cannot execute action on this channel type (code 50024)")
+FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
+
+
+class PickyLedger(PostLedger):
+    """A ledger that takes no note of one question's thread."""
+
+    refuses = ""
+
+    async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
+        if question_id == self.refuses:
+            raise KnowledgeError("database or disk is full")
+        await super().thread_made(question_id, thread_id)
+
+
+@dataclass
+class World:
+    clock: HandClock
+    discord: Sandbox
+    ledger: PickyLedger
+    outgoing: Outgoing
+    max_age: timedelta | None = timedelta(hours=1)
+
+    async def admits(self, channel_id: ChannelId) -> bool:
+        return self.discord.admits(await self.discord.channel(channel_id))
+
+    def ask(self, text: str = "How do I start?") -> ChatMessage:
+        self.clock.turn(seconds=5)
+        return self.discord.say("alice", text)
+
+    @property
+    def posting(self) -> Posting:
+        outlet: Outlet = self.discord
+        history: History = self.discord
+        ledger: Ledger = self.ledger
+        return Posting(
+            outlet,
+            ledger,
+            history,
+            outgoing=self.outgoing,
+            clock=self.clock,
+            admits=self.admits,
+            max_age=self.max_age,
+            late_word="Late.",
+            no_thread_word="No thread.",
+        )
+
+    async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
+        with fail_after(5):
+            return await self.posting.post(reply, waited_for=waited_for)
+
+    async def two_begun(self) -> tuple[ChatMessage, ChatMessage]:
+        """Two questions whose replies are in the ledger, and nowhere else."""
+        first, second = self.ask("First?"), self.ask("Second?")
+        for question in (first, second):
+            self.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await self.post(reply(question), waited_for=NO_LONGER)
+        return first, second
+
+    async def resume(self) -> int:
+        """Finish what is half posted; `ended` holds what became of each."""
+        self.ended: dict[MessageId, str] = {}
+        with fail_after(5):
+            return await self.posting.resume(self._keep)
+
+    async def _keep(self, entry: LedgerPost, outcome: PostOutcome) -> None:
+        self.ended[entry.question_id] = outcome.reason or outcome.status
+
+    def said(self) -> list[str]:
+        return [message.text for message in self.discord.posts()]
+
+
+async def _tell_nobody(_entry: LedgerPost, _outcome: PostOutcome) -> None:
+    """For who looks at the ledger."""
+
+
+class TurnsPrivate:
+    """A way out to a Discord that closes the channel after so many messages."""
+
+    def __init__(self, discord: Sandbox, *, after: int) -> None:
+        self._discord = discord
+        self._left = after
+
+    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
+        return await self._discord.start_thread(channel_id, message_id, name)
+
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        /,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        sent = await self._discord.send(channel_id, text, nonce, buttons=buttons, mention_role=mention_role)
+        self._left -= 1
+        if not self._left:
+            self._discord.set_private(self._discord.general)
+        return sent
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str, /) -> None:
+        await self._discord.rewrite(channel_id, message_id, text)
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncGenerator[World]:
+    clock = HandClock()
+    async with await Database.open(folder / "intern.db") as db:
+        yield World(clock, Sandbox(clock, team=["maya"]), PickyLedger(db, clock=clock), Outgoing())
+
+
+def reply(question: ChatMessage, text: str = "Run it.", *, thread: bool = False) -> Reply:
+    return Reply(question=question, target="in_place" if thread else "new_thread", text=text, citations=(FAQ,))
+
+
+ANSWER = "Run it.\n\nSources:\n- FAQ (`kb:faq.md`)"
+
+
+@pytest.mark.anyio
+class TestPosting:
+    async def test_nothing_is_posted_where_not_everybody_can_read_any_more(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.set_private(w.discord.general)
+            assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="not_public")
+            assert w.said() == []
+            assert w.discord.threads() == ()
+
+    async def test_an_answer_to_a_channel_message_goes_into_a_thread_named_after_it(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            outcome = await w.post(reply(question))
+            [thread] = w.discord.threads()
+            assert outcome == PostOutcome(status="posted", thread_id=thread.id)
+            assert thread == Channel(
+                id=ChannelId(question.id),
+                guild_id=w.discord.guild_id,
+                kind="thread",
+                name="How do I start?",
+                parent_id=w.discord.general,
+            )
+            assert [m.text for m in w.discord.messages(thread.id)] == [ANSWER]
+            assert await w.ledger.answered_in(thread.id)
+
+    async def test_an_answer_in_a_thread_stays_there(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            question = w.discord.say("alice", "And on Windows?", channel_id=thread)
+            assert (await w.post(reply(question, thread=True))).thread_id == thread
+            assert [m.text for m in w.discord.messages(thread)][-1] == ANSWER
+            assert len(w.discord.threads()) == 1
+
+    async def test_a_thread_that_exists_already_is_used(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            thread = w.discord.open_thread(w.discord.general, question.id, "by hand")
+            assert (await w.post(reply(question))).thread_id == thread
+
+    async def test_one_question_gets_one_reply_however_often_it_is_posted(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            await w.post(reply(question))
+            assert (await w.post(reply(question, "Something else."))).status == "already_posted"
+            assert w.said() == [ANSWER]
+
+    async def test_a_question_that_is_gone_is_not_answered(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.ask("something after it")
+            w.discord.delete(w.discord.general, question.id)
+            assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="question_deleted")
+            assert (await w.post(reply(question))).status == "already_posted"
+            assert w.said() == []
+            assert w.discord.threads() == ()
+
+    async def test_where_the_team_was_faster_the_bot_stays_silent(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("maya", "In the portal.", reply_to=question.id)
+            assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="team_answered")
+
+    async def test_a_team_member_who_talks_about_something_else_holds_nothing_up(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("maya", "Morning!")
+            assert (await w.post(reply(question))).status == "posted"
+
+    async def test_all_parts_are_in_the_ledger_before_the_first_is_sent(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("start_thread", DOWN)
+            long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(long)
+            [entry] = await w.ledger.unfinished()
+            assert [part.text for part in entry.parts] == reply_parts(long)
+            assert len(entry.parts) == 3
+
+    async def test_a_second_try_sends_only_what_is_missing(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
+            w.discord.fail("send", LOST, done=True)
+            assert (await w.post(long)).status == "posted"
+            assert [part.strip() for part in reply_parts(long)] == w.said()
+
+    @pytest.mark.parametrize("minutes", [0, 60])
+    @pytest.mark.parametrize("done", [False, True])
+    @pytest.mark.parametrize("call", ["start_thread", "send"])
+    async def test_whatever_breaks_when_a_later_try_posts_it_once(
+        self, tmp_path: Path, call: str, minutes: int, *, done: bool
+    ) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("send" if call == "send" else "start_thread", DOWN, done=done)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(question))
+            w.clock.turn(minutes=minutes)
+            assert (await w.post(reply(question))).status == "posted"
+            assert w.said() == [ANSWER]
+
+    @pytest.mark.parametrize("done", [False, True])
+    async def test_an_unknown_outcome_is_looked_up_before_it_is_sent_again(self, tmp_path: Path, *, done: bool) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("start_thread", LOST, done=done)
+            w.discord.fail("send", LOST, done=done)
+            assert (await w.post(reply(question))).status == "posted"
+            assert w.said() == [ANSWER]
+            assert w.discord.calls["send"] == (1 if done else 2)
+
+    async def test_another_reply_that_says_the_same_is_not_taken_for_its_own(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            first, second = (w.discord.say(who, "And on Windows?", channel_id=thread) for who in ("alice", "bob"))
+            w.discord.fail("after", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(first, thread=True))
+            assert (await w.post(reply(second, thread=True))).status == "posted"
+            assert await w.resume() == 1
+            assert w.said() == [ANSWER, ANSWER]
+
+    async def test_an_unknown_outcome_twice_is_for_the_caller_to_try_again(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("send", LOST)
+            w.discord.fail("send", LOST, done=True)
+            with pytest.raises(DiscordUnknownOutcomeError):
+                await w.post(reply(question))
+            w.clock.turn(minutes=60)
+            assert (await w.post(reply(question))).status == "posted"
+            assert w.said() == [ANSWER]
+
+    async def test_what_discord_refuses_is_dropped_with_its_reason(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("send", DiscordRefusedError("no permission"))
+            assert await w.post(reply(question)) == PostOutcome(status="dropped", reason="refused")
+            entry = await w.ledger.get(question.id)
+            assert entry is not None
+            assert entry.reason == "refused"
+
+    async def test_who_called_the_bot_where_no_thread_can_be_opened_is_told_in_place(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("start_thread", NO_THREAD)
+            w.discord.fail("send", DOWN)
+            called = structs.replace(reply(question), called=True, buttons=answer_buttons(question.id))
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(called)
+            outcome = await w.post(called)
+            assert outcome == PostOutcome(
+                status="posted", reason="no_thread", notice=True, thread_id=question.channel_id
+            )
+            [word] = w.discord.posts()
+            assert (word.text, word.channel_id) == ("No thread.", question.channel_id)
+            assert w.discord.sent[word.id] == Sent()
+            assert (await w.post(called)).status == "already_posted"
+            assert not await w.ledger.answered_in(question.channel_id)
+
+    async def test_a_word_in_place_that_a_crash_cut_off_is_said_after_the_restart(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.discord.fail("start_thread", NO_THREAD)
+            w.discord.fail("send", DOWN, done=True)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(structs.replace(reply(w.ask()), called=True))
+            assert await w.resume() == 1
+            assert w.said() == ["No thread."]
+
+    async def test_who_did_not_call_the_bot_is_told_nothing_where_no_thread_can_be_opened(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.discord.fail("start_thread", NO_THREAD)
+            assert await w.post(reply(w.ask())) == PostOutcome(status="dropped", reason="no_thread")
+            assert w.said() == []
+
+    async def test_where_no_word_may_be_said_either_it_is_dropped(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.discord.fail("start_thread", NO_THREAD)
+            w.discord.fail("send", DiscordRefusedError("no permission"))
+            called = structs.replace(reply(w.ask()), called=True)
+            assert await w.post(called) == PostOutcome(status="dropped", reason="no_thread")
+
+    async def test_no_thread_on_what_is_gone_is_nothing_to_tell_anybody(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.discord.fail("start_thread", DiscordNotFoundError("unknown message"))
+            called = structs.replace(reply(w.ask()), called=True)
+            assert await w.post(called) == PostOutcome(status="dropped", reason="refused")
+            assert w.said() == []
+
+    async def test_a_reply_that_discord_kept_out_for_too_long_is_dropped_and_who_called_is_told(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            silent, called = reply(w.ask("First?")), structs.replace(reply(w.ask("Second?")), called=True)
+            for each in (silent, called):
+                w.discord.fail("start_thread", DOWN)
+                with pytest.raises(DiscordUnavailableError):
+                    await w.post(each, waited_for=NO_LONGER)
+            w.clock.turn(minutes=61)
+            # Where nothing is to be said, nobody needs to be asked.
+            w.discord.calls.clear()
+            assert await w.post(silent) == PostOutcome(status="dropped", reason="too_old")
+            assert not +w.discord.calls
+            for _ in range(3):  # and the word has a day
+                w.discord.fail("start_thread", DOWN)
+                with pytest.raises(DiscordUnavailableError):
+                    await w.post(called)
+                w.clock.turn(hours=2)
+            outcome = await w.post(called)
+            assert (outcome.status, outcome.reason, outcome.notice) == ("posted", "too_old", True)
+            assert w.said() == ["Late."]
+
+    async def test_a_day_later_nobody_is_told_anything(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            called = structs.replace(reply(w.ask()), called=True)
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(called)
+            w.clock.turn(hours=25)
+            assert await w.post(called) == PostOutcome(status="dropped", reason="too_old")
+
+    async def test_an_answer_that_stands_there_unconfirmed_gets_no_word_beside_it(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            called = structs.replace(reply(w.ask()), called=True)
+            w.discord.fail("send", DOWN, done=True)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(called)
+            w.clock.turn(hours=2)
+            assert (await w.post(called)).notice is False
+            assert w.said() == [ANSWER]
+
+    async def test_half_a_reply_goes_no_further_into_a_channel_that_turned_private(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            for restart in (False, True):
+                question = w.ask()
+                long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
+                posting = Posting(
+                    TurnsPrivate(w.discord, after=1),
+                    w.ledger,
+                    w.discord,
+                    outgoing=w.outgoing,
+                    clock=w.clock,
+                    admits=w.admits,
+                )
+                if restart:
+                    w.discord.fail("send", DOWN)
+                    with pytest.raises(DiscordUnavailableError):
+                        await posting.post(long, waited_for=NO_LONGER)
+                with fail_after(5):
+                    if restart:
+                        assert await posting.resume(_tell_nobody) == 1
+                    else:
+                        outcome = await posting.post(long, waited_for=NO_LONGER)
+                        assert outcome == PostOutcome(status="dropped", reason="not_public")
+                entry = await w.ledger.get(question.id)
+                assert entry is not None
+                assert (entry.state, entry.reason) == ("dropped", "not_public")
+                assert [bool(part.message_id) for part in entry.parts] == [True, False, False]
+                w.discord.set_private(w.discord.general, private=False)
+
+    async def test_a_restart_finishes_what_was_half_posted(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, second = w.ask("First?"), w.ask("Second?")
+            w.discord.fail("start_thread", DOWN)
+            w.discord.fail("send", DOWN, done=True)
+            for question in (first, second):
+                with pytest.raises(DiscordUnavailableError):
+                    await w.post(reply(question), waited_for=NO_LONGER)
+            w.clock.turn(minutes=60)
+            assert await w.resume() == 2
+            assert w.ended == {first.id: "posted", second.id: "posted"}
+            assert await w.resume() == 0
+            assert w.ended == {}
+            assert w.said() == [ANSWER, ANSWER]
+            assert {thread.name for thread in w.discord.threads()} == {"First?", "Second?"}
+
+    async def test_a_reply_that_is_half_posted_is_finished_even_if_the_team_speaks(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
+            begun = await w.ledger.begin(question.id, question.channel_id, long.target, reply_parts(long))
+            thread = await w.discord.start_thread(question.channel_id, question.id, "name")
+            await w.ledger.thread_made(question.id, thread)
+            sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)
+            await w.ledger.part_sent(question.id, 0, sent)
+            w.discord.say("maya", "In the portal.", reply_to=question.id)
+            w.clock.turn(minutes=60)
+            assert (await w.post(long)).status == "posted"
+            assert len(w.said()) == 2
+
+    async def test_a_reply_waits_while_its_asker_goes_on_and_for_no_older_message_twice(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("bob", "same here")
+            more = w.ask("On Windows, that is.")
+            held = PostOutcome(status="held", reason="asker_goes_on", newest=more.id)
+            assert await w.post(reply(question)) == held
+            assert await w.post(reply(question), waited_for=question.id) == held
+            even_more = w.ask("Version 3.")
+            assert (await w.post(reply(question), waited_for=more.id)).newest == even_more.id
+            assert w.said() == []
+            assert (await w.post(reply(question), waited_for=even_more.id)).status == "posted"
+            assert w.said() == [ANSWER]
+
+    async def test_the_askers_own_batch_is_nothing_newer(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, last = w.ask(), w.ask("On Windows, that is.")
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).status == "posted"
+
+    async def test_the_team_answers_by_a_reply_to_any_message_of_the_question(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, last = w.ask(), w.ask("On Windows, that is.")
+            w.discord.say("maya", "In the portal.", reply_to=first.id)
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_the_team_answers_by_a_mention_of_the_asker(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("maya", f"<@{question.author.id}> in the portal.")
+            assert (await w.post(reply(question))).reason == "team_answered"
+
+    async def test_an_asker_who_turns_to_a_neighbour_is_not_waited_for(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.say("alice", "me too", reply_to=w.discord.say("bob", "My node is slow").id)
+            assert (await w.post(reply(question))).status == "posted"
+
+    async def test_the_team_answers_before_the_asker_s_last_line(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first = w.ask()
+            w.discord.say("maya", "In the portal.", reply_to=first.id)
+            last = w.ask("On Windows, that is.")
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_the_team_answers_in_between_however_much_others_say(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first = w.ask()
+            for n in range(120):
+                w.discord.say("bob", f"chatter {n}")
+            w.discord.say("maya", "In the portal.", reply_to=first.id)
+            last = w.ask("On Windows, that is.")
+            for n in range(120):
+                w.discord.say("bob", f"chatter {n}")
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_a_question_far_behind_its_first_line_is_found(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first = w.ask()
+            for n in range(700):
+                w.discord.say("bob", f"chatter {n}")
+            last = w.ask("On Windows, that is.")
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).status == "posted"
+
+    async def test_the_team_answers_in_the_thread_before_the_asker_s_last_line(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            first = w.discord.say("alice", "And on Windows?", channel_id=thread)
+            w.discord.say("maya", "The same.", channel_id=thread)
+            last = w.discord.say("alice", "Version 3, that is.", channel_id=thread)
+            both = structs.replace(reply(last, thread=True), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_what_the_bot_and_the_asker_say_in_between_is_no_answer(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            # A member of the team asks, too.
+            first = w.discord.say("maya", "@intern and on Windows?", channel_id=thread)
+            await w.discord.send(thread, "Something else.", "n-1")
+            w.discord.say("maya", "hm", channel_id=thread)
+            last = w.discord.say("maya", "Version 3, that is.", channel_id=thread)
+            both = structs.replace(reply(last, thread=True), settles=(first.id, last.id))
+            assert (await w.post(both)).status == "posted"
+
+    async def test_after_a_restart_the_team_s_answer_to_an_earlier_line_is_seen_too(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first = w.ask()
+            w.discord.say("maya", "In the portal.", reply_to=first.id)
+            last = w.ask("On Windows, that is.")
+            w.discord.fail("after", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(structs.replace(reply(last), settles=(first.id, last.id)))
+            assert await w.resume() == 1
+            entry = await w.ledger.get(last.id)
+            assert entry is not None
+            assert entry.reason == "team_answered"
+            assert w.said() == []
+
+    async def test_the_team_answers_in_the_thread_that_hangs_on_an_earlier_line(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, last = w.ask(), w.ask("On Windows, that is.")
+            thread = w.discord.open_thread(w.discord.general, first.id, "by hand")
+            w.discord.say("maya", "In the portal.", channel_id=thread)
+            both = structs.replace(reply(last), settles=(first.id, last.id))
+            assert (await w.post(both)).reason == "team_answered"
+
+    async def test_the_team_answers_in_the_thread_that_hangs_on_the_question(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            thread = w.discord.open_thread(w.discord.general, question.id, "by hand")
+            w.discord.say("bob", "no idea", channel_id=thread)
+            assert w.discord.messages(w.discord.general)[0].thread_id == thread
+            w.discord.say("maya", "In the portal.", channel_id=thread)
+            assert (await w.post(reply(question))).reason == "team_answered"
+            assert w.said() == []
+
+    async def test_a_reply_that_is_taken_back_leaves_no_trace_and_the_question_can_be_answered_anew(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.outgoing.hand_over(request(question))
+            w.outgoing.take_back("superseded", lambda _: True)
+            assert await w.post(reply(question)) == PostOutcome(status="recalled", reason="superseded")
+            assert w.discord.calls["after"] == 0, "there is nothing to look for"
+            assert await w.ledger.get(question.id) is None
+            assert w.said() == []
+            assert w.discord.threads() == ()
+            w.outgoing.done(question.id)
+            assert (await w.post(reply(question, "Better."))).status == "posted"
+
+    async def test_what_an_earlier_run_posted_without_hearing_of_it_cannot_be_taken_back(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.discord.fail("send", DOWN, done=True)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(question))
+            w.outgoing.hand_over(request(question))  # by the next run, which was asked again
+            w.outgoing.take_back("withdrawn", lambda _: True)
+            assert (await w.post(reply(question))).status == "posted"
+            [stands] = w.discord.posts()
+            assert await w.ledger.holds(stands.id)
+
+    async def test_what_is_left_of_a_question_is_answered_before_the_reply_to_all_of_it_is_recalled(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            left, withdrawn = w.ask(), w.ask()
+            both = structs.replace(reply(withdrawn, "Both."), settles=(left.id, withdrawn.id))
+            w.outgoing.hand_over(request(withdrawn))
+            w.discord.fail("after", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(both)
+            w.outgoing.take_back("withdrawn", lambda _: True)
+            w.discord.delete(w.discord.general, withdrawn.id)
+            w.outgoing.hand_over(request(left))
+            assert (await w.post(reply(left))).status == "posted"
+            assert (await w.post(both)).status == "recalled"
+            assert w.said() == [ANSWER]
+
+    async def test_what_is_taken_back_during_the_last_look_is_not_posted(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.outgoing.hand_over(request(question))
+            look = w.discord.after
+
+            class Meanwhile(Sandbox):
+                async def after(
+                    self, channel_id: ChannelId, message_id: MessageId, limit: int
+                ) -> Sequence[ChatMessage]:
+                    w.outgoing.take_back("withdrawn", lambda _: True)
+                    return await look(channel_id, message_id, limit)
+
+            history: History = Meanwhile(w.clock)
+            posting = Posting(w.discord, w.ledger, history, outgoing=w.outgoing, clock=w.clock)
+            with fail_after(5):
+                assert (await posting.post(reply(question))).reason == "withdrawn"
+            assert w.said() == []
+
+    async def test_what_an_earlier_run_held_is_not_posted_beside_the_reply_that_took_it_up(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            first, second = w.ask(), w.ask("On Windows, that is.")
+            assert (await w.post(reply(first))).status == "held"
+            both = structs.replace(reply(second, "For both."), settles=(first.id, second.id))
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(both)
+            assert await w.resume() == 1
+            assert len(w.said()) == 1
+            assert "For both." in w.said()[0]
+
+    async def test_a_held_reply_that_was_taken_back_does_not_post_the_one_that_took_its_place(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            first, second = w.ask(), w.ask("On Windows, that is.")
+            w.outgoing.hand_over(request(first))
+            assert (await w.post(reply(first))).status == "held"
+            w.outgoing.take_back("superseded", lambda _: True)
+            w.outgoing.hand_over(request(second))
+            both = structs.replace(reply(second, "For both."), settles=(first.id, second.id))
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(both)
+            # It is looked at once more, now that it need not be held any longer.
+            assert await w.post(reply(first)) == PostOutcome(status="recalled", reason="superseded")
+            assert w.said() == []
+            assert (await w.post(both)).status == "posted"
+            assert len(w.said()) == 1
+
+    async def test_once_it_has_left_a_reply_cannot_be_taken_back(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            w.outgoing.hand_over(request(question))
+            w.discord.fail("send", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(question))
+            assert w.outgoing.take_back("superseded", lambda _: True) == ()
+            assert (await w.post(reply(question))).status == "posted"
+
+    async def test_buttons_and_the_mention_stand_under_the_last_part_also_after_a_restart(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question, buttons = w.ask(), answer_buttons(MessageId("7"))
+            long = structs.replace(
+                reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)) + "\n\n<@&42>"),
+                citations=(),
+                buttons=buttons,
+                mention_role=RoleId("42"),
+            )
+            w.discord.fail("send", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(long)
+            assert await w.resume() == 1
+            first, last = w.discord.posts()
+            assert w.discord.sent[first.id] == Sent()
+            assert w.discord.sent[last.id] == Sent(buttons=buttons, pings=(RoleId("42"),))
+
+    async def test_a_message_that_was_answered_with_others_gets_no_reply_of_its_own(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, last = w.ask(), w.ask("On Windows, that is.")
+            await w.post(structs.replace(reply(last), settles=(first.id, last.id)))
+            assert (await w.post(reply(first), waited_for=NO_LONGER)).status == "already_posted"
+            assert w.said() == [ANSWER]
+
+    async def test_a_notice_leaves_its_thread_unanswered_and_keeps_its_links(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            notice = Reply(question=question, target="new_thread", text="See https://help.example", notice=True)
+            outcome = await w.post(notice)
+            assert w.said() == ["See https://help.example"]
+            assert outcome.thread_id is not None
+            assert not await w.ledger.answered_in(outcome.thread_id)
+
+    async def test_a_reply_without_words_opens_no_thread(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            empty = structs.replace(reply(w.ask(), " "), citations=())
+            assert await w.post(empty) == PostOutcome(status="dropped", reason="empty")
+            assert w.discord.threads() == ()
+
+    async def test_one_post_that_cannot_be_finished_holds_up_no_other(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, second = await w.two_begun()
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.resume()
+            assert [thread.name for thread in w.discord.threads()] == ["Second?"]
+            assert w.ended == {second.id: "posted"}
+            assert await w.resume() == 1
+            assert w.ended == {first.id: "posted"}
+
+    async def test_nor_does_one_that_the_ledger_takes_no_note_of(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            first, second = await w.two_begun()
+            w.ledger.refuses = first.id
+            with pytest.raises(KnowledgeError):
+                await w.resume()
+            assert w.ended == {second.id: "posted"}
+            w.ledger.refuses = ""
+            assert await w.resume() == 1
+            assert w.said() == [ANSWER, ANSWER]
+
+    async def test_what_was_begun_too_long_ago_is_dropped_unless_half_of_it_stands(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            w.max_age = timedelta(hours=1)
+            first, second = w.ask("First?"), w.ask("Second?")
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(first), waited_for=NO_LONGER)
+            long = reply(second, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
+            begun = await w.ledger.begin(second.id, second.channel_id, long.target, reply_parts(long))
+            thread = await w.discord.start_thread(second.channel_id, second.id, "name")
+            await w.ledger.thread_made(second.id, thread)
+            sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)
+            await w.ledger.part_sent(second.id, 0, sent)
+            w.clock.turn(hours=2)
+            third = w.ask("Third?")
+            w.discord.fail("start_thread", DOWN)
+            with pytest.raises(DiscordUnavailableError):
+                await w.post(reply(third))
+            assert await w.resume() == 3
+            assert w.ended == {first.id: "too_old", second.id: "posted", third.id: "posted"}
+            entry = await w.ledger.get(first.id)
+            assert entry is not None
+            assert entry.reason == "too_old"
+            assert [message.channel_id for message in w.discord.posts()] == [thread, thread, ChannelId(third.id)]
+
+
+def request(question: ChatMessage) -> AnswerRequest:
+    return AnswerRequest(
+        batch=batch(question),
+        channel=channel(question.channel_id),
+        conversation=Conversation(()),
+        context=RequestContext(),
+        addressed=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        ("How do I start?", "How do I start?"),
+        ("<@8> how\ndo I <#12> start <:sad:77>?", "how do I start :sad:?"),
+        ("@everyone look: **bold** `code`", "everyone look: bold code"),
+        ("# Title\n> quote", "Title quote"),
+        ("\u202egnidaer \u200b", "gnidaer"),
+        ("<@8>", "Answer"),
+        ("", "Answer"),
+        ("???", "Answer"),
+        ("\u200b\u202e", "Answer"),
+        ("Привет, как запустить?", "Привет, как запустить?"),
+    ],
+)
+def test_a_threads_name_is_the_question_on_one_line(question: str, name: str) -> None:
+    assert thread_name(question) == name
+
+
+@given(st.text(max_size=300))
+def test_a_threads_name_always_fits_and_never_mentions(question: str) -> None:
+    name = thread_name(question)
+    assert 1 <= len(name.encode("utf-16-le")) // 2 <= 100
+    assert name == name.strip()
+    assert "\n" not in name
+    assert not re.search(r"<[@#]\d|@everyone|@here", name)
+
+
+def parts(text: str, *citations: Citation) -> list[str]:
+    clock = HandClock()
+    question = Sandbox(clock).say("alice", "?")
+    return reply_parts(Reply(question=question, target="new_thread", text=text, citations=citations))
+
+
+def test_sources_stand_below_the_answer_each_once_with_its_link() -> None:
+    jump = "https://discord.com/channels/1/2/3"
+    [text] = parts(
+        "Run it.",
+        FAQ,
+        FAQ,
+        Citation(source_id=SourceId("team:gpu.txt#qa_20260201_031056"), title="gpu", url=jump),
+        Citation(source_id=SourceId("kb:https://docs.example/a"), title="Docs", url="https://docs.example/a"),
+        Citation(source_id=SourceId("kb:b.md"), title="kb:b.md"),
+    )
+    assert text == (
+        "Run it.\n\nSources:\n- FAQ (`kb:faq.md`)\n"
+        f"- gpu (`team:gpu.txt#qa_20260201_031056`) <{jump}>\n"
+        "- Docs <https://docs.example/a>\n- `kb:b.md`"
+    )
+
+
+def test_an_answer_without_sources_has_no_list_of_them() -> None:
+    assert parts("Run it.") == ["Run it."]
+    assert parts(" ") == []
+
+
+def test_a_hostile_title_or_file_name_stays_a_title() -> None:
+    hostile = Citation(
+        source_id=SourceId("kb:`[x](https://evil.example).md"),
+        title="[free](https://evil.example)\n# big `code",
+        url="javascript:alert(1)",
+    )
+    [text] = parts("Run it.", hostile)
+    assert "https" not in text
+    assert "](" not in text
+    assert text.count("\n") == 3
+    assert "javascript" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("see https://evil.example/x.", "see `evil.example/x`."),
+        ("see <https://evil.example/x>", "see `evil.example/x`"),
+        ("see [docs](https://evil.example/x)!", "see docs (`evil.example/x`)!"),
+        ("see [docs](<https://evil.example/x> 'title')", "see docs (`evil.example/x`)"),
+        ("see [https://good.example](https://evil.example)", "see `good.example` (`evil.example`)"),
+        ("see HTTPS://EVIL.example", "see `EVIL.example`"),
+        ("xhttps://evil.example", "`xhttps://evil.example`"),
+        ("join discord.gg/abc", "join `discord.gg/abc`"),
+        ("see https://cited.example/a, and", "see https://cited.example/a, and"),
+        ("see [this](https://cited.example/a).", "see [this](https://cited.example/a)."),
+        ("see https://cited.example/a.evil.example", "see `cited.example/a.evil.example`"),
+        ("run `curl https://evil.example`", "run `curl https://evil.example`"),
+        ("```sh\ncurl https://evil.example\n```", "```sh\ncurl https://evil.example\n```"),
+        (r"\`https://evil.example`", r"\``evil.example`"),
+        ("a: b, f[0](x), 10:30, kb:faq.md", "a: b, f[0] (x), 10:30, kb:faq.md"),
+    ],
+)
+def test_only_what_is_cited_can_be_clicked(text: str, shown: str) -> None:
+    assert unlinked(text, {"https://cited.example/a"}) == shown
+
+
+_CODE = re.compile(
+    r"\\[^0-9A-Za-z\s]|```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(`+)[\s\S]*?[^`]\1(?!`)", re.IGNORECASE
+)
+
+
+def clickable(text: str) -> list[str]:
+    """What Discord would make a link of: any web address, or masked link, outside of code."""
+    return re.findall(r"https?://[^\s<]+|\]\(\s*<?[a-z]+:[^)]*\)", _CODE.sub(" ", text), re.IGNORECASE)
+
+
+_BITS = st.sampled_from(
+    [
+        "https://evil.example",
+        "http://x.y",
+        "[",
+        "]",
+        "](",
+        ")",
+        "(",
+        "`",
+        "``",
+        "```",
+        "\n",
+        " ",
+        "<",
+        ">",
+        "\\",
+        "a",
+        "b c",
+        ":",
+        "/",
+    ]
+)
+
+
+@given(st.lists(_BITS, max_size=40).map("".join))
+def test_no_tangle_of_markup_leaves_a_link(text: str) -> None:
+    assert clickable(unlinked(text, ())) == []
+
+
+@given(st.lists(_BITS, max_size=40).map("".join), st.integers(0, 700))
+def test_no_part_of_a_split_reply_holds_a_link(text: str, filler: int) -> None:
+    for part in parts(f"{'word ' * filler}{text} {text}"):
+        assert clickable(part) == []
+        assert 0 < len(part) <= 2000
+        assert part.strip()
+
+
+def test_a_cut_through_code_lays_no_link_bare() -> None:
+    first, second = parts(f"`{'word ' * 450}https://evil.example`")
+    assert len(first) > 1900
+    assert second.rstrip("`").endswith("evil.example")
+    assert "https" not in second
+
+
+@pytest.mark.parametrize("text", ["`", "```\n", "[", "](", "<", "a", "a:", "\\`", "``a", "\n", "> ", "discord"])
+def test_endless_markup_holds_nobody_up(text: str) -> None:
+    assert clickable("".join(parts(text * (6000 // len(text))))) == []
+    assert thread_name(text * 4000)
+
+
+ADVERSARIAL = Path(__file__).parents[3] / "shared" / "eval" / "adversarial.jsonl"
+
+
+@pytest.mark.skipif(not ADVERSARIAL.exists(), reason="the development data is not here")
+def test_hostile_answers_post_no_links() -> None:
+    for line in ADVERSARIAL.read_bytes().splitlines():
+        for part in parts(json.loads(line)["text"], FAQ):
+            assert clickable(part) == []
+            assert len(part) <= 2000

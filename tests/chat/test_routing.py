@@ -1,0 +1,189 @@
+"""The routing table of the design, row by row, on whole batches."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from msgspec import structs
+
+from intern.chat.routing import Route, RoutingFacts, addressed, asks, route, worth_gathering
+from intern.core.flow import Batch
+from intern.core.ids import ChannelId, GuildId, MessageId, UserId
+from intern.core.messages import Author, Channel, ChannelKind, ChatMessage
+
+NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
+GUILD = GuildId("5")
+USER = Author(id=UserId("1"), name="alice", type="community_user")
+OTHER = Author(id=UserId("2"), name="bob", type="community_user")
+TEAM = Author(id=UserId("3"), name="maya", type="team_member")
+TEAMMATE = Author(id=UserId("4"), name="tom", type="team_member")
+BOT = Author(id=UserId("8"), name="intern", type="bot", is_self=True)
+OTHER_BOT = Author(id=UserId("9"), name="music", type="bot")
+WRITERS = {"USER": USER, "OTHER": OTHER, "TEAM": TEAM, "TEAMMATE": TEAMMATE, "BOT": BOT, "OTHER_BOT": OTHER_BOT}
+PLAIN = "plain"
+MENTION = "mention"
+
+
+def place(kind: ChannelKind = "channel") -> Channel:
+    parent = None if kind == "channel" else ChannelId("10")
+    return Channel(id=ChannelId("700"), guild_id=GUILD, kind=kind, parent_id=parent)
+
+
+def batch(author: Author, *lines: str, guild_id: GuildId | None = GUILD, first_id: int = 900) -> Batch:
+    """A line is `plain`, `mention`, or the name of whom it replies to (`GONE`: nobody knows)."""
+    messages = tuple(
+        ChatMessage(
+            id=MessageId(str(first_id + n)),
+            guild_id=guild_id,
+            channel_id=ChannelId("700"),
+            author=author,
+            text="…",
+            at=NOON,
+            reply_to=None if line in {PLAIN, MENTION} else MessageId(f"to-{line}"),
+            mentions_bot=line == MENTION,
+        )
+        for n, line in enumerate(lines)
+    )
+    return Batch(channel_id=ChannelId("700"), author=author, messages=messages)
+
+
+def facts(*, asked: bool = False, answered: bool = False) -> RoutingFacts:
+    authors: dict[MessageId, Author | None] = {MessageId(f"to-{name}"): author for name, author in WRITERS.items()}
+    return RoutingFacts(
+        reply_authors=authors | {MessageId("to-GONE"): None}, asked_in_thread=asked, answered_in_thread=answered
+    )
+
+
+@pytest.mark.parametrize(
+    ("author", "lines", "goes_to"),
+    [
+        (BOT, [PLAIN], "nobody"),
+        (OTHER_BOT, ["USER"], "nobody"),
+        (OTHER_BOT, [MENTION], "nobody"),
+        (USER, [PLAIN], "answer"),
+        (USER, [PLAIN, PLAIN], "answer"),
+        (USER, ["USER"], "answer"),
+        (USER, ["BOT"], "answer"),
+        (USER, ["OTHER"], "nobody"),
+        (USER, ["TEAM"], "nobody"),
+        (USER, ["OTHER_BOT"], "nobody"),
+        (USER, ["GONE"], "nobody"),
+        (USER, ["OTHER", PLAIN], "answer"),
+        (USER, [PLAIN, "OTHER"], "answer"),
+        (USER, ["OTHER", "TEAM", "GONE"], "nobody"),
+        (USER, ["OTHER", "BOT"], "answer"),
+        (USER, ["OTHER", MENTION], "answer"),
+        (USER, [MENTION], "answer"),
+        (TEAM, [PLAIN], "nobody"),
+        (TEAM, [MENTION], "nobody"),
+        (TEAM, ["USER"], "capture"),
+        (TEAM, ["USER", PLAIN], "capture"),
+        (TEAM, [PLAIN, "USER", PLAIN], "capture"),
+        (TEAM, ["BOT"], "capture"),
+        (TEAM, ["OTHER_BOT"], "nobody"),
+        (TEAM, ["TEAMMATE"], "nobody"),
+        (TEAM, ["TEAM"], "nobody"),
+        (TEAM, ["TEAMMATE", "USER"], "capture"),
+        (TEAM, ["GONE"], "nobody"),
+        (TEAM, ["GONE", "USER"], "capture"),
+    ],
+)
+def test_in_a_channel(author: Author, lines: list[str], goes_to: Route) -> None:
+    said = batch(author, *lines)
+    assert route(said, place(), facts()) == goes_to
+    if goes_to != "nobody":
+        assert worth_gathering(said, place(), answered_in_thread=False)
+
+
+@pytest.mark.parametrize("kind", ["thread", "post"])
+@pytest.mark.parametrize(
+    ("author", "lines", "known", "goes_to"),
+    [
+        (USER, [PLAIN], facts(answered=True), "answer"),
+        (USER, ["OTHER"], facts(answered=True), "answer"),
+        (USER, [PLAIN], facts(), "nobody"),
+        (USER, ["USER"], facts(), "nobody"),
+        (USER, [MENTION], facts(), "answer"),
+        (USER, ["BOT"], facts(), "answer"),
+        (TEAM, [PLAIN], facts(asked=True), "capture"),
+        (TEAM, ["TEAMMATE"], facts(asked=True), "capture"),
+        (TEAM, [PLAIN], facts(), "nobody"),
+        (TEAM, ["TEAMMATE"], facts(), "nobody"),
+        (TEAM, ["BOT"], facts(), "capture"),
+        (BOT, [PLAIN], facts(asked=True, answered=True), "nobody"),
+    ],
+)
+def test_in_a_thread(kind: ChannelKind, author: Author, lines: list[str], known: RoutingFacts, goes_to: Route) -> None:
+    said = batch(author, *lines)
+    assert route(said, place(kind), known) == goes_to
+    if goes_to != "nobody":
+        assert worth_gathering(said, place(kind), answered_in_thread=known.answered_in_thread)
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked"),
+    [
+        ([PLAIN, "OTHER"], [0]),
+        (["OTHER", PLAIN], [1]),
+        ([PLAIN, "GONE", "USER", PLAIN], [0, 2, 3]),
+        (["OTHER", "OTHER"], []),
+        (["OTHER", MENTION], [0, 1]),
+        (["OTHER", "BOT", PLAIN], [0, 1, 2]),
+    ],
+)
+def test_a_reply_to_somebody_else_is_left_out_of_a_question_that_does_not_address_the_bot(
+    lines: list[str], asked: list[int]
+) -> None:
+    said = batch(USER, *lines)
+    assert asks(said, place(), facts()) == tuple(said.messages[n] for n in asked)
+
+
+def test_a_new_forum_post_is_a_question_and_what_others_add_to_it_is_not() -> None:
+    opening = batch(USER, PLAIN, PLAIN, first_id=700)
+    assert route(opening, place("post"), facts()) == "answer"
+    assert addressed(opening, place("post"), facts())
+    assert route(batch(OTHER, PLAIN), place("post"), facts(asked=True)) == "nobody"
+
+
+def test_a_team_members_own_forum_post_is_no_capture() -> None:
+    assert route(batch(TEAM, PLAIN, first_id=700), place("post"), facts()) == "nobody"
+
+
+def test_a_team_members_reply_within_the_batch_teaches_nobody() -> None:
+    said = batch(TEAM, PLAIN, "901")
+    first, second = said.messages
+    own = structs.replace(said, messages=(first, structs.replace(second, reply_to=first.id)))
+    assert route(own, place(), RoutingFacts(reply_authors={first.id: TEAM})) == "nobody"
+
+
+def test_private_messages_concern_nobody() -> None:
+    assert route(batch(USER, MENTION, guild_id=None), place(), facts()) == "nobody"
+    assert not worth_gathering(batch(USER, MENTION, guild_id=None), place(), answered_in_thread=False)
+
+
+@pytest.mark.parametrize(
+    ("author", "kind"), [(OTHER_BOT, "channel"), (TEAM, "channel"), (USER, "thread"), (USER, "post")]
+)
+def test_what_can_concern_nobody_costs_no_reading(author: Author, kind: ChannelKind) -> None:
+    assert not worth_gathering(batch(author, PLAIN), place(kind), answered_in_thread=False)
+
+
+@pytest.mark.parametrize(("lines", "to_bot"), [([PLAIN], False), (["USER"], False), (["BOT"], True), ([MENTION], True)])
+def test_who_mentions_the_bot_or_replies_to_it_addresses_it(lines: list[str], *, to_bot: bool) -> None:
+    assert addressed(batch(USER, *lines), place(), facts()) is to_bot
+
+
+def test_who_writes_in_the_bots_thread_addresses_it() -> None:
+    assert addressed(batch(USER, PLAIN), place("thread"), facts(answered=True))
+    assert not addressed(batch(USER, PLAIN), place("thread"), facts())
+
+
+@pytest.mark.parametrize(
+    ("answered", "goes_to"), [(USER, "capture"), (BOT, "capture"), (TEAMMATE, "nobody"), (TEAM, "nobody")]
+)
+def test_who_replies_to_their_own_words_goes_on_with_what_those_answered(answered: Author, goes_to: Route) -> None:
+    said = batch(TEAM, "TEAM")
+    known = structs.replace(facts(), answered={MessageId("to-TEAM"): answered})
+    assert route(said, place(), known) == goes_to
+    assert worth_gathering(said, place(), answered_in_thread=False)

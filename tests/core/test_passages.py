@@ -1,0 +1,161 @@
+"""Passages are slices of their text, cut where a reader would."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+from hypothesis import given, strategies as st
+
+from intern.core.text.passages import GAP, best_passages, passages
+
+GUIDE = """\
+# Keys
+
+Signing keys prove who sent an event.
+
+## Rotation
+
+Rotate a key with one command:
+
+```sh
+relay keys rotate
+
+# this is a comment, not a heading
+relay reload
+```
+
+The old key stays valid for a day.
+
+Retention
+---------
+
+Events are kept for thirty days.
+"""
+
+TOPIC = """\
+--- QA ---
+id: qa_20260201_031056.228000
+timestamp: 2026-02-01T03:10:56.228000Z
+User: How do I rotate keys?
+
+  Really.
+Team: Run relay keys rotate.
+
+--- QA ---
+id: qa_20260201_031057.000000
+timestamp: 2026-02-01T03:10:57.000000Z
+User: Where are the logs?
+Team: In /var/log/relay.
+"""
+
+_pieces = st.sampled_from(
+    [
+        "# A\n",
+        "B\n==\n",
+        "\n",
+        "\n\n",
+        "```\n",
+        "--- QA ---\n",
+        "id: qa_1\n",
+        "word ",
+        "lorem ipsum. ",
+        "  ",
+        "\r\n",
+        "x" * 40,
+    ]
+)
+_texts = st.one_of(st.text(max_size=400), st.lists(_pieces, max_size=40).map("".join))
+
+
+@given(_texts, st.integers(1, 120))
+def test_passages_are_slices_in_order_and_lose_only_white_space(text: str, max_chars: int) -> None:
+    end = 0
+    kept = ""
+    for passage in passages(text, max_chars):
+        assert passage.text == text[passage.start : passage.start + len(passage.text)]
+        assert passage.text.strip()
+        assert len(passage.text) <= max_chars
+        assert passage.start >= end
+        end = passage.start + len(passage.text)
+        kept += passage.text
+    assert "".join(kept.split()) == "".join(text.split())
+
+
+@given(_texts, st.text(max_size=30), st.integers(0, 300))
+def test_the_best_passages_never_exceed_their_room(text: str, query: str, max_chars: int) -> None:
+    best = best_passages(text, query, max_chars)
+    assert len(best) <= max_chars
+    assert best_passages(text, query, max_chars) == best
+    if len(text) <= max_chars:
+        assert best == text
+
+
+def test_sections_know_their_headings() -> None:
+    assert [(p.heading, p.text.splitlines()[0]) for p in passages(GUIDE, 1000)] == [
+        ("Keys", "# Keys"),
+        ("Keys > Rotation", "## Rotation"),
+        ("Keys > Retention", "Retention"),
+    ]
+
+
+def test_a_code_block_stays_whole_while_it_fits() -> None:
+    block = next(p for p in passages(GUIDE, 90) if "relay reload" in p.text)
+    assert block.text.startswith("```sh\n")
+    assert block.text.endswith("```")
+
+
+def test_each_qa_block_is_a_passage_of_its_own() -> None:
+    first, second = passages(TOPIC, 1000)
+    assert first.heading == "qa_20260201_031056.228000"
+    assert first.text.endswith("Team: Run relay keys rotate.")
+    assert second.heading == "qa_20260201_031057.000000"
+
+
+def test_the_query_decides_what_is_kept() -> None:
+    text = "\n\n".join(f"# Part {n}\n\n" + f"filler{n} " * 90 for n in range(8)) + "\n\n# Logs\n\nRead /var/log/relay."
+    best = best_passages(text, "where is the log?", 1200)
+    assert "/var/log/relay" in best
+
+
+def test_gaps_are_marked_and_order_is_kept() -> None:
+    text = "\n\n".join(f"# Part {n}\n\n" + f"word{n} " * 120 for n in range(6))
+    best = best_passages(text, "word4 word1", 2000)
+    assert best.index("# Part 1") < best.index(GAP) < best.index("# Part 4")
+
+
+def test_a_query_that_matches_nothing_gets_the_beginning() -> None:
+    text = "\n\n".join(f"Part {n}. " + "filler " * 100 for n in range(6))
+    assert best_passages(text, "quux", 800).startswith("Part 0.")
+
+
+def test_a_cut_block_keeps_its_id() -> None:
+    long = TOPIC.replace("Team: Run", "\n".join(f"Team: noise {n} " + "blah " * 30 for n in range(20)) + "\nTeam: Run")
+    best = best_passages(long, "run rotate", 600)
+    assert "Run relay keys rotate" in best
+    assert "id: qa_20260201_031056.228000\n" in best
+
+
+def test_a_passage_needs_room() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        passages("x", 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# a" + " " * 50_000 + "b",
+        "#" * 50_000,
+        "=\n" * 50_000,
+        "x" * 100_000,
+        "--- QA ---\nid: qa_1\nUser: " + "word\n  " * 30_000,
+        "```\n" * 30_000,
+        "a\n\n" * 30_000,
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_no_text_takes_more_than_its_length_in_work(text: str) -> None:
+    began = process_time()
+    best_passages(text, "word b x", 12_000)
+    # About 0.1 s; what grows with the square of the length takes minutes.
+    assert process_time() - began < 5

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from intern.core.secret import Secret, address_secrets
+
+
+def test_a_secret_prints_as_stars_and_is_given_away_on_purpose_only() -> None:
+    secret = Secret("hunter2")
+    assert "hunter2" not in f"{secret} {secret!r} {[secret]}"
+    assert secret.reveal() == "hunter2"
+
+
+def test_an_empty_secret_is_false_and_looks_unset() -> None:
+    assert not Secret()
+    assert repr(Secret()) == "Secret('')"
+    assert Secret("a")
+
+
+def test_secrets_are_equal_by_value() -> None:
+    assert Secret("a") == Secret("a") != Secret("b")
+    assert len({Secret("a"), Secret("a")}) == 1
+    assert Secret("a") != "a"
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [
+        ("https://bob:p#w0rd?x@relay/v1", ("bob:p#w0rd?x", "w0rd?x@relay/v1")),
+        ("https://bob:hunter2@relay/v1?key=k", ("bob:hunter2", "key=k")),
+        ("http://relay:8080?mail=a@b", ("mail=a@b",)),
+        ("http://relay/v1?mail=a@b", ("mail=a@b",)),
+    ],
+)
+def test_what_may_be_secret_in_an_address_is_found(url: str, secrets: tuple[str, ...]) -> None:
+    assert address_secrets(url) == secrets

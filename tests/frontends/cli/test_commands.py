@@ -1,0 +1,280 @@
+"""The command line as a whole: its help, its exit codes, and what becomes of its output."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from intern import __version__
+from intern.frontends.cli import COMMANDS
+from intern.frontends.cli.options import printable
+from tests.frontends.cli.conftest import Intern, command, environment, process
+
+HEAVY = ("anyio", "hikari", "httpx", "msgspec", "jinja2", "structlog", "apsw", "aiohttp", "asyncio")
+
+
+def test_help_lists_every_command_and_imports_none_of_them() -> None:
+    code = (
+        "import sys\nfrom intern.frontends.cli import main\ntry: main()\nfinally:\n"
+        "    print(*sorted(sys.modules), sep='\\n', file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--help"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    imported = set(done.stderr.splitlines())
+    assert "intern.frontends.cli" in imported
+    assert imported.isdisjoint(HEAVY)
+    assert [name for name in imported if name.startswith("intern.frontends.cli.") and name.endswith("_")] == []
+    for name, text in COMMANDS.items():
+        assert f"{name} " in done.stdout
+        assert text in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_s_own_help_begins_with_what_the_list_says(name: str) -> None:
+    found: click.Command = import_module(f"intern.frontends.cli.{name.replace('-', '_')}_").command
+    assert found.name == name
+    assert found.help is not None
+    assert found.help.splitlines()[0] == COMMANDS[name]
+
+
+def test_the_version_is_told(intern: Intern) -> None:
+    assert intern("--version") == (0, f"intern, version {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["frob"], "No such command 'frob'"),
+        (["--frob"], "No such option"),
+        (["ask"], "Missing argument 'QUESTION'"),
+        (["ask", "  "], "the question is empty"),
+        (["index", "more"], "unexpected extra argument"),
+        (["try", "nowhere"], "'nowhere' does not exist"),
+        ([], "Usage: intern"),
+    ],
+)
+def test_wrong_use_ends_with_2(intern: Intern, arguments: list[str], said: str) -> None:
+    code, out, err = intern(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["index"], ["ask", "How?"], ["regenerate"], ["try", "--play"]])
+def test_a_wrong_setting_ends_with_2_and_one_line(intern: Intern, arguments: list[str]) -> None:
+    Path("intern.toml").write_text("[llm]\nmax_retries = -1\n")
+    line = "intern: intern.toml: llm.max_retries: expected a whole number of at least 0\n"
+    assert intern(*arguments) == (2, "", line)
+
+
+_MADE_BY = {"run", "try", "init", "index", "import", "import-notes"}
+"""Commands that make a data folder."""
+_WITHOUT = {"doctor", "prompts", "backtest"}
+"""Commands that work without one: to tell that there is none, or because they want none."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["status", "--sources"],
+        ["backup", "copy.db"],
+        ["topics"],
+        ["topics", "show", "ports"],
+        ["archive"],
+        ["archive", "show", "qa_20260201_031056"],
+        ["facts"],
+        ["facts", "search", "port"],
+        ["facts", "retire", "7", "--why", "old"],
+        ["nuggets"],
+        ["nuggets", "show", "7"],
+        ["review"],
+        ["review", "reject", "qa_20260201_031056"],
+        ["ask", "Which port?"],
+        ["search", "port"],
+        ["eval", "questions.jsonl"],
+        ["discover"],
+        ["discover", "--once"],
+        ["regenerate"],
+        ["regenerate", "--dry-run"],
+        ["retry"],
+        ["forget", "--user", "7"],
+        ["index"],
+    ],
+    ids=" ".join,
+)
+def test_where_there_is_no_data_folder_a_command_ends_with_2_and_makes_nothing(
+    intern: Intern, folder: Path, arguments: list[str]
+) -> None:
+    (folder / "questions.jsonl").write_text('{"question": "Which port?"}\n')
+    (folder / "other").mkdir()
+    for data in ("data", "other", "questions.jsonl"):
+        (folder / "intern.toml").write_text(f'[data]\ndir = "{data}"\n')
+        code, out, err = intern(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"intern: there is no data folder here: {folder / data} is not there, or holds nothing")
+        assert sorted(each.name for each in folder.rglob("*")) == ["intern.toml", "other", "questions.jsonl"]
+
+
+def test_every_command_is_tried_without_a_data_folder() -> None:
+    [tried] = (
+        mark.args[1]
+        for mark in test_where_there_is_no_data_folder_a_command_ends_with_2_and_makes_nothing.pytestmark  # type: ignore[attr-defined]
+        if mark.name == "parametrize"
+    )
+    assert {name for name, *_ in tried} | _MADE_BY | _WITHOUT == set(COMMANDS)
+
+
+def test_config_names_the_settings(intern: Intern) -> None:
+    Path("other.toml").write_text("[llm]\nmax_retries = -1\n")
+    assert intern("--config", "other.toml", "index").err.startswith("intern: other.toml: llm.max_retries")
+    assert intern("--config", "gone.toml", "index").err.startswith("intern: gone.toml: there is no such file")
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({}, "discord.token"),
+        ({"INTERN__DISCORD__TOKEN": "x.y.z"}, "discord.guild_ids"),
+        ({"INTERN__DISCORD__TOKEN": "x.y.z", "INTERN__DISCORD__GUILD_IDS": '["1"]'}, "llm.base_url"),
+    ],
+)
+def test_a_run_asks_for_what_it_cannot_guess(settings: dict[str, str], key: str) -> None:
+    code, out, err = process("run", env=settings)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"intern: {key} is not set: ")
+    assert err.count("\n") == 1
+    assert "x.y.z" not in err
+
+
+def test_a_model_that_no_price_names_is_warned_of_where_the_log_is_shown(folder: Path) -> None:
+    (folder / "intern.toml").write_text(
+        "[log]\nformat = 'json'\n[llm]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
+        "prices = [{ model = 'M', input = 1, output = 2 }]"
+    )
+    warned, asked = process("run").err.splitlines()
+    assert json.loads(warned)["event"] == "model_without_price"
+    assert "[[llm.prices]] does not name the model of [llm]" in warned
+    assert asked.startswith("intern: discord.token is not set")
+    (folder / "data" / "team-knowledge").mkdir(parents=True)
+    assert process("status").err == ""
+
+
+def test_a_broken_line_of_a_dotenv_file_ends_with_2_and_one_line(intern: Intern, folder: Path) -> None:
+    (folder / ".env").write_text("\nINTERN__DISCORD__TOKEN='cAnArY\n")
+    code, out, err = intern("run")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("intern: .env: line 2: expected NAME=value")
+    assert "cAnArY" not in err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(sources: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$@" | head -n 1', "sh", *command("try", "--play")],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.startswith("#general")
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["try", "--play"], ["ask", "Which port does the relay use?", "--json"]])
+def test_a_closed_pipe_ends_quietly_with_0(sources: Path, arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            command(*arguments),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--help"], ["try", "--play"], ["ask", "How?", "--json"]])
+@pytest.mark.usefixtures("made")
+def test_a_full_disk_behind_stdout_ends_with_3_and_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command(*arguments),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr == "intern: the output cannot be written (No space left on device)\n"
+
+
+def test_an_output_that_is_not_utf_8_gets_escapes_rather_than_a_traceback(sources: Path) -> None:
+    (sources / "cafe.md").write_text("# Café\n\nThe café “Lumen” closes at 18 o'clock – sharp.\n", encoding="utf-8")
+    assert process("index").code == 0
+    code, out, err = process("ask", "When does the café Lumen close?", env={"PYTHONIOENCODING": "ascii"})
+    assert code == 0, err
+    assert r"caf\xe9" in out
+    # What scripts read is always UTF-8.
+    code, out, err = process("ask", "When does the café Lumen close?", "--json", env={"PYTHONIOENCODING": "ascii"})
+    assert code == 0, err
+    assert "café" in out
+
+
+def test_what_a_terminal_would_act_on_is_written_out() -> None:
+    assert printable("a\x1b]0;title\x07b\r\x9b") == r"a\x1b]0;title\x07b\r\x9b"
+    assert printable("\tline\nnext – “ok” 👩‍🔧\xa0") == "\tline\nnext – “ok” 👩‍🔧\xa0"
+
+
+def test_ctrl_c_at_the_prompt_ends_at_once_with_130() -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(sys.executable, command("try"), environment(TMPDIR=str(Path.cwd())))
+    try:
+        shown = b""
+        while b"/quit" not in shown:
+            shown += os.read(terminal, 4096)
+        os.write(terminal, b"/why\n")
+        while b"nobody has asked" not in shown:
+            shown += os.read(terminal, 4096)
+        os.write(terminal, b"\x03")
+        with suppress(OSError):  # that is how a terminal says that nobody is there any more
+            while more := os.read(terminal, 4096):
+                shown += more
+        _, status = os.waitpid(child, 0)
+        child = 0
+    finally:
+        os.close(terminal)
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert b"Traceback" not in shown
+    assert [path for path in Path.cwd().iterdir() if path.name.startswith("intern-")] == []

@@ -1,0 +1,566 @@
+"""`intern doctor`: what it finds on a Discord of real sockets, and the one thing that it says to do next."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import apsw
+import pytest
+from aiohttp import web
+from anyio import fail_after
+from msgspec import structs
+
+from intern.answering.prompts import GATE, GateIn
+from intern.core.errors import ConfigError, DiscordUnavailableError
+from intern.core.ids import SourceId
+from intern.core.records import SearchDocument
+from intern.core.secret import Secret
+from intern.frontends.cli.doctor_ import command as doctor_command
+from intern.models.options import EmbeddingOptions, LlmOptions, Price
+from intern.search.embedding_local import LOCAL_MODEL
+from intern.service.doctor import (
+    CREATE_PUBLIC_THREADS,
+    SEND_MESSAGES,
+    SEND_MESSAGES_IN_THREADS,
+    WANTED,
+    Report,
+    examine,
+)
+from intern.service.models import open_models
+from intern.service.status import status_of
+from intern.settings.loading import Settings, load_settings
+from intern.stores.archive import Archive
+from intern.stores.sqlite.database import MIGRATIONS, Database
+from intern.stores.sqlite.maintenance import schema_of
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.usage import FormLog, UsageLog
+from tests import samples
+from tests.double.discord import DiscordDouble
+from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse
+from tests.fakes import HandClock
+from tests.frontends.cli.conftest import Ended, Intern, command, environment
+
+pytestmark = pytest.mark.anyio
+
+EVERYTHING = WANTED
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def discord() -> AsyncGenerator[DiscordDouble]:
+    """A server where the bot's own role lacks nothing."""
+    with fail_after(20):
+        async with DiscordDouble() as double:
+            give(double, EVERYTHING)
+            yield double
+
+
+def give(discord: DiscordDouble, bits: int) -> None:
+    """Give the bot's own role these permissions."""
+    role = next(role for role in discord.guild.roles.values() if role.managed_by == discord.bot_id)
+    role.permissions = bits
+
+
+def settings_for(discord: DiscordDouble, **over: Any) -> Settings:
+    told: dict[str, Any] = {
+        "token": discord.token,
+        "rest_url": discord.rest_url,
+        "guild_ids": [discord.guild.id],
+        "team_role_ids": [discord.team_role.id],
+    }
+    return load_settings(
+        environ={},
+        overrides={"discord": told | over, "llm": {"provider": "offline"}, "embeddings": {"provider": "none"}},
+    )
+
+
+def todos(report: Report) -> list[str]:
+    return [finding.what for finding in report.findings if finding.level == "todo"]
+
+
+async def test_where_nothing_is_wrong_nothing_is_to_do(discord: DiscordDouble) -> None:
+    report = await examine(settings_for(discord))
+    assert report.ok
+    assert [finding.level for finding in report.findings] == ["ok"] * 8
+    assert "intern run" in report.next
+    assert {request.method for request in discord.requests} == {"GET"}
+
+
+async def test_the_invite_link_asks_for_the_least(discord: DiscordDouble) -> None:
+    link = urlsplit((await examine(settings_for(discord))).invite)
+    asked = parse_qs(link.query)
+    assert f"{link.scheme}://{link.netloc}/api/v10" == discord.rest_url
+    assert asked["client_id"] == [discord.bot_id]
+    assert asked["scope"] == ["bot applications.commands"]
+    # View Channels, Send Messages, Read Message History, Create Public Threads, Send Messages in Threads.
+    assert int(asked["permissions"][0]) == 1 << 10 | 1 << 11 | 1 << 16 | 1 << 35 | 1 << 38
+
+
+async def test_permissions_that_lack_everywhere_are_mended_by_the_link(discord: DiscordDouble) -> None:
+    give(discord, EVERYTHING & ~CREATE_PUBLIC_THREADS)
+    report = await examine(settings_for(discord))
+    # A post in a forum is a thread already.
+    assert todos(report) == ["Create Public Threads is missing in #help, #general"]
+    assert report.invite in report.next
+
+
+async def test_permissions_that_one_channel_takes_away_are_mended_there(discord: DiscordDouble) -> None:
+    bits = str(SEND_MESSAGES_IN_THREADS)
+    discord.general.overwrites = [{"id": discord.bot_id, "type": 1, "allow": "0", "deny": bits}]
+    report = await examine(settings_for(discord))
+    assert todos(report) == ["Send Messages in Threads is missing in #general"]
+    assert "settings of #general" in report.next
+    assert report.invite not in report.next
+
+
+async def test_a_channel_that_takes_no_answers_needs_less_and_one_that_is_off_needs_nothing(
+    discord: DiscordDouble,
+) -> None:
+    give(discord, 1 << 10 | 1 << 16)
+    rules = [{"id": discord.help.id, "mode": "off"}, {"id": discord.general.id, "mode": "capture_only"}]
+    report = await examine(settings_for(discord, channels=rules))
+    assert todos(report) == ["Send Messages in Threads is missing in #forum"]
+
+
+async def test_private_channels_count_only_where_they_are_listed(discord: DiscordDouble) -> None:
+    staff = discord.world.new_channel("staff")
+    staff.overwrites = [{"id": discord.guild.id, "type": 0, "allow": "0", "deny": str(1 << 10)}]
+    assert (await examine(settings_for(discord))).ok
+    report = await examine(settings_for(discord, listed_channel_ids=[staff.id]))
+    assert todos(report) == ["View Channel is missing in #staff"]
+
+
+async def test_sharing_is_a_nicety(discord: DiscordDouble) -> None:
+    give(discord, EVERYTHING & ~SEND_MESSAGES)
+    report = await examine(settings_for(discord))
+    assert report.ok
+    assert [finding.what for finding in report.findings if finding.level == "note"] == [
+        "Send Messages is missing in #help, #general: answers to /ask cannot be shared there"
+    ]
+
+
+async def test_a_server_that_the_bot_is_not_on_comes_first(discord: DiscordDouble) -> None:
+    report = await examine(settings_for(discord, guild_ids=["123456789012345678"], team_role_ids=["5"]))
+    assert todos(report) == ["the bot is not on server 123456789012345678"]
+    assert report.invite in report.next
+
+
+async def test_no_server_at_all_is_told_with_the_link_that_leads_to_one(discord: DiscordDouble) -> None:
+    report = await examine(settings_for(discord, guild_ids=[]))
+    assert "discord.guild_ids" in report.next
+    assert discord.bot_id in report.invite
+
+
+async def test_who_is_gone_is_named(discord: DiscordDouble) -> None:
+    lost = "123456789012345678"
+    report = await examine(
+        settings_for(
+            discord,
+            team_role_ids=[lost, discord.team_role.id],
+            team_member_ids=[lost, discord.tess.id],
+            channels=[{"id": lost, "mode": "off"}, {"id": discord.help.id, "mode": "answer"}],
+            handoff_role_id=lost,
+        )
+    )
+    assert todos(report) == [
+        f"the bot finds no role {lost} on its servers",
+        f"the bot finds no member {lost} on its servers",
+        f"the bot finds no channel {lost} on its servers",
+        f"the bot finds no role {lost} on its servers",
+    ]
+    assert [finding.do.rpartition(" ")[2] for finding in report.findings if finding.level == "todo"] == [
+        "discord.team_role_ids",
+        "discord.team_member_ids",
+        "discord.channels",
+        "discord.handoff_role_id",
+    ]
+
+
+async def test_a_thread_may_have_a_mode_of_its_own(discord: DiscordDouble) -> None:
+    thread = await discord.create_thread("How?", author=discord.alice, text="Well?")
+    assert (await examine(settings_for(discord, channels=[{"id": thread.id, "mode": "off"}]))).ok
+
+
+async def test_a_role_that_cannot_be_mentioned_takes_no_hand_off(discord: DiscordDouble) -> None:
+    told = settings_for(discord, handoff_role_id=discord.team_role.id)
+    assert todos(await examine(told)) == ["the bot may not mention Team"]
+    give(discord, EVERYTHING | 1 << 17)
+    assert (await examine(told)).ok
+
+
+async def test_a_team_of_nobody_and_a_missing_model_are_told(discord: DiscordDouble) -> None:
+    told = load_settings(
+        environ={},
+        overrides={
+            "discord": {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]},
+            "llm": {"provider": "endpoint"},
+        },
+    )
+    report = await examine(told)
+    assert todos(report) == ["no model is chosen", "nobody is of the team"]
+    assert report.next.startswith("llm.base_url is not set")
+
+
+async def test_without_the_intent_that_is_the_first_thing_to_do() -> None:
+    """The double always has it; here is a Discord that tells of its application and no more."""
+
+    async def application(_: web.Request) -> web.Response:
+        return web.json_response({"id": "77", "flags": 1 << 23})
+
+    async def own_user(_: web.Request) -> web.Response:
+        return web.json_response({"id": "77"})
+
+    app = web.Application()
+    app.router.add_get("/applications/@me", application)
+    app.router.add_get("/users/@me", own_user)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    with fail_after(10):
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            host, port = runner.addresses[0][:2]
+            token = "Nzc.double.token"
+            told = {"token": token, "rest_url": f"http://{host}:{port}"}
+            report = await examine(load_settings(environ={}, overrides={"discord": told}))
+        finally:
+            await runner.cleanup()
+    assert report.next.startswith("switch on the Message Content Intent")
+    assert "/77/" in report.next
+
+
+async def test_a_token_that_discord_refuses_is_a_matter_of_settings(discord: DiscordDouble) -> None:
+    wrong = discord.token.replace(".double.", ".other.")
+    with pytest.raises(ConfigError, match=r"^discord\.token") as error:
+        await examine(settings_for(discord, token=wrong))
+    assert wrong not in str(error.value)
+
+
+async def test_a_token_as_other_servers_write_it_is_as_good(discord: DiscordDouble) -> None:
+    discord.world.token = "eyJhbGciOiJIUzI1NiJ9.eyJpZCI6IjEwIn0.c2lnbmF0dXJl"
+    report = await examine(settings_for(discord))
+    assert report.ok
+    assert "Discord accepts the token" in [finding.what for finding in report.findings]
+
+
+async def test_a_discord_that_is_away_is_no_finding() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        told = {"token": Secret("Nzc.double.token").reveal(), "rest_url": f"http://127.0.0.1:{taken.getsockname()[1]}"}
+        with fail_after(30), pytest.raises(DiscordUnavailableError):
+            await examine(load_settings(environ={}, overrides={"discord": told}))
+
+
+async def called(discord: DiscordDouble, *arguments: str, **more: str) -> Ended:
+    """The command as a process, on this Discord."""
+    told = {
+        "INTERN__DISCORD__TOKEN": discord.token,
+        "INTERN__DISCORD__REST_URL": discord.rest_url,
+        "INTERN__DISCORD__GUILD_IDS": json.dumps([discord.guild.id]),
+        "INTERN__DISCORD__TEAM_ROLE_IDS": json.dumps([discord.team_role.id]),
+        "INTERN__LLM__PROVIDER": "offline",
+        **more,
+    }
+    done = await anyio.run_process(
+        command("doctor", *arguments), env=environment(**told), stdin=subprocess.DEVNULL, check=False
+    )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+async def test_the_command_ends_with_0_where_all_is_well_and_with_1_where_something_is_to_do(
+    discord: DiscordDouble,
+) -> None:
+    code, out, err = await called(discord)
+    assert code == 0, err
+    assert out.splitlines()[0].startswith(f"invite link: {discord.rest_url.removesuffix('/api/v10')}/oauth2/authorize?")
+    assert out.splitlines()[1].startswith("next: nothing")
+    assert "TODO" not in err
+    give(discord, 0)
+    code, out, err = await called(discord)
+    assert code == 1
+    assert "TODO" in err
+    assert discord.token not in out + err
+
+
+async def test_scripts_get_one_object(discord: DiscordDouble) -> None:
+    code, out, err = await called(discord, "--json", INTERN__DISCORD__GUILD_IDS="[]")
+    assert (code, err) == (1, "")
+    report = json.loads(out)
+    assert set(report) == {"ok", "next", "invite", "findings"}
+    assert report["ok"] is False
+
+
+def test_without_a_token_the_folder_is_looked_at_and_discord_left_out(intern: Intern) -> None:
+    assert doctor_command.name == "doctor"
+    code, out, err = intern("doctor")
+    assert code == 1
+    assert "no database yet" in err
+    assert "Discord was not looked at" in err
+    assert "invite link" not in out
+
+
+def offline(folder: Path) -> Settings:
+    told = {"data": {"dir": str(folder)}, "llm": {"provider": "offline"}, "embeddings": {"provider": "none"}}
+    return load_settings(environ={}, overrides=told)
+
+
+async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database) as db:
+            await SqliteSearchStore(db).put([listed_document()])
+            report = await examine(settings)
+            # Looked at, and not changed.
+            await SqliteSearchStore(db).check()
+    said = [finding.what for finding in report.findings if finding.level == "ok"]
+    assert "the database is sound, and each row points to what is there" in said
+    assert "the full-text tables say what stands in the database" in said
+    assert todos(report) == ["Discord was not looked at, for there is no token"]
+
+
+async def test_a_full_text_table_that_tells_something_else_is_found(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database) as db:
+            await SqliteSearchStore(db).put([listed_document()])
+        raw: Any = apsw.Connection(str(settings.paths.database))
+        with closing(raw):
+            raw.execute("insert into search_words (search_words) values ('delete-all')")
+        report = await examine(settings)
+    assert todos(report)[0] == "full-text tables do not say what stands in the database: search_words"
+    assert "intern index" in report.next
+
+
+async def test_a_row_that_points_to_nothing_is_found(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database):
+            pass
+        raw: Any = apsw.Connection(str(settings.paths.database))
+        with closing(raw):
+            raw.pragma("foreign_keys", 0)
+            raw.execute("insert into fact_beliefs (fact_id, since) values ('none', 1)")
+        report = await examine(settings)
+    assert "fact_beliefs points to nothing in facts" in todos(report)[0]
+
+
+async def test_a_database_of_a_newer_intern_is_refused_before_anything_else(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database):
+            pass
+        raw: Any = apsw.Connection(str(settings.paths.database))
+        with closing(raw):
+            raw.pragma("user_version", 4711)
+        report = await examine(settings)
+    assert "of a newer intern: it has schema 4711" in todos(report)[0]
+    assert report.next.startswith("install the intern that wrote")
+
+
+async def test_what_is_no_database_is_told_as_damaged(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    settings.paths.database.write_bytes(b"no database " * 1000)
+    with fail_after(20):
+        report = await examine(settings)
+    assert any("damaged" in finding.what + finding.do for finding in report.findings)
+    assert not report.ok
+
+
+def asking(endpoint: EndpointDouble, folder: Path, **over: Any) -> Settings:
+    llm = {"base_url": endpoint.base_url, "model": "double", "api_key": KEY, "max_retries": 0} | over
+    told = {"data": {"dir": str(folder)}, "llm": llm, "embeddings": {"provider": "none"}}
+    return load_settings(environ={}, overrides=told)
+
+
+def said_of_the_model(report: Report) -> list[str]:
+    return [each.what for each in report.findings if "endpoint at" in each.what or "the model of" in each.what]
+
+
+async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tokens_are_counted(
+    tmp_path: Path,
+) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        settings = asking(endpoint, tmp_path)
+        async with await Database.open(settings.paths.database) as db:
+            report = await examine(settings)
+            counted = await UsageLog(db).of(datetime.now(UTC).date())
+    assert said_of_the_model(report) == [f"the endpoint at {endpoint.base_url} answers as double"]
+    assert len(endpoint.requests) == 1
+    assert [(each.prompt, each.calls) for each in counted] == [("gate", 1)]
+
+
+async def test_what_an_endpoint_refuses_is_told_and_remembered_until_it_takes_it(tmp_path: Path) -> None:
+    plain = [
+        refuse(400, says=f"unknown field {name}") for name in ("temperature", "stream_options", "stream", "schema")
+    ]
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        settings = asking(endpoint, tmp_path)
+        async with await Database.open(settings.paths.database) as db:
+            endpoint.next(*plain)
+            refusing = await examine(settings)
+            clock = HandClock()
+            async with open_models(settings, None, clock, forms=FormLog(db)) as models:
+                await models.answering.ask(GATE, GateIn(question="Which port?", history="", addressed=True))
+            started = endpoint.requests[5:]
+            taking = await examine(settings)
+            kept = await FormLog(db).of(endpoint.base_url, "double", "json_schema")
+    (said,) = said_of_the_model(refusing)
+    assert said.startswith(f"the endpoint at {endpoint.base_url} answers as double; it does not take ")
+    assert said.endswith(" bounds in schemas, a temperature, streaming, so intern leaves that out")
+    (request,) = started
+    assert not {"temperature", "stream"} & request.body.keys()
+    assert "maxLength" not in json.dumps(request.body)
+    assert said_of_the_model(taking) == [f"the endpoint at {endpoint.base_url} answers as double"]
+    assert kept == (0, True, True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "told", "mend"),
+    [
+        (refuse(401, says=f"wrong key {KEY}"), "answered 401", "check llm.api_key"),
+        (refuse(404, says="no such model"), "answered 404", "check llm.model"),
+        (refuse(503, says=f"overloaded, {KEY}"), "answered 503", "see that the endpoint runs"),
+        (junk(), "is not a chat completion", "try another llm.structured_output"),
+        (drop(), "cannot be reached", "check llm.base_url"),
+        (never(), "said nothing for 0.2 s", "raise llm.timeout_seconds"),
+    ],
+    ids=["key", "model", "overloaded", "unreadable", "broken off", "silent"],
+)
+async def test_an_endpoint_that_gives_no_answer_is_to_do_with_the_reason_and_no_key(
+    tmp_path: Path, reply: Reply, told: str, mend: str
+) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        endpoint.next(reply)
+        settings = asking(endpoint, tmp_path, timeout_seconds=0.2 if reply.delay else 10)
+        report = await examine(settings)
+    (said,) = said_of_the_model(report)
+    assert said.startswith("the model of [llm] gave no answer: ")
+    assert told in said
+    assert mend in report.next
+    assert KEY not in str(report)
+    assert not settings.paths.database.exists()
+
+
+async def test_an_endpoint_that_is_away_is_to_do(tmp_path: Path) -> None:
+    with endpoint_double() as endpoint:
+        settings = asking(endpoint, tmp_path)
+    with fail_after(20):
+        report = await examine(settings)
+    assert "cannot be reached" in todos(report)[0]
+    assert "check llm.base_url" in report.next
+
+
+async def test_an_answer_later_than_the_time_for_a_question_is_too_slow(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        endpoint.next(never())
+        settings = asking(endpoint, tmp_path)
+        hasty = structs.replace(settings, ai=structs.replace(settings.ai, request_timeout_seconds=0.2))
+        report = await examine(hasty)
+    assert "no whole reply to one short question in 0.2 s" in todos(report)[0]
+    assert "ai.request_timeout_seconds" in report.next
+
+
+async def test_a_model_of_its_own_for_learning_is_asked_too_and_the_same_one_is_not(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        same = await examine(asking(endpoint, tmp_path, kb={"timeout_seconds": 90}))
+        assert len(endpoint.requests) == len(said_of_the_model(same)) == 1
+        other = await examine(asking(endpoint, tmp_path, kb={"model": "larger"}))
+    assert said_of_the_model(other) == [
+        f"the endpoint at {endpoint.base_url} answers as double",
+        f"the endpoint at {endpoint.base_url} answers as larger, for [llm.kb]",
+    ]
+
+
+async def test_a_spent_budget_is_noted_and_nothing_is_asked(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        settings = asking(endpoint, tmp_path, daily_token_budget=20_000)
+        async with await Database.open(settings.paths.database) as db:
+            await UsageLog(db).add(datetime.now(UTC).date(), "gate", 1, 20_000, 0)
+            report = await examine(settings)
+    assert [each.level for each in report.findings if each.what in said_of_the_model(report)] == ["note"]
+    assert endpoint.requests == []
+
+
+async def test_an_endpoint_is_asked_where_nothing_can_be_written_and_an_older_schema_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    older, unwritable = tmp_path / "older", tmp_path / "unwritable"
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        settings = asking(endpoint, older)
+        await (await Database.open(settings.paths.database, migrations=MIGRATIONS[:-1])).close()
+        report = await examine(settings)
+        assert schema_of(settings.paths.database)[0] == len(MIGRATIONS) - 1
+        assert f"the endpoint at {endpoint.base_url} answers as double" in said_of_the_model(report)
+        settings = asking(endpoint, unwritable)
+        await (await Database.open(settings.paths.database)).close()
+        await anyio.Path(unwritable / "intern.db-wal").mkdir()  # where SQLite wants to write
+        report = await examine(settings)
+        assert said_of_the_model(report) == [f"the endpoint at {endpoint.base_url} answers as double"]
+
+
+def listed_document() -> SearchDocument:
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    return SearchDocument(id="kb:a#0", source_id=SourceId("kb:a"), kind="source", text="keys", at=at)
+
+
+def test_damaged_text_files_and_scan_paths_that_cannot_be_looked_at_are_to_do(intern: Intern, folder: Path) -> None:
+    team, gone = folder / "data" / "team-knowledge", folder / "gone"
+    Archive(team / "raw", clock=HandClock()).append(samples.capture(n=1))
+    [week] = (team / "raw").iterdir()
+    week.write_text("notes to self\n" + week.read_text()[:-5])
+    (team / "topics").mkdir()
+    (team / "topics" / "ports.txt").write_text("--- QA ---\nid: 1\n")
+    (folder / "intern.toml").write_text(
+        f'[llm]\nprovider = "offline"\n[discovery]\nscan_paths = ["{gone}", "{folder}"]\n'
+    )
+    code, out, _ = intern("doctor", "--json")
+    damaged, unseen, _no_token = (each for each in json.loads(out)["findings"] if each["level"] == "todo")
+    assert code == 1
+    assert damaged["what"].startswith(f"3 damaged pieces of text files are passed over: {week.name}, line 1: ")
+    assert "ports.txt, line 2" in damaged["what"]
+    assert damaged["do"].startswith(f"mend data/team-knowledge/raw/{week.name} at line 1 with a text editor")
+    assert unseen["what"] == f"discovery cannot look at {gone} (No such file or directory)"
+
+
+async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_made(
+    discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = settings_for(discord)
+    local = structs.replace(settings, embeddings=EmbeddingOptions(provider="local"))
+    async with await Database.open(settings.paths.database) as db:
+        store = SqliteSearchStore(db)
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        documents = [
+            SearchDocument(id=f"kb:{n}#0", source_id=SourceId(f"kb:{n}"), kind="source", text="a", at=at)
+            for n in range(3)
+        ]
+        await store.put(documents)
+        await store.put_vectors(LOCAL_MODEL, [(documents[0], struct.pack("<2f", 0, 1))])
+        await store.put_vectors("another", [(documents[1], struct.pack("<2f", 0, 1))])
+    said = [finding.what for finding in (await examine(local)).findings]
+    assert f"embeddings: {LOCAL_MODEL}; 1 of 3 documents have a vector" in said
+    unset = structs.replace(settings, embeddings=EmbeddingOptions())
+    assert [each.what for each in (await examine(unset)).findings if each.level == "note"] == [
+        'the search goes by words alone; pip install "intern[embeddings]" or see [embeddings] for more'
+    ]
+    status = status_of(local, clock=HandClock())
+    assert (status.embeddings, status.documents, status.unembedded) == (LOCAL_MODEL, 3, 2)
+    with endpoint_double() as endpoint:
+        misspelt = LlmOptions(base_url=endpoint.base_url, model="m", prices=(Price(model="M", input=1, output=2),))
+        notes = [each.what for each in (await examine(structs.replace(settings, llm=misspelt))).findings]
+    assert "[[llm.prices]] does not name the model of [llm]: its calls are counted as free" in notes

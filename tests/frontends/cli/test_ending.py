@@ -1,0 +1,150 @@
+"""A bug ends a command with 70 and a traceback, an error that can be mended with one line; neither tells a secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from intern.core.errors import ConfigError
+from intern.core.log import configure
+from intern.frontends.cli import cli
+from intern.frontends.cli.ending import ending_well
+from intern.frontends.cli.options import settings_of
+from tests.frontends.cli.conftest import Ended, environment
+
+TOKEN = "MTIz.planted.token-of-the-bot"
+
+End = Callable[[Callable[[], object]], Ended]
+
+
+@pytest.fixture
+def end(capsys: pytest.CaptureFixture[str]) -> End:
+    """Some work in place of a command's, to its end."""
+
+    def run(work: Callable[[], object]) -> Ended:
+        with pytest.raises(SystemExit) as end:
+            ending_well(work)
+        assert isinstance(end.value.code, int)
+        out, err = capsys.readouterr()
+        return Ended(end.value.code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def set_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Settings with a token are read and logging is set up, as commands do it that log the least."""
+
+    def run(log_format: str) -> None:
+        monkeypatch.setenv("INTERN__DISCORD__TOKEN", TOKEN)
+        monkeypatch.setenv("INTERN__LOG__FORMAT", log_format)
+        settings_of(click.Context(cli), tells_itself=True)
+
+    return run
+
+
+def buggy() -> None:
+    refused = ValueError(f"'Bot {TOKEN}' is no header")
+    raise ExceptionGroup("unhandled errors in a TaskGroup", [refused])
+
+
+def test_a_bug_is_one_json_object_on_one_line_where_the_log_is_json(end: End, set_up: Callable[[str], None]) -> None:
+    set_up("json")
+    code, out, err = end(buggy)
+    assert (code, out) == (70, "")
+    [line] = err.splitlines()
+    bug = json.loads(line)
+    assert (bug["event"], bug["level"]) == ("bug", "critical")
+    assert bug["timestamp"].endswith("Z")
+    assert "Traceback" in bug["exception"]
+    assert "ValueError: 'Bot [secret]' is no header" in bug["exception"]
+    assert TOKEN not in err
+
+
+def test_a_bug_is_a_traceback_for_people_where_the_log_is_for_them(end: End, set_up: Callable[[str], None]) -> None:
+    set_up("pretty")
+    code, out, err = end(buggy)
+    assert (code, out) == (70, "")
+    assert err.count("Traceback") == 1
+    assert "bug" in err.splitlines()[0]
+    assert "ValueError: 'Bot [secret]' is no header\n" in err
+    assert TOKEN not in err
+
+
+def test_a_bug_before_logging_is_set_up_is_a_plain_traceback(end: End) -> None:
+    code, out, err = end(lambda: int("many"))
+    assert (code, out) == (70, "")
+    assert err.startswith("Traceback")
+    assert err.endswith("ValueError: invalid literal for int() with base 10: 'many'\n")
+
+
+def test_no_log_level_swallows_a_bug(end: End) -> None:
+    configure(log_format="json", level="error")
+    logging.getLogger().setLevel(logging.CRITICAL + 1)
+    code, _, err = end(buggy)
+    assert code == 70
+    assert json.loads(err)["event"] == "bug"
+
+
+def test_a_bug_is_told_in_plain_text_without_secrets_where_the_log_cannot_be_written(end: End) -> None:
+    gone = io.StringIO()
+    configure(log_format="json", secrets=[TOKEN], stream=gone)
+    gone.close()
+    code, _, err = end(buggy)
+    assert code == 70
+    assert err.lstrip(" +").startswith("Exception Group Traceback")
+    assert "ValueError: 'Bot [secret]' is no header\n" in err
+    assert TOKEN not in err
+
+
+_FULL = """
+from intern.frontends.cli.ending import ending_well
+from intern.core.log import configure
+{set_up}
+ending_well(lambda: int("many"))
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.parametrize("set_up", ["", "configure(log_format='json')"])
+def test_a_bug_ends_with_70_even_where_nobody_can_be_told(set_up: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        code = _FULL.format(set_up=set_up)
+        done = subprocess.run([sys.executable, "-c", code], stderr=full, env=environment(), timeout=60, check=False)
+    assert done.returncode == 70
+
+
+def test_an_installation_that_lacks_what_logs_are_written_with_is_a_bug_that_is_told() -> None:
+    code = "import sys; sys.modules['structlog'] = None\nfrom intern.frontends.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "status"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 70
+    assert done.stderr.startswith("Traceback")
+    assert "During handling" not in done.stderr
+    assert "structlog" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("log_format", ["json", "pretty"])
+def test_the_one_line_of_an_error_that_can_be_mended_tells_no_secret(
+    end: End, set_up: Callable[[str], None], log_format: str
+) -> None:
+    set_up(log_format)
+
+    def refused() -> None:
+        raise ConfigError(f"discord.token is not taken: {TOKEN}")
+
+    assert end(refused) == (2, "", "intern: discord.token is not taken: [secret]\n")

@@ -1,0 +1,77 @@
+"""`intern import`: progress and talk on stderr, data on stdout, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from intern.core.ids import snowflake_at
+from tests.fakes import HandClock
+from tests.frontends.cli.conftest import Intern
+
+
+def export(folder: Path, *, guild: str = "5") -> Path:
+    clock = HandClock()
+    asked, answer = snowflake_at(clock.now()), snowflake_at(clock.now(), 1)
+    at = clock.now().isoformat()
+    messages = [
+        {"id": asked, "timestamp": at, "content": "How do I stake tokens?", "author": {"id": "11", "name": "alice"}},
+        {
+            "id": answer,
+            "timestamp": at,
+            "content": "In the portal.",
+            "author": {"id": "21", "name": "maya", "roles": [{"id": "77"}]},
+            "reference": {"messageId": asked},
+        },
+    ]
+    path = folder / "general.json"
+    path.write_text(json.dumps({"guild": {"id": guild}, "channel": {"id": "100"}, "messages": messages}))
+    return path
+
+
+def test_it_learns_from_a_file_and_tells_how_it_went(intern: Intern, folder: Path) -> None:
+    path = export(folder)
+    code, out, err = intern("import", str(path), "--team-id", "21")
+    assert (code, out) == (0, "")
+    assert "2 messages, 1 team replies, 1 conversations: 1 new, 0 fuller than before, 0 known already\n" in err
+    assert "1 filed, 0 skipped" in err
+    code, out, _ = intern("ask", "How do I stake tokens?")
+    assert code == 0
+    assert "In the portal." in out
+
+
+def test_a_role_a_date_and_a_data_folder_can_be_named(intern: Intern, folder: Path) -> None:
+    path = export(folder)
+    code, out, _ = intern(
+        "import", str(path), "--team-role-id", "77", "--since", "2027-01-01", "--data", "elsewhere", "--json"
+    )
+    done = json.loads(out)
+    assert (code, done["archived"], done["skipped"]) == (0, 0, {"team replies before --since": 1})
+    assert (folder / "elsewhere" / "intern.db").exists()
+    assert not (folder / "data").exists()
+
+
+def test_a_dry_run_says_what_it_would_cost(intern: Intern, folder: Path) -> None:
+    code, out, err = intern("import", str(export(folder)), "--team-id", "21", "--dry-run")
+    assert (code, out) == (0, "")
+    assert "nothing was changed; filing these would take at most 2 model calls" in err
+    assert not (folder / "data").exists()
+
+
+def test_mistakes_are_one_line_and_code_2(intern: Intern, folder: Path) -> None:
+    path = export(folder)
+    code, out, err = intern("import", str(path))
+    assert (code, out) == (2, "")
+    assert err.startswith("intern: nobody is of the team")
+    for option in ("--team-id", "--team-role-id"):
+        code, out, err = intern("import", str(path), "--team-id", "21", option, "@tess")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith(f"intern: {option} must hold Discord's ids, each of 17 to 20 digits; ")
+        assert "tess" not in err
+        assert not (folder / "data").exists()
+    path.write_text(path.read_text()[:-9])
+    code, out, err = intern("import", str(path), "--team-id", "21")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"intern: {path} is damaged or cut off")
+    assert intern("import", "none.json")[0] == 2
+    assert intern("import")[0] == 2

@@ -1,0 +1,218 @@
+"""`intern review`: what waits for the team, and their word on it, with and without a bot at work."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import fail_after
+from msgspec.structs import replace
+
+from intern.core.clock import SystemClock
+from intern.core.ids import QAId
+from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Rejected, Turn, Withdrawn
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from tests import samples
+from tests.endpoint_double import endpoint_double, refuse
+from tests.fakes import HandClock
+from tests.frontends.cli.conftest import Intern, command, environment
+from tests.frontends.cli.test_ask_and_index import bot
+
+TEAM = Path("data/team-knowledge")
+QUESTIONS = ("How do I purge the spool?", "Where do the agents keep their keys?\n\x1b[2JOn a Pi.", "Which port?")
+
+
+@pytest.fixture(autouse=True)
+def reviewing(folder: Path) -> None:
+    """The team reviews all that is captured here."""
+    (folder / "intern.toml").write_text("[kb]\nreview = true\n")
+
+
+def decisions() -> DecisionLog:
+    return DecisionLog(TEAM / "decisions.jsonl")
+
+
+def waiting(count: int = 3) -> list[CapturedPair]:
+    """Pairs that wait since three hours ago."""
+    clock = HandClock(SystemClock().now() - timedelta(hours=3))
+    archive = Archive(TEAM / "raw", clock=clock)
+    pairs = [archive.append(samples.capture(QUESTIONS[n], "Like this.\nAnd so.", n=n)) for n in range(count)]
+    decisions().extend(AwaitingReview(qa_id=each.qa_id, at=clock.now()) for each in pairs)
+    return pairs
+
+
+def fuller(pair: CapturedPair) -> CapturedPair:
+    """A newer version, which waits, too."""
+    more = samples.capture(n=50)
+    newer = Archive(TEAM / "raw", clock=SystemClock()).append(
+        replace(
+            more,
+            conversation_id=pair.conversation_id,
+            turns=(*pair.turns, Turn("Team", "No: like that.")),
+            message_ids=(*pair.message_ids, more.message_ids[0]),
+            replaces=pair.qa_id,
+        )
+    )
+    decisions().append(AwaitingReview(qa_id=newer.qa_id, at=SystemClock().now()))
+    return newer
+
+
+def standing(*pairs: CapturedPair) -> list[str]:
+    log = decisions()
+    return [type(log.of(pair.qa_id)).__name__ for pair in pairs]
+
+
+def listing() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path("data").rglob("*") if path.is_file()}
+
+
+def test_what_waits_is_shown_whole_with_its_id_and_age_and_nothing_is_changed(intern: Intern) -> None:
+    pairs = waiting()
+    before = listing()
+    code, out, err = intern("review")
+    assert (code, err) == (0, "")
+    assert [line.split(",")[0] for line in out.splitlines() if line.startswith("qa_")] == [p.qa_id for p in pairs]
+    assert out.count("captured 3 hours ago") == 3
+    assert "  User: Where do the agents keep their keys?\n    \\x1b[2JOn a Pi.\n  Team: Like this.\n    And so." in out
+    assert intern("review", "list").out == out
+    told = json.loads(intern("review", "list", "--json").out)
+    assert [each["qa_id"] for each in told] == [pair.qa_id for pair in pairs]
+    assert told[1]["turns"] == [
+        {"speaker": "User", "text": QUESTIONS[1]},
+        {"speaker": "Team", "text": "Like this.\nAnd so."},
+    ]
+    assert listing() == before
+
+
+@pytest.mark.usefixtures("made")
+def test_where_nothing_waits_it_says_so_and_makes_nothing(intern: Intern) -> None:
+    assert intern("review") == (0, "", "nothing waits for review\n")
+    assert intern("review", "list", "--json") == (0, "[]\n", "")
+    assert intern("review", "approve", "--all") == (0, "", "nothing waits for review\n")
+    assert not (Path("data") / "intern.db").exists()
+
+
+def test_what_was_deleted_since_is_not_shown(intern: Intern) -> None:
+    first, second, _ = waiting()
+    decisions().append(Withdrawn(message_ids=first.message_ids[1:], at=HandClock().now()))
+    newer = fuller(second)
+    decisions().append(Withdrawn(message_ids=newer.message_ids[1:2], at=HandClock().now()))
+    out = intern("review").out
+    assert f"{first.qa_id}" in out
+    assert "purge the spool" not in out
+    assert "(its question or its answer was deleted)" in out
+    assert f"in {newer.qa_id}, too" in out
+    assert out.count("Team: No: like that.") == 1
+
+
+def test_approved_is_filed_and_rejected_is_not_and_the_rest_waits(intern: Intern) -> None:
+    first, second, third = waiting()
+    code, out, err = intern("review", "approve", first.qa_id)
+    assert (code, err) == (0, "")
+    assert f"{first.qa_id}  filed under " in out
+    code, out, err = intern("review", "reject", second.qa_id, "--json")
+    assert (code, err) == (0, "")
+    assert [(each["action"], each["qa_id"]) for each in json.loads(out)] == [("rejected", second.qa_id)]
+    assert standing(first, second, third) == ["Filed", "Rejected", "AwaitingReview"]
+    assert intern("review").out.startswith(third.qa_id)
+
+
+def test_all_approves_each_conversation_in_its_newest_version(intern: Intern) -> None:
+    first, second = waiting(2)
+    newer = fuller(first)
+    code, out, _ = intern("review", "approve", "--all")
+    assert code == 0
+    assert first.qa_id not in [line.split("  ")[1] for line in out.splitlines()]
+    assert standing(first, second, newer) == ["Replaced", "Filed", "Filed"]
+    assert not [each for each in decisions().all() if isinstance(each, Approved) and each.qa_id == first.qa_id]
+
+
+@pytest.mark.parametrize("action", ["approve", "reject"])
+def test_an_id_that_is_unknown_or_does_not_wait_is_2_and_nothing_is_written(intern: Intern, action: str) -> None:
+    first, second, third = waiting()
+    at = HandClock().now()
+    decisions().append(
+        Rejected(qa_id=second.qa_id, at=at) if action == "approve" else Approved(qa_id=second.qa_id, at=at)
+    )
+    undecided = Archive(TEAM / "raw").append(samples.capture(n=9)).qa_id
+    for wrong, why in (
+        (second.qa_id, "does not wait for review"),
+        (undecided, "not been looked at yet"),
+        (QAId("qa_19990101_000000"), "holds no pair"),
+        (QAId("nonsense"), "holds no pair"),
+    ):
+        code, out, err = intern("review", action, first.qa_id, wrong)
+        assert (code, out) == (2, "")
+        assert why in err
+        assert err.count("\n") == 1
+    assert standing(first, third) == ["AwaitingReview"] * 2
+
+
+@pytest.mark.parametrize("action", ["approve", "reject"])
+def test_what_was_said_of_a_pair_before_is_2_when_it_is_said_again(intern: Intern, action: str) -> None:
+    [pair] = waiting(1)
+    assert intern("review", action, pair.qa_id).code == 0
+    before = [*decisions().all()]
+    code, out, err = intern("review", action, pair.qa_id)
+    assert (code, out) == (2, "")
+    assert f"{pair.qa_id} does not wait for review: it has been {action}" in err
+    assert [*decisions().all()] == before
+
+
+@pytest.mark.parametrize("arguments", [("approve",), ("reject",), ("approve", "qa_1", "--all")])
+def test_which_ones_must_be_said(intern: Intern, arguments: tuple[str, ...]) -> None:
+    [pair] = waiting(1)
+    code, out, err = intern("review", *arguments)
+    assert (code, out) == (2, "")
+    assert "say which: ids from `intern review`" in err
+    assert standing(pair) == ["AwaitingReview"]
+
+
+def test_while_the_model_is_away_the_word_is_kept_and_saying_it_again_files(intern: Intern) -> None:
+    [pair] = waiting(1)
+    with endpoint_double(lambda _: refuse(503)) as endpoint:
+        away = f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "double"\nmax_retries = 0\n'
+        Path("intern.toml").write_text(f"[kb]\nreview = true\n{away}")
+        code, out, err = intern("review", "approve", pair.qa_id)
+    assert code == 0
+    assert f"{pair.qa_id}  approved\n" in out
+    assert "is filed once the model is there" in err
+    assert "0 wait for the team, 1 approved and not filed yet" in intern("status").out
+    Path("intern.toml").write_text("[kb]\nreview = true\n")
+    assert "filed under" in intern("review", "approve", pair.qa_id).out
+    assert standing(pair) == ["Filed"]
+
+
+def test_what_cannot_be_read_is_3(intern: Intern) -> None:
+    (TEAM / "decisions.jsonl").mkdir(parents=True)
+    code, out, err = intern("review")
+    assert (code, out) == (3, "")
+    assert err.count("\n") == 1
+
+
+def test_who_approved_it_is_told_with_the_pair(intern: Intern) -> None:
+    [pair] = waiting(1)
+    decisions().append(Approved(qa_id=pair.qa_id, by="77", at=HandClock().now()))
+    assert f"{pair.qa_id}  approved by member 77" in intern("archive", "show", pair.qa_id).out
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("sources")
+async def test_the_bot_that_holds_the_folder_does_it_while_the_list_disturbs_nobody() -> None:
+    with fail_after(60):
+        first, second = waiting(2)
+        async with bot():
+            listed = await anyio.run_process(command("review"), env=environment(), check=False)
+            assert (listed.returncode, listed.stderr) == (0, b"")
+            assert listed.stdout.count(b"captured 3 hours ago") == 2
+            done = await anyio.run_process(command("review", "approve", first.qa_id), env=environment(), check=False)
+            assert (done.returncode, done.stderr) == (0, b"")
+            assert b"filed under" in done.stdout
+            again = await anyio.run_process(command("review", "reject", first.qa_id), env=environment(), check=False)
+            assert (again.returncode, again.stdout) == (2, b"")
+        assert isinstance(decisions().of(first.qa_id), Filed)
+        assert standing(second) == ["AwaitingReview"]

@@ -1,0 +1,200 @@
+"""`intern try`: the scene of the README, and people at a keyboard."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from intern.stores.files import FolderLock
+from tests.endpoint_double import endpoint_double, refuse
+from tests.frontends.cli.conftest import Intern, command, environment, process
+
+ESCAPE = "\x1b"
+
+
+@pytest.fixture(autouse=True)
+def temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made, beside what the tests look at."""
+    path = folder / "temporary"
+    path.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    return path
+
+
+def test_the_scene_shows_the_main_job_on_stdout(intern: Intern) -> None:
+    code, out, err = intern("try", "--play")
+    assert code == 0, err
+    assert err == "\nThat was all of it. Now with your own documents: intern try FOLDER\n"
+    documented, unknown, lesson, again = out.split("\n\n")[1:2] + _after(out, "bob: ", "mira (team", "carol: ")
+    assert documented.startswith("alice: How do I change the port")
+    assert "stays silent: its sources do not answer that (no_answer)" in unknown
+    assert "intern │" not in unknown
+    assert "mira (team, replying): " in lesson
+    assert (
+        lesson.index("captured as qa_") < lesson.index("filed under the topic ") < lesson.index("index updated: team:")
+    )
+    assert "in the thread “My agents get rejected" in again
+    assert "chronyc makestep" in again
+    assert "`team:" in again
+    first = out[: out.index("bob: ")]
+    assert "in the thread “How do I change the port" in first
+    assert "`kb:" in first
+
+
+def _after(out: str, *marks: str) -> list[str]:
+    """What stands from each mark to the next one."""
+    starts = [out.index(mark) for mark in marks]
+    return [out[start:end] for start, end in zip(starts, [*starts[1:], len(out)], strict=True)]
+
+
+def test_the_scene_leaves_nothing_behind(intern: Intern, folder: Path, temporary: Path) -> None:
+    assert intern("try", "--play").code == 0
+    assert list(temporary.iterdir()) == []
+    assert list(folder.iterdir()) == [temporary]
+
+
+def test_a_data_folder_keeps_what_was_learned(intern: Intern, temporary: Path) -> None:
+    assert intern("try", "--play", "--data", "kept").code == 0
+    assert list(temporary.iterdir()) == []
+    assert [path.suffix for path in Path("kept/team-knowledge/topics").iterdir()] == [".txt"]
+    code, out, _ = intern("try", "--data", "kept", typed="dave: Why are my agents rejected with clock skew?\n")
+    assert code == 0
+    assert "chronyc makestep" in out
+
+
+def test_whatever_the_settings_say_nothing_is_written_outside(intern: Intern, folder: Path) -> None:
+    keys = ("index_path", "index_cache_path", "team_raw_dir", "team_topics_dir", "team_index_path")
+    outside = "\n".join(f'{key} = "{folder}/outside/{key}"' for key in (*keys, "team_index_cache_path"))
+    Path("intern.toml").write_text(f'[data]\ndir = "outside"\n[kb]\n{outside}\nsources_dir = "outside/sources"\n')
+    assert intern("try", "--play").code == 0
+    assert not Path("outside").exists()
+
+
+def test_documents_of_one_s_own_are_used(intern: Intern) -> None:
+    Path("docs").mkdir()
+    Path("docs/tea.md").write_text("# Tea\n\nGreen tea is brewed at 75 degrees, for two minutes.\n")
+    code, out, _ = intern("try", "docs", typed="alice: How long is green tea brewed?\n")
+    assert code == 0
+    assert "`kb:tea.md`" in out
+    assert list(Path("docs").iterdir()) == [Path("docs/tea.md")]
+
+
+def test_the_documents_of_a_data_folder_are_used(intern: Intern) -> None:
+    sources = Path("kept/knowledge-base/sources")
+    sources.mkdir(parents=True)
+    (sources / "tea.md").write_text("# Tea\n\nGreen tea is brewed at 75 degrees, for two minutes.\n")
+    out = intern("try", "--data", "kept", typed="alice: How long is green tea brewed?\n").out
+    assert "`kb:tea.md`" in out
+
+
+def test_people_talk_and_the_bot_learns(intern: Intern) -> None:
+    code, out, err = intern(
+        "try",
+        typed=(
+            "/why\n/topics\n"
+            "@mira: too early\n"
+            "alice: How do I change the port that the relay listens on?\n/why\n"
+            "bob: Does the relay run on a toaster oven?\n/why\n"
+            "@mira: On a toaster oven, set `heat = 0` in lumen.toml.\n/topics\n"
+            "carol: What do I set to run the relay on a toaster oven?\n"
+            "/quit\n"
+            "dave: Never asked?\n"
+        ),
+    )
+    assert code == 0, err
+    assert err.splitlines() == [
+        "alice: …  asks as a member;  @mira: …  replies as the team;  /topics  /why  /quit",
+        "nobody has asked anything yet",
+        "nothing was learned yet",
+        "nobody has asked anything that the team could reply to",
+        "answered",
+        "nothing in its knowledge is about that (no_sources)",
+    ]
+    assert "`kb:reference/configuration.md`" in out
+    silent, captured, topics, learned = (
+        out.index(part)
+        for part in ("stays silent: ", "captured as qa_", "  Does the relay run on a toaster oven?", "set `heat = 0`")
+    )
+    assert silent < captured < topics < learned
+    assert "`team:" in out[learned:]
+    assert "Never asked" not in out + err
+
+
+@pytest.mark.parametrize("line", ["hello", ":", "alice:", "@:", "@ : hi", "  :hi", "/frob", "@mira", "/WHY"])
+def test_a_line_that_nobody_says_is_told_how_to_write_one(intern: Intern, line: str) -> None:
+    code, out, err = intern("try", typed=f"{line}\n\n")
+    assert (code, out) == (0, "")
+    assert err.splitlines()[1:] == ["write  NAME: what they say"]
+
+
+def test_what_is_no_question_and_what_is_no_utf_8_are_bad_news_for_nobody() -> None:
+    typed = (
+        b"alice: \xff\xfe\x00 thanks\n\x80\nmira: I talk to myself\nalice: " + b"x" * 5000 + b"\nlast: how? no newline"
+    )
+    for encoding in ("utf-8:strict", "ascii:strict"):
+        code, out, err = process("try", typed=typed, env={"PYTHONIOENCODING": encoding})
+        assert code == 0, err
+        assert "Traceback" not in err
+        assert "not for the bot" in out
+        assert "\0" not in out
+
+
+def test_the_end_of_input_is_the_end(intern: Intern) -> None:
+    assert intern("try").code == 0
+
+
+def test_an_endpoint_that_refuses_is_told_in_the_margin(intern: Intern) -> None:
+    Path("docs").mkdir()
+    Path("docs/tea.md").write_text("# Tea\n\nGreen tea is brewed at 75 degrees.\n")
+    with endpoint_double(lambda _: refuse(401)) as endpoint:
+        Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\nmax_retries = 0\n')
+        code, out, _ = intern("try", "docs", typed="alice: How hot is green tea brewed?\n")
+    assert code == 0
+    assert "stays silent: the model cannot be asked now (model_unavailable)" in out
+
+
+def test_an_endpoint_is_asked_if_there_is_one(intern: Intern) -> None:
+    with endpoint_double() as endpoint:
+        Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\n')
+        out = intern("try", "--play").out
+        assert len(endpoint.asked("confirm")) >= 2
+    assert "`team:" in out
+    assert "offline mode" not in out
+
+
+def test_an_endpoint_without_a_model_is_asked_for_one(intern: Intern) -> None:
+    Path("intern.toml").write_text('[llm]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    code, out, err = intern("try", "--play")
+    assert (code, out) == (2, "")
+    assert err == "intern: llm.model is not set: name the model that the endpoint should use\n"
+
+
+def test_a_folder_that_somebody_else_holds_is_refused(intern: Intern) -> None:
+    with FolderLock(Path("held")):
+        code, out, err = intern("try", "--play", "--data", "held")
+    assert (code, err.count("\n")) == (3, 1)
+    assert err.startswith("intern: held is in use by process ")
+    assert "intern │" not in out
+
+
+@pytest.mark.parametrize("colour", ["NO_COLOR", "TERM"])
+def test_colours_are_for_terminals_whose_owner_wants_them(colour: str) -> None:
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        command("try", "--play"), stdout=theirs, stderr=theirs, stdin=theirs, env=environment(**{colour: "1"})
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # that is how a terminal says that nobody is there any more
+        while more := os.read(ours, 4096):
+            shown += more
+    os.close(ours)
+    assert child.wait(60) == 0
+    assert "carol" in shown.decode()
+    assert (ESCAPE in shown.decode()) == (colour != "NO_COLOR")

@@ -1,0 +1,322 @@
+"""A status page over a seeded data folder: real stores, rules as a model, the clerk at work; no Discord."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+from anyio import create_task_group, fail_after
+from anyio.to_thread import run_sync
+
+from intern.actors.job_worker import clerk
+from intern.actors.pipeline import BATCHES, EVENTS, Fill
+from intern.answering.posted_answers import PostedAnswers
+from intern.answering.workflow import Answerer
+from intern.chat.checkpoints import Attendance
+from intern.core.errors import ModelUnavailableError
+from intern.core.flow import GatewayEvent
+from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, NuggetId, SourceId, snowflake_at
+from intern.core.messages import AIResult, Citation, Conversation, Image, RequestContext
+from intern.core.records import AwaitingReview, CapturedPair, Fact, Nugget, Occurrence, Parked
+from intern.core.secret import Secret
+from intern.frontends.http.server import Metrics, serving
+from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.service.health import HealthChecks
+from intern.service.models import offline_rules
+from intern.service.overview import Looked, Overheard, OverviewDesk
+from intern.service.views import Check
+from intern.service.workshop import Workshop
+from intern.settings.loading import Settings
+from intern.settings.page import PageOptions
+from intern.sources.library import Library
+from intern.stores.files import FolderLock
+from intern.stores.sqlite.checkpoints import Marks, MarkStore
+from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.extractions import replace_nuggets
+from intern.stores.sqlite.facts import add_fact, add_update
+from intern.stores.sqlite.replies import Compared
+from intern.stores.sqlite.traces import Counts, TraceStore
+from intern.stores.sqlite.usage import UsageLog
+from tests import samples
+from tests.at_work import settings_in
+from tests.fakes import HandClock
+
+QUESTIONS = ("How do I purge the spool?", "Where do the agents keep their keys?", "How is a tenant quota raised?")
+OPEN = ("How do I rotate the certificate?", "how can I rotate a certificate", "Is there a dark mode?")
+OLD_FACT, NEW_FACT = "The spool holds one day.", "The spool holds two days."
+SECRET_FACT = "The spool's password is on the yellow note."
+NUGGET = "The spool keeps what the backend did not take."
+OUTDATED = "The quota is raised in the console."
+ANSWER = "Run `relay spool purge`, then restart the relay."
+
+
+@dataclass
+class Outside:
+    """What a test turns by hand: whether Discord is there, and what is wrong with the model."""
+
+    is_open: bool = True
+    model: Check = field(default_factory=lambda: Check(name="model", ok=True))
+
+
+@dataclass(kw_only=True)
+class Site:
+    """A page that is served, and what it shows."""
+
+    address: str
+    settings: Settings
+    workshop: Workshop
+    db: Database
+    clock: HandClock
+    overheard: Overheard
+    attendance: Attendance
+    outside: Outside
+    waiting: list[CapturedPair] = field(default_factory=list[CapturedPair])
+    parked: list[CapturedPair] = field(default_factory=list[CapturedPair])
+
+    def client(self) -> httpx.AsyncClient:
+        """Somebody with a browser that follows nothing by itself."""
+        return httpx.AsyncClient(base_url=self.address, timeout=30, verify=False)  # nothing is encrypted here
+
+
+class Silent:
+    """A gateway that tells what a test wants told."""
+
+    def __init__(self) -> None:
+        self.told: list[GatewayEvent] = []
+
+    async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
+        for event in self.told:
+            deliver(event)
+
+
+class Rules:
+    """Rules as a model, which is away where a broken one is asked for."""
+
+    def __init__(self) -> None:
+        self._rules = OfflineModel(offline_rules())
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        if prompt.name == "summarize_source" and "only a broken model" in str(given):
+            raise ModelUnavailableError("the endpoint is <i>away</i>")
+        return await self._rules.ask(prompt, given, images=images)
+
+
+Answers = Callable[[Conversation], Awaitable[AIResult]]
+
+
+class Asked:
+    """Answers by rules, or as a test wants it."""
+
+    def __init__(self, real: Answerer, wanted: Answers | None) -> None:
+        self._real = real
+        self._wanted = wanted
+
+    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+        if self._wanted is not None:
+            return await self._wanted(conversation)
+        return await self._real.answer(conversation, context, addressed=addressed)
+
+
+@asynccontextmanager
+async def site(
+    folder: Path,
+    *,
+    texts: Sequence[str] = (),
+    answers: Answers | None = None,
+    metrics: Metrics | None = None,
+    token: str = "",
+    empty: bool = False,
+    patience: float | None = 60,
+    looked_within: float = 3,
+    llm: dict[str, Any] | None = None,
+) -> AsyncGenerator[Site]:
+    """The page of a folder with a little of everything in it, `texts` among it wherever people's words stand."""
+    settings, clock = settings_in(folder, llm=llm, guild_ids=["100"]), HandClock()
+    model, fill, outside = Rules(), Fill(), Outside()
+    with FolderLock(settings.data.dir) as lock:
+        async with await Database.open(settings.paths.database) as db, create_task_group() as tg:
+            workshop = await run_sync(Workshop, settings, db, model, clock)
+            overheard = Overheard(Silent(), clock=clock, unanswered=workshop.unanswered)
+            attendance = Attendance(Marks(), baseline=MessageId("0"))
+            library = Library(
+                kb_index=settings.paths.index,
+                team_index=settings.paths.team_index,
+                sources=workshop.sources,
+                topics=workshop.topics,
+                archive=workshop.archive,
+                pages=workshop.pages,
+            )
+            checks = HealthChecks(
+                db,
+                lock,
+                clock=clock,
+                is_open=lambda: outside.is_open,
+                elsewhere=lambda: (outside.model,),
+                within=looked_within,
+            )
+            desk = OverviewDesk(
+                Looked(
+                    settings=settings,
+                    db=db,
+                    workshop=workshop,
+                    answers=Asked(Answerer(model, library, settings.ai), answers),
+                    posted=PostedAnswers(workshop.cited, library, workshop.topics, workshop.decisions),
+                    overheard=overheard,
+                    attendance=attendance,
+                    fill=fill,
+                    clock=clock,
+                    health=checks.health,
+                    known_health=checks.known,
+                )
+            )
+            made = Site(
+                address="",
+                settings=settings,
+                workshop=workshop,
+                db=db,
+                clock=clock,
+                overheard=overheard,
+                attendance=attendance,
+                outside=outside,
+            )
+            if not empty:
+                await seeded(made, texts)
+            tg.start_soon(partial(clerk, workshop.jobs, do=workshop.do))
+            events, heard = EVENTS.open(fill)
+            batches, routed = BATCHES.open(fill)
+            options = PageOptions(enabled=True, port=0, token=Secret(token))
+            with fail_after(patience), events, heard, batches, routed:
+                async with serving(options, desk, now=clock.now, metrics=metrics) as address:
+                    made.address = address
+                    yield made
+            tg.cancel_scope.cancel()
+
+
+async def seeded(made: Site, texts: Sequence[str]) -> None:
+    """Topics, captures that wait, parked pairs, open questions, traces, counts and a source that cannot be read."""
+    workshop, clock = made.workshop, made.clock
+    told = [*QUESTIONS, *texts]
+    for n, question in enumerate(told):
+        clock.turn(minutes=1)
+        await workshop.keep(samples.capture(question, f"{ANSWER}\n{question}", n=n + 1))
+    await workshop.catch_up()
+    clock.turn(days=2)
+    for n, question in enumerate(("Which port does the agent use?", "May I run two relays?", *texts[:20])):
+        clock.turn(minutes=1)
+        pair = await workshop.keep(samples.capture(question, "Port 7480.\nAnd one each.", n=1_000 + n))
+        assert pair is not None
+        made.waiting.append(pair)
+    workshop.decisions.extend(AwaitingReview(qa_id=pair.qa_id, at=clock.now()) for pair in made.waiting)
+    pair = await workshop.keep(samples.capture("Why is the spool full?", "It waits for the backend.", n=2_000))
+    assert pair is not None
+    made.parked.append(pair)
+    parked = Parked(qa_id=pair.qa_id, at=clock.now(), reason="the endpoint gave <b>nothing</b> usable")
+    workshop.decisions.append(parked)
+    await workshop.attempts.end(parked)
+    await _questions(made, [*OPEN, *texts])
+    await _outdated(made, [OUTDATED, *texts])
+    await _facts(made, texts)
+    (made.settings.paths.sources / "broken.md").write_text("# Agents\n\nWhat only a broken model reads.\n")
+    await workshop.refresh()
+
+
+async def _outdated(made: Site, texts: Sequence[str]) -> None:
+    """Answers whose source is gone; people's words stand in question, title and quote."""
+    posts = made.workshop.posts
+    for n, text in enumerate(texts):
+        asked = samples.message(text, n=40_000 + n)
+        cited = Citation(source_id=SourceId("kb:gone.md"), title=text, quote=text)
+        await posts.begin(
+            asked.id, asked.channel_id, "in_place", ["so"], citations=[cited], asked=text, author_id=asked.author.id
+        )
+        await posts.part_sent(asked.id, 0, MessageId(snowflake_at(asked.at, 1)))
+        await posts.finished(asked.id)
+        gone = Compared(question_id=asked.id, n=0, source_id=cited.source_id, digest="-", state="gone")
+        await made.workshop.cited.compared([gone])
+
+
+async def _facts(made: Site, texts: Sequence[str]) -> None:
+    """A chain of two facts and a secret one, the same conversation's nugget, and one more fact for each text."""
+    now = made.clock.now()
+    talk = ConversationId("thread_900")
+
+    def known(db: Transaction) -> None:
+        db.run(
+            "insert into conversations (id, agent_id, origin, message_ids, last_message_at, content_hash)"
+            " values (?, '100', 'capture', '[]', 0, '')",
+            (talk,),
+        )
+        whole = "\n".join([NUGGET, *texts[:5]])
+        replace_nuggets(
+            db,
+            talk,
+            [
+                Nugget(
+                    id=NuggetId("nugget:1"),
+                    conversation_id=talk,
+                    topic="spool",
+                    timestamp=now,
+                    topic_summary=f"About the spool: {NUGGET}",
+                    detailed_analysis=whole,
+                    status="FACT",
+                    keywords=("spool", *texts[5:7]),
+                )
+            ],
+        )
+
+    await made.db.write(known)
+
+    def fact(n: int, content: str, **more: Any) -> Fact:
+        return Fact(
+            id=FactId(f"fact:{n}"),
+            agent_id="100",
+            category="technical",
+            content=content,
+            first_seen_at=now + timedelta(seconds=n),
+            last_seen_at=now + timedelta(seconds=n),
+            **more,
+        )
+
+    def said(n: int, snippet: str) -> Occurrence:
+        at = now + timedelta(seconds=n)
+        return Occurrence(
+            id=f"said:{n}", fact_id=FactId(f"fact:{n}"), conversation_id=talk, timestamp=at, context_snippet=snippet
+        )
+
+    def told(db: Transaction) -> None:
+        add_fact(db, fact(1, OLD_FACT), said(1, "it was so"))
+        add_update(db, fact(2, NEW_FACT, supersedes=FactId("fact:1")), said(2, "by now"))
+        add_fact(db, fact(3, SECRET_FACT, visibility="secret"), said(3, SECRET_FACT))
+        for n, text in enumerate(texts[:20], start=10):
+            add_fact(db, fact(n, text), said(n, text))
+
+    await made.db.write(told)
+
+
+async def _questions(made: Site, texts: Sequence[str]) -> None:
+    traces, counts = TraceStore(made.db, clock=made.clock), Counts(made.db, clock=made.clock)
+    for n, text in enumerate(texts):
+        made.clock.turn(seconds=1)
+        asked = samples.message(text, n=10_000 + n)
+        made.workshop.unanswered.add([asked], "no_sources")
+        counts.add("questions_silent")
+        await traces.keep(
+            [asked.id],
+            asked.channel_id,
+            outcome="silent",
+            reason="no_sources",
+            debug={"gate": {"kind": "question", "seconds": 0.1}, "select": {"sources": [], "said": text}},
+        )
+    answered = MessageId(snowflake_at(made.clock.now() - timedelta(hours=1)))
+    await traces.keep([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})
+    counts.add("questions_answered", 4)
+    await counts.store()
+    await made.workshop.unanswered.store()
+    await UsageLog(made.db).add(made.clock.now().date(), "answer", 3, 3_000, 450, cost=0.0375, cached_tokens=2_048)
+    await MarkStore(made.db).open([GuildId("100")], MessageId(snowflake_at(made.clock.now())))

@@ -1,0 +1,182 @@
+"""The page in the bot's own process, with Discord's double on real sockets: there from the start to the end."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from anyio import Event, create_task_group, fail_after
+from msgspec.structs import replace
+
+from intern.actors.pipeline import WIRES, office
+from intern.core.errors import ConfigError
+from intern.core.flow import Reply
+from intern.core.messages import AIResult
+from intern.core.secret import Secret
+from intern.models.circuit_breaker import FAILURES
+from intern.runtime.bot import parts_on_discord
+from intern.settings.loading import Settings
+from intern.settings.page import PageOptions
+from intern.sources.refresh import Refreshed
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.usage import UsageLog
+from tests.at_work import Watching, settings_in
+from tests.double.discord import DiscordDouble
+from tests.endpoint_double import endpoint_double, refuse
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+UNKNOWN = "Why is my tenant blocked?"
+
+
+@pytest.fixture
+async def discord() -> AsyncGenerator[DiscordDouble]:
+    async with DiscordDouble(now=HandClock().now) as double:
+        yield double
+
+
+def settings_of(folder: Path, discord: DiscordDouble, **llm: Any) -> Settings:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    door: dict[str, Any] = {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]}
+    return replace(settings_in(folder, llm=llm or None, **door), page=PageOptions(enabled=True, port=port))
+
+
+async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDouble, tmp_path: Path) -> None:
+    settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
+    address = f"http://127.0.0.1:{settings.page.port}"
+    with fail_after(60):
+        async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+            async with parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts:
+                before = (await client.get("/readyz")).json()["checks"]
+                assert (before["discord"], before["folder"], before["database"]) == (False, True, True)
+                async with create_task_group() as tg:
+                    tg.start_soon(partial(office, parts, stop=stop))
+                    await discord.wait_ready()
+                    await seen.one_of(Refreshed)
+                    assert (await client.get("/readyz")).json()["ready"] is True
+                    await discord.say(discord.alice, UNKNOWN)
+                    await seen.one_of(AIResult)
+                    while UNKNOWN not in (await client.get("/unanswered")).text:
+                        pass  # it is written down with the marks, once a second
+                    text = (await client.get("/")).text
+                    assert all(wire.name in text for wire in WIRES)
+                    assert "none since the start" not in text
+                    stop.set()
+            with pytest.raises(httpx.ConnectError):
+                await client.get("/healthz")
+
+
+async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_how_many_wait(
+    discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("intern.service.health.STUCK_AFTER", 0.1, raising=False)
+    settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
+    address = f"http://127.0.0.1:{settings.page.port}"
+    with fail_after(60):
+        async with (
+            httpx.AsyncClient(base_url=address, timeout=30) as client,
+            parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts,
+            create_task_group() as tg,
+        ):
+            tg.start_soon(partial(office, parts, stop=stop))
+            await discord.wait_ready()
+            await seen.one_of(Refreshed)
+            stuck = discord.hold_next("POST", "/channels/*/messages", when="before")
+            await discord.say(discord.alice, "Which port does the relay listen on?")
+            await stuck.arrived.wait()
+            assert (await client.get("/healthz")).status_code == 200
+            while (told := await client.get("/readyz")).status_code == 200:
+                pass
+            assert told.json()["checks"]["posting"] is False
+            assert "1 reply waits for Discord, which has taken none since 2026-02-01" in told.json()["notes"]["posting"]
+            assert "1 reply waits for Discord" in (await client.get("/")).text
+            stuck.release()
+            await seen.one_of(Reply)
+            well = await client.get("/readyz")
+            assert (well.status_code, well.json()["checks"]["posting"]) == (200, True)
+            stop.set()
+
+
+@asynccontextmanager
+async def refused(settings: Settings, discord: DiscordDouble, *, times: int = 1) -> AsyncGenerator[httpx.AsyncClient]:
+    """The page of a bot that had to refuse somebody's questions."""
+    seen, stop = Watching(), Event()
+    address = f"http://127.0.0.1:{settings.page.port}"
+    with fail_after(60):
+        async with (
+            httpx.AsyncClient(base_url=address, timeout=30) as client,
+            parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts,
+            create_task_group() as tg,
+        ):
+            tg.start_soon(partial(office, parts, stop=stop))
+            await discord.wait_ready()
+            await seen.one_of(Refreshed)
+            for n in range(times):
+                await discord.say(discord.alice, f"{UNKNOWN} ({n})")
+                assert (await seen.one_of(AIResult, after=n)).reason in {"over_budget", "model_unavailable"}
+            yield client
+            stop.set()
+
+
+async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
+    discord: DiscordDouble, tmp_path: Path
+) -> None:
+    with endpoint_double() as endpoint:
+        settings = settings_of(
+            tmp_path, discord, base_url=endpoint.base_url, model="m", max_tokens=7, daily_token_budget=10_000
+        )
+        async with await Database.open(settings.paths.database) as db:
+            await UsageLog(db).add(HandClock().now().date(), "answer", 1, 9_990, 0, cost=0.0)
+        async with refused(settings, discord) as client:
+            ready, front = await client.get("/readyz"), (await client.get("/")).text
+        assert endpoint.requests == []
+    assert (ready.status_code, ready.json()["ready"], ready.json()["checks"]["model"]) == (200, True, True)
+    assert ready.json()["notes"]["model"] == (
+        "the daily budget leaves no room for answers and learning; a new day begins at 00:00 UTC"
+    )
+    assert "daily_token_budget = 10000" in front
+
+
+async def test_while_the_circuit_is_open_it_is_not_ready_and_says_since_when_and_when_it_is_tried(
+    discord: DiscordDouble, tmp_path: Path
+) -> None:
+    with endpoint_double(lambda _: refuse(503)) as endpoint:
+        settings = settings_of(tmp_path, discord, base_url=endpoint.base_url, model="m", max_retries=0)
+        async with refused(settings, discord, times=FAILURES) as client:
+            ready, front = await client.get("/readyz"), (await client.get("/")).text
+    assert (ready.status_code, ready.json()["checks"]["model"]) == (503, False)
+    note = ready.json()["notes"]["model"]
+    assert re.fullmatch(
+        r"llm failed too often and is left alone since 2026-02-01 \d\d:\d\d:\d\d UTC;"
+        r" (it is tried next at 2026-02-01 \d\d:\d\d:\d\d UTC|the next call tries it)",
+        note,
+    )
+    assert endpoint.base_url not in ready.text
+    assert "The last failure: " in front
+    assert "answered 503" in front
+
+
+async def test_a_port_that_is_taken_ends_the_start_and_lets_the_folder_go(
+    discord: DiscordDouble, tmp_path: Path
+) -> None:
+    settings = settings_of(tmp_path, discord)
+    with socket.socket() as taken, fail_after(30):
+        taken.bind(("127.0.0.1", settings.page.port))
+        taken.listen()
+        with pytest.raises(ConfigError, match=r"page\.port: .*in use.*choose another"):
+            async with parts_on_discord(settings, witness=Watching(), clock=HandClock()):
+                pass
+    on = replace(settings, page=PageOptions(enabled=True, port=0, token=Secret("a-token-of-the-operator")))
+    with fail_after(30):
+        async with parts_on_discord(on, witness=Watching(), clock=HandClock()):
+            pass

@@ -1,0 +1,186 @@
+"""The status page as people see it: in a real Chromium, light and dark, narrow and wide, by keyboard alone.
+
+Screenshots are left in `build/screenshots`, to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+from intern.core.records import Filed
+from intern.frontends.http.server import PAGES
+from tests.eval.hostile import STRINGS, strings
+from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium
+from tests.frontends.http.site import QUESTIONS, Site, site
+
+SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.rest,
+    pytest.mark.skipif(CHROMIUM is None, reason=WANTED),
+]
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncGenerator[Browser]:
+    async with chromium() as launched:
+        yield launched
+
+
+class Watched:
+    """What a page complains of, and what it asks of others."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.complaints: list[str] = []
+        self._address = address
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        page.on("request", self._asked)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        self.complaints.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith(self._address):
+            self.complaints.append(f"request: {request.url}")
+
+
+@asynccontextmanager
+async def opened(
+    browser: Browser,
+    made: Site,
+    *,
+    width: int = 1280,
+    scheme: Literal["light", "dark"] = "light",
+    scripts: bool = True,
+) -> AsyncGenerator[Page]:
+    """A page in a window; it must have complained of nothing by the end."""
+    context: BrowserContext = await browser.new_context(
+        viewport={"width": width, "height": 800},
+        color_scheme=scheme,
+        java_script_enabled=scripts,
+        base_url=made.address,
+    )
+    page = await context.new_page()
+    watched = Watched(page, made.address)
+    yield page
+    await context.close()
+    assert watched.complaints == []
+
+
+async def shown_pages(page: Page) -> list[str]:
+    """The addresses of all pages, one topic, one fact and one trace among them."""
+    paths = [path for path, _ in PAGES] + ["/nuggets"]
+    for listing in ("/topics", "/answers", "/facts"):
+        await page.goto(listing)
+        first = page.locator(f'main a[href^="{listing}/"]').first
+        if await first.count():
+            href = await first.get_attribute("href")
+            assert href is not None
+            paths.append(href)
+    return paths
+
+
+async def overflow(page: Page) -> int:
+    """By how much the page is wider than its window."""
+    wider = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return int(wider)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_every_page_fits_its_window_and_complains_of_nothing(
+    browser: Browser, tmp_path: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    async with site(tmp_path) as made, opened(browser, made, width=width, scheme=scheme) as page:
+        for path in await shown_pages(page):
+            await page.goto(path)
+            assert (path, await overflow(page)) == (path, 0)
+            assert await page.locator("h1").count() == 1
+            name = path.strip("/").split("/")[0] + ("-one" if path.count("/") > 1 else "")
+            await page.screenshot(path=SCREENSHOTS / f"{name or 'overview'}-{scheme}-{width}.png", full_page=True)
+        ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(255, 255, 255)") is (scheme == "light")
+
+
+async def pressed_until(page: Page, selector: str, *, key: str = "Tab", most: int = 60) -> None:
+    """Press a key until what is meant has the focus, which must be seen."""
+    for _ in range(most):
+        await page.keyboard.press(key)
+        if await page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline == "solid"
+            return
+    raise AssertionError(f"{selector} is not reached by {key}")
+
+
+async def test_a_capture_is_approved_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
+    async with site(tmp_path) as made, opened(browser, made) as page:
+        first, second = made.waiting
+        await page.goto("/")
+        await page.keyboard.press("Tab")
+        assert await page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        assert (await page.locator(".skip").bounding_box() or {"x": -1})["x"] >= 0
+        await pressed_until(page, 'nav a[href="/review"]')
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/review")
+        await pressed_until(page, f'button[aria-label="Approve {first.qa_id}"]')
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/review?done=approve")
+        assert await page.get_by_role("status").inner_text() == "Approved: it is filed next."
+        assert await page.get_by_role("button", name=f"Approve {second.qa_id}").count() == 1
+        assert await page.get_by_role("button", name=f"Approve {first.qa_id}").count() == 0
+        assert isinstance(made.workshop.decisions.of(first.qa_id), Filed)
+
+
+async def test_a_question_is_asked_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
+    async with site(tmp_path) as made, opened(browser, made, width=360) as page:
+        await page.goto("/ask")
+        await pressed_until(page, "textarea")
+        await page.keyboard.type("Which port does the relay listen on?")
+        await pressed_until(page, "main button")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("heading", name="Sources").wait_for()
+        assert "The relay listens on port 7480." in await page.locator("main").inner_text()
+        assert await overflow(page) == 0
+        await page.screenshot(path=SCREENSHOTS / "asked-light-360.png", full_page=True)
+
+
+async def test_it_works_without_scripts_and_behind_a_token(browser: Browser, tmp_path: Path) -> None:
+    async with (
+        site(tmp_path, token="a-token-of-the-operator") as made,
+        opened(browser, made, scripts=False) as page,
+    ):
+        await page.goto("/topics")
+        assert page.url.endswith("/login")
+        await page.screenshot(path=SCREENSHOTS / "login-light-1280.png")
+        await page.get_by_label("token").fill("a-token-of-the-operator")
+        await page.get_by_role("button", name="Log in").click()
+        await page.wait_for_url(made.address)
+        await page.goto("/parked")
+        await page.get_by_role("button", name="Try").click()
+        await page.wait_for_url("**/parked?done=done")
+        await page.get_by_role("button", name="Log out").click()
+        assert page.url.endswith("/login")
+
+
+@pytest.mark.skipif(not STRINGS.exists(), reason="the hostile strings are not at hand")
+async def test_hostile_texts_neither_run_nor_reach_out_nor_break_the_page(browser: Browser, tmp_path: Path) -> None:
+    texts = [text for text in strings() if any(sign in text for sign in "<>\"'&\u202e")][::10][:60]
+    assert len(texts) > 20
+    async with site(tmp_path, texts=texts) as made, opened(browser, made, width=360) as page:
+        for path in await shown_pages(page):
+            await page.goto(path)
+            assert await page.locator("footer").last.inner_text(), path
+            assert (path, await overflow(page)) == (path, 0)
+        await page.goto("/topics")
+        assert QUESTIONS[0] not in page.url

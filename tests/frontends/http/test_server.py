@@ -1,0 +1,734 @@
+"""The status page over real sockets: what it shows, what it lets happen, and whom it turns away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+from anyio import Event, connect_tcp, create_task_group, fail_after
+from msgspec.structs import replace
+
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.flow import MessageCreated, MessagesDeleted
+from intern.core.ids import ChannelId, MessageId, QAId, SourceId
+from intern.core.messages import AIResult, Citation, Conversation
+from intern.core.records import AwaitingReview, Filed, Parked, Rejected
+from intern.core.secret import Secret
+from intern.frontends.http.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
+from intern.service.views import Check
+from intern.settings.page import PageOptions
+from intern.stores.indices import IndexCache
+from intern.stores.sqlite.traces import TraceStore
+from tests import samples
+from tests.eval.hostile import STRINGS, strings
+from tests.frontends.http.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, OPEN, OUTDATED, QUESTIONS, Site, site
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-of-the-operator-8437"
+
+
+@pytest.fixture(scope="module")
+async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]:
+    """For tests that only look."""
+    async with site(tmp_path_factory.mktemp("page"), patience=None) as made:
+        yield made
+
+
+async def _up() -> tuple[bytes, str]:
+    return b"intern_up 1\n", "text/plain; version=1"
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> AsyncGenerator[Site]:
+    """For a test that changes something."""
+    async with site(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncGenerator[Site]:
+    async with site(tmp_path, token=TOKEN, metrics=_up) as made:
+        yield made
+
+
+def form_token(page: httpx.Response) -> str:
+    found = re.search(r'name="form_token" value="([0-9a-f]+)"', page.text)
+    assert found is not None
+    return found[1]
+
+
+async def get(made: Site, path: str, **headers: str) -> httpx.Response:
+    async with made.client() as client:
+        return await client.get(path, headers=headers)
+
+
+async def post(made: Site, path: str, fields: dict[str, str], **headers: str) -> httpx.Response:
+    async with made.client() as client:
+        token = form_token(await client.get("/ask"))
+        return await client.post(path, data={"form_token": token, **fields}, headers=headers)
+
+
+# What is shown.
+
+
+async def test_an_outdated_answer_is_shown_with_what_it_stood_on_and_what_its_source_says_now(own: Site) -> None:
+    text = (await get(own, "/outdated")).text
+    [answer] = await own.workshop.cited.outdated(9)
+    assert f"https://discord.com/channels/100/{answer.place}/{answer.message_id}" in text
+    assert re.search(rf"(?s)kb:gone.md.*was withdrawn.*stood on:.*{OUTDATED}.*It says now:.*\(withdrawn\)", text)
+    (own.settings.paths.sources / "gone.md").write_text("# Quota\n\nThe quota is raised by mail.\n")
+    await own.workshop.refresh()
+    assert "The quota is raised by mail." in (await get(own, "/outdated")).text
+    assert re.search(r'(?s)href="/outdated">Outdated answers</a></dt><dd>1<', (await get(own, "/")).text)
+
+
+async def test_every_page_is_served_with_all_headers_and_without_scripts(page: Site) -> None:
+    paths = [path for path, _ in PAGES]
+    paths += ["/nuggets", "/healthz", "/readyz", "/static/style.css", "/static/icon.svg"]
+    for path in paths:
+        shown = await get(page, path)
+        assert (path, shown.status_code) == (path, 200)
+        assert HEADERS.items() <= dict(shown.headers).items() or all(
+            shown.headers[name] == value for name, value in HEADERS.items()
+        )
+        assert "<script" not in shown.text
+        assert " style=" not in shown.text
+        assert " onclick" not in shown.text
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/topics/no-such-topic", "/answers/1", "/facts/no-such", "/metrics"])
+async def test_what_is_not_there_is_404_with_the_same_headers(page: Site, path: str) -> None:
+    shown = await get(page, path)
+    assert shown.status_code == 404
+    assert {name: shown.headers[name] for name in HEADERS} == dict(HEADERS)
+
+
+async def test_the_front_page_tells_health_numbers_streams_plots_and_cost(page: Site) -> None:
+    text = (await get(page, "/")).text
+    assert "All is well." in text
+    assert re.search(r"Wait for review</a></dt><dd>2</dd>", text)
+    assert re.search(r"Parked</a></dt><dd>1</dd>", text)
+    assert re.search(r"Open questions</a></dt><dd>3</dd>", text)
+    assert "listener and backfill to batcher" in text
+    assert "0 of 1000" in text
+    assert re.search(
+        r'"row">batcher</th><td data-label="State">at work</td>.*>listener and backfill to batcher \(0 of', text
+    )
+    assert 'aria-label="Captures. ' in text
+    assert "21 Jan to 3 Feb: 6 captures." in text
+    assert "21 Jan to 3 Feb: 4 answered, 3 silent." in text
+    assert "3\u202f450 tokens" in text
+    assert "From cache</th>" in text
+    assert "2\u202f048</td>" in text
+    assert "cost 0.0375 USD." in text
+    assert "<meter" not in text
+    assert "those who take from none, such as the listener, the scout and the clerk, are not in it." in text
+    assert "none since the start" in text
+
+
+async def test_what_is_spent_of_each_budget_is_drawn_for_eyes_and_told_to_screen_readers(tmp_path: Path) -> None:
+    llm = {"provider": "offline", "daily_token_budget": 10_000, "daily_cost_budget": 0.03}
+    async with site(tmp_path, llm=llm) as made:
+        text = (await get(made, "/")).text
+    assert "cost 0.0375 of 0.03 USD." in text
+    meters = re.findall(r'<p><meter min="0" max="(.+?)" value="(.+?)" aria-label="(.+?)"></meter> (.+?)</p>', text)
+    assert meters == [
+        ("10000", "3450", "Tokens of today's budget", "of the tokens"),
+        ("0.03", "0.03", "Cost of today's budget", "of the money"),
+    ]
+    assert text.count("<meter") == 2
+
+
+async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_shown_any_more(own: Site) -> None:
+    asked = samples.message(OPEN[2], n=10_002)
+    gateway = own.overheard._gateway
+    gateway.told = [  # type: ignore[attr-defined]
+        MessageCreated(message=samples.message()),
+        MessagesDeleted(guild_id=samples.GUILD, channel_id=samples.CHANNEL, message_ids=(asked.id,)),
+    ]
+    passed: list[object] = []
+    await own.overheard.listen(passed.append)
+    await own.workshop.unanswered.store()
+    assert len(passed) == 2
+    assert "none since the start" not in (await get(own, "/")).text
+    text = (await get(own, "/unanswered")).text
+    assert OPEN[2] not in text
+    assert OPEN[1] in text
+
+
+async def test_open_questions_that_ask_the_same_stand_together_the_most_frequent_first(page: Site) -> None:
+    text = (await get(page, "/unanswered")).text
+    often, once = text.index("2 times"), text.index("1 time,")
+    assert often < text.index(OPEN[1]) < once < text.index(OPEN[2])
+    assert "no sources" in text
+
+
+async def test_an_open_question_leads_to_its_trace_only_where_one_is_kept(own: Site) -> None:
+    first, second, third = (samples.message(text, n=10_000 + n) for n, text in enumerate(OPEN))
+    text = (await get(own, "/unanswered")).text
+    assert set(re.findall(r'href="/answers/(\d+)"', text)) == {first.id, second.id, third.id}
+    await own.db.write(lambda db: db.run("delete from traces where question_id <> ?", (third.id,)))
+    newer = samples.message("And a light one?", n=10_100)
+    await TraceStore(own.db, clock=own.clock).keep([third.id, newer.id], third.channel_id, outcome="silent")
+    text = (await get(own, "/unanswered")).text
+    assert all(each in text for each in OPEN)
+    assert re.findall(r'href="/answers/(\d+)"', text) == [third.id]
+    assert (await get(own, f"/answers/{third.id}")).status_code == 200
+    assert (await get(own, f"/answers/{first.id}")).status_code == 404
+
+
+async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
+    for path in ("/unanswered", "/parked"):
+        assert "the first" not in (await get(own, path)).text
+    for n in range(120):
+        own.workshop.unanswered.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
+    await own.workshop.unanswered.store()
+    at = own.clock.now()
+    own.workshop.decisions.extend(
+        Parked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)
+    )
+    text = (await get(own, "/unanswered")).text
+    assert "These are the first 100 of 122 groups, which hold 123 questions in all." in text
+    assert text.count("<article") == 100
+    text = (await get(own, "/parked")).text
+    assert "These are the first 100 of 1\u202f201, the newest." in text
+    assert text.count("<article") == 100
+    text = (await get(own, "/")).text
+    assert re.search(r"Parked</a></dt><dd>1\u202f201</dd>", text)
+    assert re.search(r"Open questions</a></dt><dd>123</dd>", text)
+
+
+async def test_topics_show_their_pairs_and_history(page: Site) -> None:
+    topics = (await get(page, "/topics")).text
+    names = re.findall(r'href="/topics/([a-z0-9-]+)"', topics)
+    assert names
+    shown = [(await get(page, f"/topics/{name}")).text for name in names]
+    for question in QUESTIONS:
+        (one,) = [text for text in shown if f">{question}</p>" in text]
+        assert ANSWER in one
+        assert "filed under" in one
+
+
+async def test_stale_sources_come_first_with_their_reasons(page: Site) -> None:
+    text = (await get(page, "/sources")).text
+    reason = text.index("the endpoint is &lt;i&gt;away&lt;/i&gt;")
+    assert text.index("kb:broken.md") < reason < text.index("kb:ports.md")
+    assert re.search(r'kb:broken\.md</th>.*<td data-label="Described">not yet</td>', text)
+    assert text.index("stale: failed") < text.index(">well<")
+
+
+async def test_a_source_that_is_gone_or_not_described_yet_is_told_with_why(own: Site) -> None:
+    cache, sources = own.settings.paths.index_cache, own.settings.paths.sources
+    known, broken = IndexCache.load(cache), SourceId("kb:broken.md")
+    pending = replace(known.sources[broken], last_error=None, summary_pending=True)
+    replace(known, sources={**known.sources, broken: pending}).save(cache)
+    (sources / "ports.md").unlink()
+    text = (await get(own, "/sources")).text
+    assert re.search(r"kb:ports\.md</th>.*stale: gone.*it is not there any more", text)
+    assert re.search(r"kb:broken\.md</th>.*stale: pending.*its present text is not described yet", text)
+
+
+async def test_what_is_left_out_is_told_with_its_reason_under_a_heading_of_its_own(own: Site) -> None:
+    assert "Left out" not in (await get(own, "/sources")).text
+    sources, links = own.settings.paths.sources, own.settings.paths.links
+    (sources / "latin<b>.md").write_bytes(b"Gr\xfc\xdfe")
+    (sources / "dangling.md").symlink_to("/nowhere/at/all")
+    (sources / "forged\nteam.md").write_text("x")
+    links.write_text("# ours\n<i>no</i> address\n")
+    await own.workshop.refresh()
+    await own.workshop.refresh_pages()
+    text = (await get(own, "/sources")).text
+    head, _, left_out = text.partition("<h2>Left out</h2>")
+    assert "kb:ports.md" in head
+    assert "latin" not in head
+    assert re.search(r"sources/latin&lt;b&gt;\.md</span></th>.*it is not UTF-8 text", left_out)
+    assert re.search(r"sources/dangling\.md</span></th>.*it is gone, or a link to nothing", left_out)
+    assert re.search(r"links\.txt:2</span></th>.*&lt;i&gt;no&lt;/i&gt; address.*: the address holds blanks", left_out)
+    assert re.search(r"sources/forged\\nteam\.md</span></th>.*its name holds control characters", left_out)
+    assert "<i>no" not in left_out
+    numbers = (await get(own, "/")).text
+    assert re.search(r"Stale sources</a></dt><dd>1</dd>", numbers)
+    assert re.search(r"Documents and links left out</a></dt><dd>4</dd>", numbers)
+    (sources / "dangling.md").unlink()
+    await own.workshop.refresh()
+    assert "dangling" not in (await get(own, "/sources")).text
+
+
+async def test_of_many_that_are_left_out_a_hundred_are_shown_and_the_rest_is_counted(own: Site) -> None:
+    for n in range(103):
+        (own.settings.paths.sources / f"{n}.png").write_bytes(b"\x89PNG")
+    await own.workshop.refresh()
+    text = (await get(own, "/sources")).text
+    assert text.count(".png</span></th>") == 100
+    assert "And 3 more" in text
+
+
+async def test_nothing_is_told_to_wait_where_all_that_was_seen_is_handled(own: Site) -> None:
+    assert "Everything that was seen is handled." in (await get(own, "/")).text
+    asked = [samples.message(n=n) for n in (1, 2)]
+    for each in asked:
+        assert own.attendance.begin(each)
+    text = (await get(own, "/")).text
+    assert "is handled." not in text
+    assert f'In work: 2 messages, the oldest from <time datetime="{asked[0].at.isoformat()}' in text
+    own.attendance.settle(asked[0].channel_id, [each.id for each in asked])
+    own.attendance.fall_behind(samples.message(n=3))
+    assert "Still to be looked through for what was missed: 1 channel." in (await get(own, "/")).text
+
+
+async def test_the_trace_of_an_answer_and_of_a_silence_is_shown_step_by_step(page: Site) -> None:
+    listed = (await get(page, "/answers")).text
+    ids = re.findall(r'href="/answers/(\d+)"', listed)
+    assert len(ids) == 4
+    texts = [(await get(page, f"/answers/{each}")).text for each in ids]
+    assert any(
+        "silent</b>: <span" in text and OPEN[0] in text and "&#34;kind&#34;: &#34;question&#34;" in text
+        for text in texts
+    )
+    assert any("<b>posted</b>" in text and "&#34;tokens&#34;: 120" in text for text in texts)
+    assert all("https://discord.com/channels/100/200/" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "is_on_discord"),
+    [
+        ("answer posted", "", True),
+        ("notice posted", "no_sources", True),
+        ("passed over", "asked too much", True),
+        ("silent", "not_a_question", True),
+        ("silent", "no_sources", True),
+        # What a command asked.
+        ("answered for one member", "", False),
+        ("silent for one member", "no_sources", False),
+    ],
+)
+async def test_a_question_that_no_message_asked_is_not_looked_for_on_discord(
+    own: Site, *, outcome: str, reason: str, is_on_discord: bool
+) -> None:
+    asked, where = MessageId("1330000000000000000"), ChannelId("200")
+    await TraceStore(own.db, clock=own.clock).keep([asked], where, outcome=outcome, reason=reason)
+    text = (await get(own, f"/answers/{asked}")).text
+    assert outcome in text
+    assert (f'href="https://discord.com/channels/100/200/{asked}"' in text) is is_on_discord
+
+
+async def test_facts_show_their_chains_and_secret_ones_nowhere(page: Site) -> None:
+    listed = (await get(page, "/facts")).text
+    assert listed.index(NEW_FACT) < listed.index(OLD_FACT) < listed.index("superseded or retired")
+    one = (await get(page, "/facts/fact:2")).text
+    chain, _, said = one.partition("Where it was said")
+    assert chain.index(f'<a href="/facts/fact%3A1"><span dir="auto">{OLD_FACT}') < chain.rindex(NEW_FACT)
+    assert "by now" in said
+    assert "it was so" not in said
+    assert NUGGET in said
+    assert (await get(page, "/facts/fact%3A1")).status_code == 200
+    assert (await get(page, "/facts/fact:3")).status_code == 404
+    assert NUGGET in (await get(page, "/nuggets")).text
+    for path in ("/facts", "/facts/fact:2", "/nuggets"):
+        assert "yellow note" not in (await get(page, path)).text
+
+
+async def test_an_empty_folder_has_pages_too(tmp_path: Path) -> None:
+    async with site(tmp_path, empty=True) as made:
+        for path, _ in PAGES:
+            assert (path, (await get(made, path)).status_code) == (path, 200)
+
+
+# What can be done.
+
+
+async def test_an_approved_capture_is_filed_and_a_rejected_one_is_not(own: Site) -> None:
+    first, second = own.waiting
+    done = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
+    assert (done.status_code, done.headers["Location"]) == (303, "/review?done=approve")
+    assert isinstance(own.workshop.decisions.of(first.qa_id), Filed)
+    done = await post(own, "/review", {"action": "reject", "qa_id": second.qa_id})
+    assert done.headers["Location"] == "/review?done=reject"
+    assert isinstance(own.workshop.decisions.of(second.qa_id), Rejected)
+    text = (await get(own, "/review?done=reject")).text
+    assert "0 captures wait" in text or "filed without a review" in text
+    assert "Rejected: nothing is learned from it." in text
+
+
+async def test_what_does_not_wait_any_more_is_told_and_changes_nothing(own: Site) -> None:
+    first, _ = own.waiting
+    await post(own, "/review", {"action": "reject", "qa_id": first.qa_id})
+    again = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
+    assert again.status_code == 409
+    assert 'role="alert"' in again.text
+    assert isinstance(own.workshop.decisions.of(first.qa_id), Rejected)
+    assert (await post(own, "/review", {"action": "burn", "qa_id": first.qa_id})).status_code == 400
+
+
+async def test_a_parked_pair_is_tried_again(own: Site) -> None:
+    (parked,) = own.parked
+    shown = (await get(own, "/parked")).text
+    assert "gave &lt;b&gt;nothing&lt;/b&gt; usable" in shown
+    assert "Tried 1 time;" in shown
+    done = await post(own, "/parked", {"qa_id": parked.qa_id})
+    assert done.headers["Location"] == "/parked?done=done"
+    assert isinstance(own.workshop.decisions.of(parked.qa_id), Filed)
+    assert (await post(own, "/parked", {"qa_id": parked.qa_id})).status_code == 409
+
+
+async def test_the_box_to_ask_answers_with_sources_and_trace(page: Site) -> None:
+    shown = await post(page, "/ask", {"question": "Which port does the relay listen on?"})
+    assert shown.status_code == 200
+    assert "The relay listens on port 7480." in shown.text
+    assert "kb:ports.md" in shown.text
+    assert "<summary>gate</summary>" in shown.text
+    silent = await post(page, "/ask", {"question": "Who won the chess match in Reykjavik?"})
+    assert "Nothing known: " in silent.text
+
+
+@pytest.mark.parametrize("question", ["", "   ", "x" * (MAX_QUESTION_CHARS + 1)])
+async def test_an_empty_or_endless_question_is_not_asked(page: Site, question: str) -> None:
+    assert (await post(page, "/ask", {"question": question})).status_code == 400
+
+
+async def test_one_question_is_answered_at_a_time(tmp_path: Path) -> None:
+    begun, go_on = Event(), Event()
+
+    async def slowly(_: Conversation) -> AIResult:
+        begun.set()
+        await go_on.wait()
+        return AIResult(should_reply=True, reply_text="At last.", citations=())
+
+    seen: list[str] = []
+    async with site(tmp_path, answers=slowly) as made, create_task_group() as tg:
+
+        async def ask() -> None:
+            seen.append((await post(made, "/ask", {"question": "First?"})).text)
+
+        tg.start_soon(ask)
+        with fail_after(20):
+            await begun.wait()
+            assert (await post(made, "/ask", {"question": "Second?"})).status_code == 429
+        go_on.set()
+    assert "At last." in seen[0]
+
+
+async def test_a_link_of_a_source_is_only_followed_into_the_web(tmp_path: Path) -> None:
+    async def hostile(_: Conversation) -> AIResult:
+        sources = [("javascript:alert(1)", "bad"), ("https://docs.example.org/a", "good")]
+        cited = tuple(Citation(source_id=SourceId(f"kb:{title}"), title=title, url=url) for url, title in sources)
+        return AIResult(should_reply=True, reply_text="Yes.", citations=cited)
+
+    async with site(tmp_path, answers=hostile) as made:
+        text = (await post(made, "/ask", {"question": "Well?"})).text
+    assert "javascript:" not in text
+    assert '<a href="https://docs.example.org/a" rel="noreferrer noopener">good</a>' in text
+
+
+# Who is turned away.
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8300", "127.0.0.1.evil.example", "10.0.0.7", "0.0.0.0"])
+async def test_a_stranger_s_name_for_this_machine_is_refused(page: Site, host: str) -> None:
+    for path in ("/", "/healthz", "/review"):
+        assert (await get(page, path, Host=host)).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "a]b"])
+async def test_a_host_that_is_none_is_refused_with_the_same_headers(
+    page: Site, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = httpx.URL(page.address).port
+    assert port is not None
+    with fail_after(20):
+        async with await connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(f"GET /review HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            head, _, _ = b"".join([part async for part in stream]).decode().partition("\r\n\r\n")
+    status, *lines = head.split("\r\n")
+    assert status.startswith("HTTP/1.1 421 ")
+    assert {f"{name}: {value}" for name, value in HEADERS.items()} <= set(lines)
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8300", "127.0.0.1", "[::1]:8300", "127.0.0.1:1"])
+async def test_this_machine_s_own_names_are_not(page: Site, host: str) -> None:
+    assert (await get(page, "/", Host=host)).status_code == 200
+
+
+async def test_a_form_without_its_token_or_from_another_site_changes_nothing(own: Site) -> None:
+    first, _ = own.waiting
+    fields = {"action": "approve", "qa_id": first.qa_id}
+    async with own.client() as client:
+        assert (await client.post("/review", data=fields)).status_code == 403
+        assert (await client.post("/review", data={"form_token": "0" * 64, **fields})).status_code == 403
+        assert (
+            await client.post("/review", content=b"form_token=%ff%fe&x", headers={"Content-Type": "a/b"})
+        ).status_code == 403
+    for headers in (
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://localhost:1"},
+        {"Origin": "http://[::1"},
+    ):
+        assert (await post(own, "/review", fields, **headers)).status_code == 403, headers
+    assert isinstance(own.workshop.decisions.of(first.qa_id), AwaitingReview)
+    assert (await post(own, "/review", fields, **{"Sec-Fetch-Site": "same-origin"})).status_code == 303
+
+
+async def test_a_form_beyond_its_bound_is_not_read(page: Site) -> None:
+    assert (await post(page, "/ask", {"question": "x" * 100_000})).status_code == 413
+
+
+async def test_without_the_token_only_the_door_and_health_are_there(guarded: Site) -> None:
+    for path in [path for path, _ in PAGES] + ["/nuggets", "/topics/x", "/nowhere"]:
+        shown = await get(guarded, path)
+        assert (path, shown.status_code, shown.headers["Location"]) == (path, 303, "/login")
+    assert (await get(guarded, "/metrics")).status_code == 401
+    assert (await get(guarded, "/metrics", Authorization="Bearer wrong")).status_code == 401
+    assert (await get(guarded, "/healthz")).json()["live"] is True
+    async with guarded.client() as client:
+        token = form_token(await client.get("/login"))
+        fields = {"form_token": token, "action": "approve", "qa_id": guarded.waiting[0].qa_id}
+        assert (await client.post("/review", data=fields)).status_code == 401
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        assert (await client.post("/review", data=fields, headers=bearer)).status_code == 401
+    assert isinstance(guarded.workshop.decisions.of(guarded.waiting[0].qa_id), AwaitingReview)
+
+
+async def test_metrics_are_given_to_who_bears_the_token(guarded: Site) -> None:
+    told = await get(guarded, "/metrics", Authorization=f"Bearer {TOKEN}")
+    assert (told.status_code, told.text) == (200, "intern_up 1\n")
+    assert told.headers["Content-Type"] == "text/plain; version=1"
+    assert told.headers["Cache-Control"] == "no-store"
+
+
+async def test_whoever_logs_in_gets_a_cookie_that_no_script_and_no_other_site_can_use(guarded: Site) -> None:
+    async with guarded.client() as client:
+        login = await client.get("/login")
+        wrong = await client.post("/login", data={"form_token": form_token(login), "token": "wrong"})
+        assert wrong.status_code == 401
+        assert "That is not the token." in wrong.text
+        right = await client.post("/login", data={"form_token": form_token(login), "token": TOKEN})
+        assert right.status_code == 303
+        cookie = right.headers["Set-Cookie"]
+        assert TOKEN not in cookie
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        inside = await client.get("/review")
+        assert inside.status_code == 200
+        # The forms of before are no good any more, those of now are.
+        fields = {"action": "reject", "qa_id": guarded.waiting[0].qa_id}
+        assert (await client.post("/review", data={"form_token": form_token(login), **fields})).status_code == 403
+        assert (await client.post("/review", data={"form_token": form_token(inside), **fields})).status_code == 303
+        await client.post("/logout", data={"form_token": form_token(inside)})
+        assert (await client.get("/review")).status_code == 303
+
+
+async def test_who_guesses_tokens_is_made_to_wait(guarded: Site) -> None:
+    async with guarded.client() as client:
+        token = form_token(await client.get("/login"))
+        for _ in range(10):
+            await client.post("/login", data={"form_token": token, "token": "guess"})
+        even_right = await client.post("/login", data={"form_token": token, "token": TOKEN})
+        assert even_right.status_code == 429
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        assert [(await client.get(path, headers=bearer)).status_code for path in ("/metrics", "/review")] == [429, 429]
+        elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
+        async with httpx.AsyncClient(base_url=guarded.address, transport=elsewhere) as operator:
+            assert (await operator.get("/metrics", headers=bearer)).status_code == 200
+            login = {"form_token": form_token(await operator.get("/login")), "token": TOKEN}
+            assert (await operator.post("/login", data=login)).status_code == 303
+
+
+async def test_who_guesses_tokens_as_a_program_is_made_to_wait_too(guarded: Site) -> None:
+    async with guarded.client() as client:
+        wrong, right = ({"Authorization": f"Bearer {token}"} for token in ("guess", TOKEN))
+        # A page asks twice who it is for, and a wrong token counts once.
+        told = [(await client.get("/login", headers=wrong)).status_code for _ in range(9)]
+        assert told == [200] * 9
+        assert (await client.get("/metrics", headers=right)).status_code == 200
+        told = [(await client.get("/metrics", headers=wrong)).status_code for _ in range(21)]
+        assert told == [429] * 21
+        assert (await client.get("/metrics", headers=right)).status_code == 429
+        login = {"form_token": form_token(await client.get("/login")), "token": TOKEN}
+        assert (await client.post("/login", data=login)).status_code == 429
+
+
+async def test_who_is_in_stays_in_while_others_guess(guarded: Site) -> None:
+    async with guarded.client() as client:
+        token = form_token(await client.get("/login"))
+        await client.post("/login", data={"form_token": token, "token": TOKEN})
+        for _ in range(11):
+            await get(guarded, "/metrics", Authorization="Bearer guess")
+        assert (await client.get("/review")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("said", "is_secure"),
+    [("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False), ("", False)],
+)
+async def test_behind_a_proxy_that_speaks_https_the_cookie_is_for_https_only(
+    guarded: Site, said: str, *, is_secure: bool
+) -> None:
+    proxied = {"X-Forwarded-Proto": said} if said else {}
+    async with guarded.client() as client:
+        fields = {"form_token": form_token(await client.get("/login")), "token": TOKEN}
+        right = await client.post("/login", data=fields, headers=proxied)
+        assert right.status_code == 303
+        assert ("Secure" in right.headers["Set-Cookie"].split("; ")) is is_secure
+        name, _, session = right.headers["Set-Cookie"].partition(";")[0].partition("=")
+        inside = {"Cookie": f"{name}={session}", **proxied}
+        fields = {"form_token": form_token(await client.get("/ask", headers=inside))}
+        left = await client.post("/logout", data=fields, headers=inside)
+        assert left.status_code == 303
+        assert ("Secure" in left.headers["Set-Cookie"].split("; ")) is is_secure
+
+
+# Health.
+
+
+async def test_ready_says_what_is_not_and_live_stays_so(own: Site) -> None:
+    ready = await get(own, "/readyz")
+    assert (ready.status_code, ready.json()) == (
+        200,
+        {
+            "live": True,
+            "ready": True,
+            "checks": {"discord": True, "database": True, "folder": True, "model": True},
+            "notes": {},
+        },
+    )
+    own.outside.is_open = False
+    own.outside.model = Check(name="model", ok=False, detail="the endpoint is down <b>")
+    (own.settings.data.dir / ".lock").rename(own.settings.data.dir / "taken")
+    for path in ("/readyz", "/healthz?ready"):
+        ready = await get(own, path)
+        assert ready.status_code == 503
+        assert ready.json()["checks"] == {"discord": False, "database": True, "folder": False, "model": False}
+        assert "endpoint" not in ready.text, "anybody may ask"
+    live = await get(own, "/healthz")
+    assert (live.status_code, live.json()["live"], live.json()["ready"]) == (200, True, False)
+    text = (await get(own, "/")).text
+    assert "Something is wrong." in text
+    assert "the endpoint is down &lt;b&gt;" in text
+
+
+async def test_what_waits_while_all_is_well_is_told_to_everybody_and_its_reason_on_the_page(own: Site) -> None:
+    note = "the daily budget leaves no room for answers"
+    own.outside.model = Check(name="model", ok=True, note=note, detail=f"{note}. gate may take 90 tokens <b>")
+    ready = await get(own, "/readyz")
+    assert (ready.status_code, ready.json()["ready"], ready.json()["notes"]) == (200, True, {"model": note})
+    text = (await get(own, "/")).text
+    assert "It works, and something waits: see below." in text
+    assert f"{note}. gate may take 90 tokens &lt;b&gt;" in text
+
+
+async def test_a_database_that_takes_nothing_makes_it_not_ready_and_a_page_says_so(tmp_path: Path) -> None:
+    async def full(_: object) -> None:
+        raise KnowledgeError("the disk is full")
+
+    async with site(tmp_path, empty=True) as made:
+        made.db.write = made.db.read = full  # type: ignore[method-assign,assignment]
+        ready = await get(made, "/readyz")
+        assert (ready.status_code, ready.json()["checks"]["database"]) == (503, False)
+        shown = await get(made, "/answers")
+        assert (shown.status_code, "the disk is full" in shown.text) == (503, True)
+        del made.db.write, made.db.read
+
+
+async def test_a_page_with_a_bug_costs_the_bot_nothing(own: Site) -> None:
+    async def bug() -> None:
+        raise ZeroDivisionError
+
+    own.workshop.unanswered.all = bug  # type: ignore[method-assign,assignment]
+    shown = await get(own, "/unanswered")
+    assert shown.status_code == 500
+    assert "ZeroDivision" not in shown.text
+    assert (await get(own, "/topics")).status_code == 200
+
+
+# Where it is served.
+
+
+async def test_a_port_that_is_taken_is_told_with_what_to_change(page: Site) -> None:
+    port = httpx.URL(page.address).port
+    assert port is not None
+    with pytest.raises(ConfigError) as told:
+        async with serving(PageOptions(enabled=True, port=port), None, now=page.clock.now):  # type: ignore[arg-type]
+            pass
+    assert str(told.value) == (
+        f"page.port: the status page cannot be served at 127.0.0.1:{port} (address already in use);"
+        " choose another page.port, or set page.enabled = false"
+    )
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+async def test_a_host_that_is_not_this_machine_is_told_with_what_to_change(page: Site, host: str) -> None:
+    options = PageOptions(enabled=True, host=host, port=0, token=Secret(TOKEN))
+    with pytest.raises(ConfigError, match=rf"page\.host: .* at {host}:0 \(.*\); choose another page\.host"):
+        async with serving(options, None, now=page.clock.now):  # type: ignore[arg-type]
+            pass
+
+
+# What strangers wrote.
+
+
+@pytest.mark.skipif(not STRINGS.exists(), reason="the hostile strings are not at hand")
+async def test_no_stranger_s_text_becomes_part_of_a_page(tmp_path: Path) -> None:
+    signs = re.compile(r"[<>\"'&\x00-\x08\x80-\x9f\u202a-\u202e\ud800-\udfff]")
+    texts = [text for text in strings() if signs.search(text)][::5][:60]
+    assert len(texts) > 30
+
+    async def echo(conversation: Conversation) -> AIResult:
+        text = conversation.messages[-1].text
+        cited = (Citation(source_id=SourceId(text), title=text, url=text, quote=text),)
+        debug = {text[:80]: {text[:80]: [text]}}
+        return AIResult(should_reply=True, reply_text=text, citations=cited, debug=debug)
+
+    async with site(tmp_path, texts=texts, answers=echo) as made, made.client() as client:
+        plain = [
+            tags((await client.get(path)).text) for path in ("/unanswered", "/review", "/topics", "/facts", "/nuggets")
+        ]
+        names = re.findall(r'href="(/topics/[^"]+)"', (await client.get("/topics")).text)
+        ids = re.findall(r'href="(/answers/\d+)"', (await client.get("/answers")).text)
+        plain += [tags((await client.get(path)).text) for path in [*names, *ids[:15]]]
+        token = form_token(await client.get("/ask"))
+        for text in texts[:20]:
+            fields = {"form_token": token, "question": text.encode("utf-8", "replace").decode() or "?"}
+            plain.append(tags((await client.post("/ask", data=fields)).text))
+    assert len(plain) > 30
+    assert frozenset[str]().union(*plain) <= OURS
+
+
+OURS = frozenset(
+    re.findall(
+        r"\w+",
+        "a article b blockquote body br button caption code dd details div dl dt figcaption figure footer form h1 h2 h3"
+        " head header html input label li line link main meta meter nav ol p pre rect section span strong summary svg"
+        " table tbody td text textarea th thead time title tr ul",
+    )
+)
+
+
+class _Tags(HTMLParser):
+    """The tags of a page; a handler in one, or an address that does more than lead somewhere, is told as a tag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.met.add(tag)
+        for name, value in attrs:
+            leads = name in {"href", "src", "action"} and not re.match(r"/|#|https?://", value or "")
+            if name.startswith("on") or name == "style" or leads:
+                self.met.add(f"{tag} {name}={value}")
+
+
+def tags(text: str) -> set[str]:
+    parser = _Tags()
+    parser.feed(text)
+    parser.close()
+    return parser.met

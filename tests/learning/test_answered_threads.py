@@ -1,0 +1,448 @@
+"""Threads that intern answered in, around a Discord in memory: what they teach, when, and how it goes again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import fail_after
+from msgspec.structs import replace
+
+from intern.core.clock import Clock
+from intern.core.errors import DiscordRefusedError, DiscordUnavailableError, ModelReplyError
+from intern.core.flow import Batch, Declined, Reply
+from intern.core.ids import ChannelId, ConversationId, answered_conversation, thread_conversation
+from intern.core.messages import ChatMessage
+from intern.core.records import CapturedPair, Fact, Nugget
+from intern.facts.extracting import Came
+from intern.learning.forgetting import Forget
+from intern.learning.options import ExtractionOptions
+from intern.learning.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
+from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.platforms.memory.chat import Sandbox
+from intern.runtime.bot import open_sandbox
+from intern.service.intern import open_intern
+from intern.service.models import Models, offline_rules
+from intern.settings.loading import Settings
+from intern.sources.refresh import Refreshed
+from intern.stores.sqlite.answered_threads import AnsweredThreads
+from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
+from intern.stores.sqlite.facts import FactFilter, FactStore
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.usage import UsageLog
+from tests.at_work import Watching, settings_in
+from tests.fakes import HandClock, ScriptedModel
+from tests.leaping import all_quiet
+
+pytestmark = pytest.mark.anyio
+
+ASKED = "@intern which port does the relay listen on?"
+SOLVED = "For the record: behind the quokka proxy it only worked once I had set `listen` to 7999."
+ALSO = "Same here, a restart of the quokka proxy was needed as well."
+
+
+def parrot(given: ExtractIn) -> ExtractOut:
+    """Says again all that was said, sure of itself, and names every message as its source."""
+    ids = tuple(line.split()[0] for line in given.transcript.splitlines() if line.startswith("m"))
+    nugget = NuggetOut(
+        topic="Quokka proxies",
+        topic_summary="How to listen behind one.",
+        detailed_analysis=given.transcript,
+        status="FACT",
+        keywords=("proxy",),
+        source_message_ids=ids,
+    )
+    fact = FactOut(
+        category="technical",
+        content=given.transcript.replace("\n", " "),
+        summary="about quokka proxies",
+        visibility="shared",
+        confidence=0.9,
+        sentiment="neutral",
+        duplicate_of="",
+        supersedes="",
+        note="",
+        source_message_ids=ids,
+    )
+    return ExtractOut(nuggets=(nugget,), facts=(fact,))
+
+
+class Learner(ScriptedModel):
+    """Extraction as the test wants it; the rest by rules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always(EXTRACT, parrot)
+        self._rules = OfflineModel(offline_rules())
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, **more: Any) -> OutT:
+        if prompt.name == EXTRACT.name:
+            return await super().ask(prompt, given, **more)
+        return await self._rules.ask(prompt, given, **more)
+
+    @property
+    def read(self) -> list[str]:
+        return [each.transcript for each in self.calls(EXTRACT)]
+
+
+class Seeing(Watching):
+    """Tells also which messages somebody is done with, and what was looked at."""
+
+    def declined(self, declined: Declined) -> None:
+        super().declined(declined)
+        self._tell(declined)
+
+    def extracted(self, conversation_id: ConversationId, came: Came) -> None:
+        super().extracted(conversation_id, came)
+        self._tell((conversation_id, came))
+
+    async def done_with(self, message: ChatMessage) -> None:
+        await self.one_of(object, where=lambda told: message.id in _ended(told))
+
+    async def looked_at(self, conversation_id: ConversationId, came: str) -> None:
+        await self.one_of(object, where=lambda told: told == (conversation_id, came))
+
+
+def _ended(told: object) -> Collection[str]:
+    """The messages that something told is the end of."""
+    match told:
+        case Batch():
+            return [each.id for each in told.messages]
+        case Reply():
+            return (told.question.id, *told.settles)
+        case CapturedPair():
+            return told.message_ids
+        case Declined():
+            return [each.id for each in told.request.batch.messages]
+        case _:
+            return ()
+
+
+class Scene:
+    """A folder and a Discord, between which the bot comes and goes."""
+
+    def __init__(self, folder: Path, **extraction: Any) -> None:
+        self.clock = HandClock()
+        self.sandbox = Sandbox(self.clock, team={"mira"})
+        self.model = Learner()
+        self.witness = Seeing()
+        self.settings: Settings = replace(
+            settings_in(folder), extraction=ExtractionOptions(**{"from_questions": True, **extraction})
+        )
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncGenerator[Seeing]:
+        """Leaving sees to all that is due by then."""
+
+        @asynccontextmanager
+        async def models(settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
+            del settings, log, clock
+            yield Models(self.model, self.model)
+
+        witness = self.witness = Seeing()
+        with fail_after(20):
+            async with open_sandbox(self.settings, self.sandbox, witness=witness, clock=self.clock, models=models):
+                await witness.one_of(Refreshed)
+                yield witness
+
+    async def asked(self, witness: Seeing) -> ChannelId:
+        """A question that is answered in a thread."""
+        question = self.sandbox.say("bob", ASKED)
+        await witness.done_with(question)
+        return ChannelId(question.id)
+
+    def said_in(self, thread: ChannelId) -> ChatMessage:
+        """What its asker said there last."""
+        return [each for each in self.sandbox.messages(thread) if each.author.name == "bob"][-1]
+
+    async def says(self, who: str, text: str, thread: ChannelId) -> ChatMessage:
+        self.clock.turn(minutes=1)
+        said = self.sandbox.say(who, text, channel_id=thread)
+        await self.witness.done_with(said)
+        return said
+
+    async def told(self) -> ChannelId:
+        """A thread that was answered, taken further by its asker, and read once it was quiet."""
+        async with self.at_work() as witness:
+            thread = await self.asked(witness)
+            await self.says("bob", SOLVED, thread)
+            self.clock.turn(hours=2)
+        return thread
+
+    async def learned(self) -> tuple[list[Nugget], list[Fact]]:
+        async with await Database.open(self.settings.paths.database) as db:
+            facts = await FactStore(db, clock=self.clock).all(FactFilter())
+            nuggets = await NuggetStore(db).all()
+            shown = await SqliteSearchStore(db).stamps("nugget")
+            assert sorted(shown) == sorted(f"nugget:{each.id}" for each in nuggets)
+            return list(nuggets), list(facts)
+
+    async def tables_with(self, word: str) -> list[str]:
+        def work(db: Transaction) -> list[str]:
+            names = [str(name) for (name,) in db.rows("select name from sqlite_schema where type = 'table'")]
+            return [name for name in names if word in str(db.rows(f"select * from {name}"))]
+
+        async with await Database.open(self.settings.paths.database) as db:
+            return await db.read(work)
+
+    def holding(self, word: str) -> list[str]:
+        """The files of the folder in which a word stands, be it in what nobody reads."""
+        files = (path for path in Path(self.settings.data.dir).rglob("*") if path.is_file())
+        return sorted(path.name for path in files if word.encode() in path.read_bytes())
+
+
+async def test_an_answered_thread_becomes_a_nugget_and_a_fact_once_it_is_quiet(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    async with scene.at_work() as witness:
+        thread = await scene.asked(witness)
+        said = await scene.says("bob", SOLVED, thread)
+        scene.clock.turn(minutes=30)
+    assert await scene.learned() == ([], [])  # somebody may write more
+
+    async with scene.at_work():
+        scene.clock.turn(minutes=31)
+    [nugget], [fact] = await scene.learned()
+    assert "quokka" in nugget.detailed_analysis
+    assert "quokka" in fact.content
+    assert nugget.conversation_id == answered_conversation(thread)
+    assert nugget.channel_id == thread
+    # What intern said itself is shown, and is nobody's word; and no member's word is a fact.
+    [transcript] = scene.model.read
+    assert "(assistant)" in transcript
+    assert "bob" not in transcript
+    assert set(nugget.source_message_ids) == {thread, said.id}
+    assert nugget.status == "COMMUNITY_OPINION"
+
+
+async def test_nothing_is_read_where_it_is_off(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, from_questions=False)
+    await scene.told()
+    assert await scene.learned() == ([], [])
+    assert scene.model.read == []
+
+    # Turned on, it begins where the ledger does.
+    scene.settings = Scene(tmp_path).settings
+    async with scene.at_work():
+        pass
+    assert len(scene.model.read) == 1
+
+
+async def test_a_question_that_nobody_took_further_costs_no_call(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    async with scene.at_work() as witness:
+        await scene.asked(witness)
+        scene.clock.turn(hours=2)
+    assert await scene.learned() == ([], [])
+    assert scene.model.read == []
+
+
+async def test_a_restart_goes_on_where_the_ledger_was_left_and_reads_nothing_twice(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    await scene.told()
+    before = await scene.learned()
+    async with scene.at_work() as witness:
+        scene.clock.turn(hours=2)
+        await all_quiet()
+        other = await scene.asked(witness)
+        await scene.says("tom", ALSO, other)
+        scene.clock.turn(hours=2)
+    assert len(scene.model.read) == 2
+    nuggets, facts = await scene.learned()
+    assert {each.id for each in before[0]} < {each.id for each in nuggets}
+    assert len(facts) == 2
+
+
+async def test_what_is_said_later_in_the_thread_is_learned_too_and_takes_the_place_of_what_was(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    thread = await scene.told()
+    async with scene.at_work():
+        await scene.says("tom", ALSO, thread)
+        scene.clock.turn(minutes=30)
+    assert len(scene.model.read) == 1
+    async with scene.at_work():
+        scene.clock.turn(minutes=31)
+    [nugget], _ = await scene.learned()
+    assert "restart" in nugget.detailed_analysis
+    assert "7999" in nugget.detailed_analysis
+
+
+async def test_a_deleted_message_takes_what_it_taught_with_it_and_the_rest_is_learned_anew(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    thread = await scene.told()
+    async with scene.at_work():
+        added = await scene.says("tom", ALSO, thread)
+        scene.clock.turn(hours=2)
+    async with scene.at_work():
+        scene.sandbox.delete(thread, added.id)
+        await all_quiet()
+    [nugget], _ = await scene.learned()
+    assert "7999" in nugget.detailed_analysis
+    assert "restart" not in nugget.detailed_analysis
+
+
+@pytest.mark.parametrize("what", ["the follow-up", "the question"])
+async def test_where_too_little_is_left_after_a_deletion_nothing_stands(tmp_path: Path, what: str) -> None:
+    scene = Scene(tmp_path)
+    thread = await scene.told()
+    assert await scene.learned() != ([], [])
+    async with scene.at_work():
+        # The question stands in the channel that the thread hangs in.
+        if what == "the question":
+            scene.sandbox.delete(scene.sandbox.general, scene.sandbox.messages(scene.sandbox.general)[0].id)
+        else:
+            scene.sandbox.delete(thread, scene.said_in(thread).id)
+        await all_quiet()
+    assert await scene.learned() == ([], [])
+
+
+async def test_a_deletion_withdraws_also_while_discord_shows_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    thread = await scene.told()
+    async with scene.at_work() as witness:
+        scene.sandbox.fail("before", DiscordUnavailableError("Discord is away"))
+        scene.sandbox.delete(thread, scene.said_in(thread).id)
+        await witness.looked_at(answered_conversation(thread), "unknown")
+        assert await scene.learned() == ([], [])
+
+
+async def test_an_edited_message_is_learned_anew(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    thread = await scene.told()
+    async with scene.at_work():
+        scene.sandbox.edit(thread, scene.said_in(thread).id, SOLVED.replace("7999", "8123"))
+        await all_quiet()
+    [nugget], _ = await scene.learned()
+    assert "8123" in nugget.detailed_analysis
+    assert "7999" not in nugget.detailed_analysis
+
+
+async def test_a_thread_in_which_the_team_answers_is_the_archive_s_alone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    thread = await scene.told()
+    async with scene.at_work() as witness:
+        await scene.says("mira", "We set `listen` to 7999 for all quokka proxies from now on.", thread)
+        await witness.looked_at(thread_conversation(thread), "extracted")
+        nuggets, _ = await scene.learned()
+        assert [each.conversation_id for each in nuggets] == [f"thread_{thread}"]
+        scene.clock.turn(hours=2)
+    nuggets, _ = await scene.learned()
+    assert [each.conversation_id for each in nuggets] == [f"thread_{thread}"]
+    assert [each.status for each in nuggets] == ["FACT"]
+
+
+async def test_one_that_was_captured_before_it_was_quiet_is_never_read(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    async with scene.at_work() as witness:
+        thread = await scene.asked(witness)
+        await scene.says("bob", SOLVED, thread)
+        await scene.says("mira", "We set `listen` to 7999 for all quokka proxies from now on.", thread)
+        scene.clock.turn(hours=2)
+    nuggets, _ = await scene.learned()
+    assert [each.conversation_id for each in nuggets] == [f"thread_{thread}"]
+
+
+@pytest.mark.parametrize("by", ["user", "message"])
+@pytest.mark.parametrize("running", [False, True])
+async def test_forgetting_reaches_what_a_thread_taught(tmp_path: Path, by: str, running: bool) -> None:  # noqa: FBT001
+    scene = Scene(tmp_path)
+    thread = await scene.told()
+    async with scene.at_work():
+        added = await scene.says("tom", ALSO, thread)
+        scene.clock.turn(hours=2)
+    assert scene.holding("restart of the quokka") == ["intern.db"]
+    asked = Forget(user_id=added.author.id) if by == "user" else Forget(message_ids=(added.id,))
+    asked = replace(asked, erase=True)
+
+    if running:
+        async with scene.at_work(), open_intern(scene.settings) as intern:
+            forgot = await intern.forget(asked)
+    else:
+        async with open_intern(scene.settings) as intern:
+            forgot = await intern.forget(asked)
+        assert await scene.learned() == ([], [])
+    assert forgot.found
+    assert forgot.messages == 1
+
+    # Read once more, though it still stands on Discord: without what is forgotten.
+    async with scene.at_work():
+        pass
+    [nugget], _ = await scene.learned()
+    assert "7999" in nugget.detailed_analysis
+    assert "restart" not in nugget.detailed_analysis
+    assert scene.holding("restart of the quokka") == []
+    assert "restart" not in scene.model.read[-1]
+
+
+@pytest.mark.parametrize("why", ["closed", "refused", "gone", "no history"])
+async def test_a_thread_that_cannot_be_read_is_passed_over_and_the_next_one_is_read(tmp_path: Path, why: str) -> None:
+    scene = Scene(tmp_path)
+    async with scene.at_work() as witness:
+        elsewhere = scene.sandbox.add_channel("elsewhere")
+        lost = scene.sandbox.say("ann", ASKED, channel_id=elsewhere)
+        await witness.done_with(lost)
+        await scene.says("ann", SOLVED, ChannelId(lost.id))
+        scene.clock.turn(minutes=5)
+        other = await scene.asked(witness)
+        await scene.says("tom", ALSO, other)
+    match why:
+        case "closed":
+            scene.sandbox.set_private(elsewhere)
+        case "refused":
+            scene.sandbox.fail("before", DiscordRefusedError("Discord refused: missing access"))
+        case "gone":
+            del scene.sandbox._channels[ChannelId(lost.id)]
+        case _:
+            scene.sandbox._messages[ChannelId(lost.id)].clear()
+    scene.clock.turn(hours=2)
+    async with scene.at_work():
+        pass
+    [nugget], _ = await scene.learned()
+    assert nugget.channel_id == other
+
+
+async def test_what_no_model_could_read_is_tried_again_when_its_time_has_come(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.model.next(EXTRACT, ModelReplyError("the reply is no JSON"))
+    await scene.told()
+    assert await scene.learned() == ([], [])
+    async with scene.at_work():
+        scene.clock.turn(minutes=9)
+    assert len(scene.model.read) == 1
+    async with scene.at_work():
+        scene.clock.turn(minutes=2)
+    assert len((await scene.learned())[0]) == 1
+
+
+async def test_turned_off_what_changes_is_withdrawn_and_not_read(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    thread = await scene.told()
+    scene.settings = Scene(tmp_path, from_questions=False).settings
+    async with scene.at_work():
+        pass
+    assert await scene.learned() != ([], [])
+    async with scene.at_work():
+        scene.sandbox.edit(thread, scene.said_in(thread).id, "Never mind.")
+        await all_quiet()
+    assert await scene.learned() == ([], [])
+    assert len(scene.model.read) == 1
+
+
+async def test_of_a_thread_only_ids_are_kept_beside_what_it_taught(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.model.always(EXTRACT, ExtractOut(nuggets=(), facts=()))
+    thread = await scene.told()
+    assert len(scene.model.read) == 1
+    off = Scene(tmp_path / "off", from_questions=False)
+    await off.told()
+    # Why it was not answered, and such, is kept as ever.
+    assert await scene.tables_with("quokka") == await off.tables_with("quokka")
+    async with await Database.open(scene.settings.paths.database) as db:
+        threads = AnsweredThreads(db)
+        assert await threads.written_by(scene.sandbox.author("bob").id) == {thread, scene.said_in(thread).id}
+        entry = await ExtractionLog(db, clock=scene.clock).entry(answered_conversation(thread))
+        assert entry is not None
+        assert entry.error is None

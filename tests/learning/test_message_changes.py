@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import pytest
+from anyio import fail_after
+from msgspec.structs import replace
+
+from intern.core.errors import DiscordUnavailableError
+from intern.core.flow import CaptureRequest, MessageEdited, MessagesDeleted
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId
+from intern.core.messages import ChatMessage
+from intern.core.records import CapturedPair, Turn
+from intern.learning.message_changes import LateChanges
+from tests.samples import CHANNEL, GUILD, answer_request, author, capture_request, message, pair
+
+pytestmark = pytest.mark.anyio
+
+ASKED = message("How?", n=1)
+TAUGHT = message("So.", n=2, by=author("mira", "team_member"))
+CHATTER = message("lol", n=3)
+
+
+class Captured:
+    """Captured pairs; counts what it is asked."""
+
+    def __init__(self, *pairs: CapturedPair) -> None:
+        self.pairs = pairs
+        self.looked = 0
+        self.read = 0
+
+    def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
+        self.looked += 1
+        return tuple(dict.fromkeys(each.conversation_id for each in self.pairs if message_id in each.message_ids))
+
+    def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
+        self.read += 1
+        return [each for each in self.pairs if each.conversation_id == conversation_id][-1]
+
+
+class Waiting:
+    """Captures that wait for a word on their images."""
+
+    def __init__(self, *requests: CaptureRequest) -> None:
+        self._requests = requests
+
+    def holds(self, message_id: MessageId, /) -> bool:
+        return any(message_id == each.id for request in self._requests for each in request.messages)
+
+    async def holding(self, message_id: MessageId, /) -> list[CaptureRequest]:
+        return [request for request in self._requests if message_id in {each.id for each in request.messages}]
+
+
+class Door:
+    """Says which channels are open to us, and counts how often it was asked."""
+
+    def __init__(self, *, closed: str = "", away: bool = False) -> None:
+        self.asked = 0
+        self._closed = closed
+        self._away = away
+
+    async def admits(self, channel_id: ChannelId) -> bool:
+        self.asked += 1
+        if self._away:
+            raise DiscordUnavailableError("away")
+        return channel_id != self._closed
+
+
+def held(*messages: ChatMessage, conversation: str = "reply_1", channel: str = CHANNEL) -> CapturedPair:
+    return replace(
+        pair(conversation=conversation),
+        message_ids=tuple(each.id for each in messages),
+        turns=tuple(Turn("Team" if each.author.type == "team_member" else "User", each.text) for each in messages),
+        channel_id=ChannelId(channel),
+    )
+
+
+def deleted(*messages: ChatMessage) -> MessagesDeleted:
+    return MessagesDeleted(guild_id=GUILD, channel_id=CHANNEL, message_ids=tuple(each.id for each in messages))
+
+
+def edited(before: ChatMessage, text: str) -> MessageEdited:
+    """As Discord may tell it: without the roles that say who a team member is."""
+    return MessageEdited(message=replace(before, text=text, author=replace(before.author, type="community_user")))
+
+
+def late(captured: Captured, door: Door | None = None) -> LateChanges:
+    return LateChanges(captured, admits=(door or Door()).admits)
+
+
+async def test_what_concerns_nothing_that_we_hold_costs_one_look_and_no_call() -> None:
+    captured, door = Captured(held(ASKED, TAUGHT)), Door()
+    changes = late(captured, door)
+    assert changes.deleted(deleted(CHATTER)) == ((), ())
+    assert captured.looked == 1
+    assert not changes.edited(edited(CHATTER, "rofl"))
+    assert (captured.looked, captured.read, door.asked) == (2, 0, 0)
+
+
+async def test_a_deleted_message_that_was_captured_is_withdrawn_and_the_others_are_not() -> None:
+    changes = late(Captured(held(ASKED, TAUGHT)))
+    assert changes.deleted(deleted(CHATTER, TAUGHT)) == ((), (TAUGHT.id,))
+
+
+async def test_a_deleted_message_on_its_way_to_the_archive_is_withdrawn() -> None:
+    changes = late(Captured())
+    changes.teaches(capture_request(ASKED, TAUGHT))
+    assert changes.deleted(deleted(ASKED, CHATTER)) == ((), (ASKED.id,))
+
+
+async def test_a_deleted_question_that_was_handed_on_is_not_to_be_answered() -> None:
+    changes = late(Captured())
+    changes.asks(answer_request(ASKED))
+    assert changes.deleted(deleted(ASKED, CHATTER)) == ((ASKED.id,), ())
+
+
+async def test_an_edited_answer_is_captured_anew_as_the_team_s_in_the_place_where_it_was_captured() -> None:
+    changes = late(Captured(held(ASKED, TAUGHT, conversation="thread_9", channel="9")))
+    change = edited(TAUGHT, "So, but slowly.")
+    assert changes.edited(change)
+    with fail_after(5):
+        [request] = await changes.captured_anew(change)
+
+    assert request == CaptureRequest(
+        conversation_id=ConversationId("thread_9"),
+        guild_id=GuildId(GUILD),
+        channel_id=ChannelId("9"),
+        messages=(replace(TAUGHT, text="So, but slowly."),),
+    )
+
+
+async def test_an_edited_message_is_captured_anew_for_each_conversation_that_holds_it() -> None:
+    changes = late(Captured(held(ASKED, TAUGHT), held(ASKED, CHATTER, conversation="reply_2")))
+    with fail_after(5):
+        requests = await changes.captured_anew(edited(ASKED, "How now?"))
+    assert [request.conversation_id for request in requests] == ["reply_1", "reply_2"]
+
+
+async def test_an_edit_of_what_is_on_its_way_to_the_archive_follows_it_there() -> None:
+    changes = late(Captured())
+    changes.teaches(capture_request(ASKED, TAUGHT, conversation="reply_5"))
+    change = edited(TAUGHT, "So, but slowly.")
+    assert changes.edited(change)
+    with fail_after(5):
+        [request] = await changes.captured_anew(change)
+    assert (request.conversation_id, request.messages[0].author.type) == ("reply_5", "team_member")
+
+
+async def test_what_waits_for_its_images_can_be_deleted_and_edited_also_after_a_restart() -> None:
+    waits = capture_request(ASKED, TAUGHT, conversation="reply_5")
+    changes = LateChanges(Captured(), admits=Door().admits, pending=Waiting(waits))
+    assert changes.deleted(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
+    change = edited(TAUGHT, "So, but slowly.")
+    assert changes.edited(change)
+    assert not changes.edited(edited(CHATTER, "rofl"))
+    with fail_after(5):
+        [request] = await changes.captured_anew(change)
+    assert request == replace(waits, messages=(replace(TAUGHT, text="So, but slowly."),))
+
+
+async def test_a_message_that_is_archived_and_waits_in_one_conversation_is_captured_anew_once() -> None:
+    waits = capture_request(ASKED, TAUGHT)
+    changes = LateChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=Waiting(waits))
+    changes.teaches(waits)
+    with fail_after(5):
+        assert len(await changes.captured_anew(edited(TAUGHT, "So, but slowly."))) == 1
+
+
+async def test_nothing_is_captured_anew_from_a_channel_that_is_closed_by_now() -> None:
+    changes = late(Captured(held(ASKED, TAUGHT)), Door(closed=CHANNEL))
+    with fail_after(5):
+        assert await changes.captured_anew(edited(TAUGHT, "A secret.")) == ()
+
+
+async def test_not_knowing_whether_a_channel_is_open_is_not_the_same_as_a_closed_one() -> None:
+    changes = late(Captured(held(ASKED, TAUGHT)), Door(away=True))
+    with fail_after(5), pytest.raises(DiscordUnavailableError):
+        await changes.captured_anew(edited(TAUGHT, "So."))
+
+
+async def test_a_withdrawn_message_and_one_whose_turn_nobody_knows_are_not_captured_anew() -> None:
+    stray = replace(held(ASKED, TAUGHT), turns=(Turn("User", "How?"),))
+    newer = held(ASKED, CHATTER, conversation="reply_2")  # without the one that an older pair holds
+    changes = late(Captured(stray, held(TAUGHT, conversation="reply_2"), newer))
+    with fail_after(5):
+        assert await changes.captured_anew(edited(TAUGHT, "So.")) == ()
+
+
+async def test_what_changes_while_a_batch_is_read_concerns_what_follows_from_it() -> None:
+    changes = late(Captured())
+    meanwhile = changes.begin()
+    changes.edited(edited(TAUGHT, "So, but slowly."))
+    changes.deleted(deleted(CHATTER))
+    changes.edited(edited(CHATTER, "too late"))
+
+    now = meanwhile.captured_now(capture_request(ASKED, TAUGHT, CHATTER))
+    assert now is not None
+    assert now.messages == (ASKED, replace(TAUGHT, text="So, but slowly."))
+    assert meanwhile.deleted_of([ASKED, CHATTER]) == (CHATTER.id,)
+    assert meanwhile.now([CHATTER]) == ()
+
+    changes.deleted(deleted(ASKED))
+    assert meanwhile.captured_now(capture_request(ASKED, TAUGHT)) is None
+
+
+async def test_what_changed_before_or_after_a_reading_does_not_concern_it() -> None:
+    changes = late(Captured())
+    changes.deleted(deleted(ASKED))
+    meanwhile = changes.begin()
+    changes.end(meanwhile)
+    changes.deleted(deleted(ASKED))
+    assert meanwhile.now([ASKED]) == (ASKED,)
+
+
+async def test_the_memory_of_what_was_handed_on_is_bounded() -> None:
+    changes = late(Captured())
+    changes.asks(answer_request(ASKED))
+    for n in range(4_000):
+        changes.asks(answer_request(replace(CHATTER, id=MessageId(str(n)))))
+    assert changes.deleted(deleted(ASKED)).asked == ()
+    assert changes.deleted(deleted(replace(CHATTER, id=MessageId("0")))).asked == (MessageId("0"),)
+
+
+class Answered:
+    """One thread that was answered in, and the question that stands outside of it."""
+
+    def __init__(self) -> None:
+        self.stirred: list[MessageId] = []
+
+    def holds(self, channel_id: ChannelId, message_id: MessageId, /) -> bool:
+        return channel_id == "77" or message_id == ASKED.id
+
+    def stir(self, channel_id: ChannelId, message_id: MessageId, /) -> None:
+        self.stirred.append(message_id)
+
+
+async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_edited_is_read_anew() -> None:
+    answered = Answered()
+    changes = LateChanges(Captured(), admits=Door().admits, answered=answered)
+    assert changes.deleted(deleted(CHATTER, ASKED)).taught == (ASKED.id,)
+    inside = MessagesDeleted(guild_id=GUILD, channel_id=ChannelId("77"), message_ids=(CHATTER.id,))
+    assert changes.deleted(inside).taught == (CHATTER.id,)
+    # Nothing was captured, so nothing is captured anew.
+    assert not changes.edited(edited(ASKED, "How then?"))
+    assert answered.stirred == [CHATTER.id, ASKED.id, CHATTER.id, ASKED.id]

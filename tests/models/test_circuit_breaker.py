@@ -1,0 +1,199 @@
+"""The circuit breaker: when it opens, who may probe, and what closes it, whatever happens in whatever order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from intern.models.circuit_breaker import (
+    FAILURES,
+    FIRST_PAUSE,
+    HEAD_START,
+    LONGEST_PAUSE,
+    Breaker,
+    Held,
+    Permit,
+    Refused,
+)
+
+
+def let_through(breaker: Breaker, now: float, *, background: bool = False) -> Permit:
+    permit = breaker.asks(now, background=background)
+    assert isinstance(permit, Permit)
+    return permit
+
+
+def opened(at: float = 0.0) -> Breaker:
+    breaker = Breaker()
+    for _ in range(FAILURES):
+        breaker.failed(let_through(breaker, at), at, "down")
+    assert breaker.state(at) == "open"
+    return breaker
+
+
+def test_it_opens_after_so_many_failures_in_a_row_and_not_one_sooner() -> None:
+    breaker = Breaker()
+    for _ in range(FAILURES - 1):
+        breaker.failed(let_through(breaker, 0), 0, "down")
+    breaker.succeeded(let_through(breaker, 0))
+    for n in range(FAILURES):
+        assert breaker.state(0) == "closed"
+        assert breaker.failed(let_through(breaker, 0), 0, "down") == (n == FAILURES - 1)
+    assert breaker.asks(1, background=False) == Refused(FIRST_PAUSE - 1)
+    assert breaker.reason == "down"
+
+
+def test_after_the_pause_one_answer_probes_and_its_success_lets_everybody_in() -> None:
+    breaker = opened()
+    probe = let_through(breaker, FIRST_PAUSE)
+    assert probe.probe
+    assert isinstance(breaker.asks(FIRST_PAUSE, background=False), Refused)
+    assert breaker.succeeded(probe)
+    assert not let_through(breaker, FIRST_PAUSE).probe
+    assert not let_through(breaker, FIRST_PAUSE, background=True).probe
+
+
+def test_the_background_never_takes_the_probe_from_an_answer() -> None:
+    breaker = opened()
+    assert breaker.asks(FIRST_PAUSE, background=True) == Refused(HEAD_START)
+    behind = let_through(breaker, FIRST_PAUSE + HEAD_START, background=True)
+    assert let_through(breaker, FIRST_PAUSE + HEAD_START).probe, "though the background probes already"
+    assert behind.probe
+
+
+def test_a_probe_that_fails_doubles_the_pause_up_to_the_longest() -> None:
+    breaker, now, pauses = opened(), 0.0, [FIRST_PAUSE]
+    for _ in range(8):
+        now += pauses[-1]
+        assert breaker.failed(let_through(breaker, now), now, "still down")
+        pauses.append(breaker.pause)
+    assert pauses[1] == 2 * FIRST_PAUSE
+    assert pauses[-1] == LONGEST_PAUSE
+    breaker.succeeded(let_through(breaker, now + LONGEST_PAUSE))
+    for _ in range(FAILURES):
+        breaker.failed(let_through(breaker, now), now, "down again")
+    assert breaker.pause == FIRST_PAUSE, "an endpoint that came back begins anew"
+
+
+def test_a_probe_that_nobody_waited_for_leaves_its_place_to_the_next() -> None:
+    breaker = opened()
+    breaker.gave_up(let_through(breaker, FIRST_PAUSE))
+    assert breaker.state(FIRST_PAUSE) == "half_open"
+    assert let_through(breaker, FIRST_PAUSE).probe
+
+
+def test_what_was_begun_before_it_opened_prolongs_nothing_but_a_success_counts() -> None:
+    breaker = Breaker()
+    old, older = let_through(breaker, 0), let_through(breaker, 0)
+    for _ in range(FAILURES):
+        breaker.failed(let_through(breaker, 0), 0, "down")
+    assert not breaker.failed(old, 3, "late")
+    assert breaker.asks(4, background=False) == Refused(FIRST_PAUSE - 4)
+    assert breaker.succeeded(older)
+    assert breaker.state(4) == "closed"
+
+
+@given(st.floats(0, 1e6), st.booleans())
+def test_looking_whether_one_may_ask_changes_nothing(now: float, background: bool) -> None:  # noqa: FBT001 a draw
+    breaker = opened()
+    before = breaker.refuses(now, background=background)
+    assert breaker.refuses(now, background=background) == before
+    assert isinstance(breaker.asks(now, background=background), Refused) == (before is not None)
+
+
+class Calls(RuleBasedStateMachine):
+    """Any calls in any order, with the clock turned in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breaker = Breaker()
+        self.now = 0.0
+        self.out: list[Permit] = []
+        self.in_a_row = 0
+
+    @rule(seconds=st.floats(0, 100))
+    def time_goes_by(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(background=st.booleans())
+    def ask(self, background: bool) -> None:  # noqa: FBT001 a draw
+        state = self.breaker.state(self.now)
+        asked = self.breaker.asks(self.now, background=background)
+        if state == "closed":
+            assert isinstance(asked, Permit)
+            assert not asked.probe
+        if isinstance(asked, Refused):
+            assert 0 < asked.seconds <= LONGEST_PAUSE + HEAD_START
+            assert state != "closed"
+            return
+        assert state != "open"
+        self.out.append(asked)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def end_well(self, data: st.DataObject) -> None:
+        self.breaker.succeeded(self._one(data))
+        self.in_a_row = 0
+        assert self.breaker.state(self.now) == "closed"
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        was_closed = self.breaker.state(self.now) == "closed"
+        opens = self.breaker.failed(self._one(data), self.now, "down")
+        self.in_a_row = self.in_a_row + 1 if was_closed else 0
+        if was_closed:
+            assert opens == (self.in_a_row >= FAILURES)
+        if opens:
+            self.in_a_row = 0
+            assert self.breaker.state(self.now) == "open"
+            assert FIRST_PAUSE <= self.breaker.pause <= LONGEST_PAUSE
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        state = self.breaker.state(self.now)
+        self.breaker.gave_up(self._one(data))
+        assert self.breaker.state(self.now) == state
+
+    @invariant()
+    def an_answer_gets_in_once_the_pause_is_over_and_no_answer_probes(self) -> None:
+        later = self.now + LONGEST_PAUSE
+        probes = [each for each in self.out if each.probe and each.opening == self.breaker.openings]
+        assert len([each for each in probes if not each.background]) <= 1 or self.breaker.state(self.now) == "closed"
+        if not any(not each.background for each in probes):
+            assert self.breaker.refuses(later, background=False) is None
+
+    def _one(self, data: st.DataObject) -> Permit:
+        return self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+
+
+TestCalls = Calls.TestCase
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_every_refusal_is_counted(background: bool) -> None:  # noqa: FBT001 a parameter
+    breaker = opened()
+    breaker.asks(0, background=background)
+    breaker.refuses(0, background=background)
+    assert (breaker.openings, breaker.refusals) == (1, 2)
+
+
+def test_whoever_looks_on_is_told_since_when_it_is_open_and_when_it_is_tried() -> None:
+    breaker, again = opened(at=10), 10 + FIRST_PAUSE
+    told = [Breaker().held, breaker.held]
+    breaker.failed(let_through(breaker, again), again, "still down")
+    told.append(breaker.held)
+    breaker.succeeded(let_through(breaker, 100))
+    told.append(breaker.held)
+    for _ in range(FAILURES):
+        breaker.failed(let_through(breaker, 200), 200, "down again")
+    told.append(breaker.held)
+    assert told == [
+        None,
+        Held(since=10, probed_at=again, reason="down"),
+        Held(since=10, probed_at=again + 2 * FIRST_PAUSE, reason="still down"),
+        None,
+        Held(since=200, probed_at=200 + FIRST_PAUSE, reason="down again"),
+    ]

@@ -1,0 +1,276 @@
+"""Limits: who waits, who is refused, and what background work leaves for answers."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from anyio import wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
+from hypothesis import given, strategies as st
+from trio.testing import MockClock
+
+from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
+from intern.models.limits import Limits, Window
+from intern.models.options import Price
+from intern.models.usage import Usage
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+
+def limits(in_flight: int = 4, per_minute: int = 0, tokens_a_day: int = 0, usage: Usage | None = None) -> Limits:
+    return Limits(
+        in_flight=in_flight,
+        per_minute=per_minute,
+        tokens_a_day=tokens_a_day,
+        usage=usage or Usage(clock=HandClock()),
+    )
+
+
+class Callers:
+    """Calls that stay in flight until they are let go."""
+
+    def __init__(self) -> None:
+        self.in_flight: list[str] = []
+        self.done = anyio.Event()
+
+    async def call(self, limits: Limits, name: str) -> None:
+        async with limits.attempt():
+            self.in_flight.append(name)
+            await self.done.wait()
+
+
+async def test_calls_beyond_the_limit_wait_their_turn() -> None:
+    callers, shared = Callers(), limits(in_flight=2)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            for name in "abc":
+                tg.start_soon(callers.call, shared, name)
+                await wait_all_tasks_blocked()
+            assert callers.in_flight == ["a", "b"]
+            callers.done.set()
+    assert callers.in_flight == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("in_flight", "background_calls"), [(4, 2), (3, 1), (1, 1)])
+async def test_background_work_takes_half_of_the_calls_in_flight(in_flight: int, background_calls: int) -> None:
+    callers, shared = Callers(), limits(in_flight=in_flight)
+    background = shared.background()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            for _ in range(10):
+                tg.start_soon(callers.call, background, "background")
+            await wait_all_tasks_blocked()
+            assert len(callers.in_flight) == background_calls
+            for _ in range(10):
+                tg.start_soon(callers.call, shared, "answer")
+            await wait_all_tasks_blocked()
+            assert callers.in_flight.count("answer") == in_flight - background_calls
+            callers.done.set()
+
+
+async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
+    callers, shared = Callers(), limits(in_flight=1, per_minute=100)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(callers.call, shared, "a")
+            await wait_all_tasks_blocked()
+            tg.cancel_scope.cancel()
+        callers.done.set()
+        await callers.call(shared, "b")
+    assert callers.in_flight == ["a", "b"]
+
+
+def paid(usage: Usage, budget: float) -> Limits:
+    """Limits of money alone: a token costs one."""
+    price = Price(model="m", input=1_000_000, output=1_000_000)
+    return Limits(in_flight=4, per_minute=0, tokens_a_day=0, usage=usage, cost_a_day=budget, price=price)
+
+
+async def test_a_call_starts_only_if_all_that_it_may_cost_fits_into_what_is_left_of_the_day() -> None:
+    clock = HandClock()
+    usage = Usage(clock=clock)
+    shared = paid(usage, 10.0)
+    await usage.add("gate", 1, 0, 6.0)
+    with pytest.raises(ModelBudgetError, match=r"answer may cost 5\.0000.*daily_cost_budget = 10\) has 4\.0000 left"):
+        async with shared.budgeted(2, reply_tokens=3, what="answer"):
+            raise AssertionError("it was let in")
+    async with shared.budgeted(2, reply_tokens=2, what="answer"):
+        with pytest.raises(ModelBudgetError):
+            async with shared.budgeted(1, what="what is held back for the other is gone"):
+                raise AssertionError("it was let in")
+    async with shared.budgeted(4, what="once it is done, what it did not take is there again"):
+        pass
+    clock.turn(days=1)
+    async with shared.budgeted(10, what="tomorrow"):
+        pass
+
+
+async def test_background_work_leaves_a_fifth_of_the_money_for_answers() -> None:
+    shared = paid(Usage(clock=HandClock()), 10.0)
+    with pytest.raises(ModelBudgetTooSmallError, match=r"whole day's: raise llm\.daily_cost_budget"):
+        async with shared.background().budgeted(9, what="extract"):
+            raise AssertionError("it was let in")
+    async with shared.background().budgeted(8, what="extract"), shared.budgeted(2, what="answer"):
+        pass
+
+
+@pytest.mark.parametrize("money", [False, True], ids=["tokens", "money"])
+async def test_endpoints_that_share_a_budget_see_what_calls_of_each_other_may_still_take(money: bool) -> None:  # noqa: FBT001 a case
+    usage = Usage(clock=HandClock())
+    answers, learning = (
+        (paid(usage, 10.0), paid(usage, 10.0)) if money else (limits(tokens_a_day=10, usage=usage) for _ in range(2))
+    )
+    async with learning.budgeted(4, reply_tokens=2, what="classify"):
+        with pytest.raises(ModelBudgetError, match=r"has 4(\.0000)? left"):
+            async with answers.budgeted(3, reply_tokens=2, what="answer"):
+                raise AssertionError("it was let in")
+        async with answers.budgeted(2, reply_tokens=2, what="answer"):
+            pass
+    async with answers.budgeted(6, reply_tokens=4, what="what is held back for the other is there again"):
+        pass
+
+
+async def test_who_has_no_budget_is_seen_by_who_has_one() -> None:
+    usage = Usage(clock=HandClock())
+    async with limits(usage=usage).budgeted(600, what="classify"):
+        with pytest.raises(ModelBudgetError, match="has 400 left"):
+            async with limits(tokens_a_day=1000, usage=usage).budgeted(401, what="answer"):
+                raise AssertionError("it was let in")
+
+
+async def test_a_call_that_began_yesterday_holds_its_part_of_todays_budget_back() -> None:
+    clock = HandClock()
+    shared = limits(tokens_a_day=1000, usage=Usage(clock=clock))
+    async with shared.budgeted(600, what="answer"):
+        clock.turn(days=1)  # it will be counted today
+        with pytest.raises(ModelBudgetError, match="has 400 left"):
+            async with shared.budgeted(600, what="answer"):
+                raise AssertionError("it was let in")
+
+
+async def test_a_call_is_not_tried_again_once_what_failed_has_used_the_budget_up() -> None:
+    usage = Usage(clock=HandClock())
+    shared = limits(tokens_a_day=1000, usage=usage)
+    async with shared.budgeted(300, reply_tokens=200, what="answer") as still_fits:
+        usage.count("answer", 300, 0)
+        await still_fits()
+        usage.count("answer", 300, 0)
+        with pytest.raises(ModelBudgetError, match=r"answer may take 500 tokens.* has 400 left"):
+            await still_fits()
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 100)), max_size=12))
+def test_whatever_is_called_in_whatever_order_no_day_costs_more_than_its_budget(
+    calls: list[tuple[int, int, int]],
+) -> None:
+    async def spend() -> float:
+        usage = Usage(clock=HandClock())
+        shared = paid(usage, 100.0)
+        for asked, most, percent in calls:
+            try:
+                async with shared.budgeted(asked, reply_tokens=most, what="answer"):
+                    await usage.add("answer", asked, 0, float(asked + most * percent // 100))
+            except ModelBudgetError:
+                pass
+        return await usage.cost(usage.today())
+
+    assert anyio.run(spend) <= 100.0
+
+
+async def test_a_call_that_does_not_fit_todays_budget_is_refused_by_name_until_tomorrow() -> None:
+    clock = HandClock()
+    usage = Usage(clock=clock)
+    shared = limits(tokens_a_day=1000, usage=usage)
+    await usage.add("gate", 600, 0)
+
+    with pytest.raises(ModelBudgetError, match=r"answer may take 401 tokens.*= 1000\) has 400 left.*00:00 UTC"):
+        async with shared.budgeted(401, what="answer"):
+            pass
+    async with shared.budgeted(400, what="answer"):
+        pass
+    clock.turn(days=1)
+    async with shared.budgeted(1000, what="answer"):
+        pass
+
+
+async def test_calls_under_way_hold_their_part_of_the_budget_back() -> None:
+    shared = limits(tokens_a_day=1000)
+    async with shared.budgeted(600, what="answer"):
+        with pytest.raises(ModelBudgetError):
+            async with shared.budgeted(600, what="answer"):
+                pass
+    async with shared.budgeted(600, what="answer"):
+        pass
+
+
+async def test_background_work_leaves_a_fifth_of_the_budget_to_answers() -> None:
+    usage = Usage(clock=HandClock())
+    shared = limits(tokens_a_day=1000, usage=usage)
+    background = shared.background()
+    await usage.add("summarize_source", 700, 0)
+
+    with pytest.raises(ModelBudgetError, match="has 100 left for such calls"):
+        async with background.budgeted(101, what="summarize_source"):
+            pass
+    async with background.budgeted(100, what="summarize_source"), shared.budgeted(200, what="answer"):
+        await checkpoint()
+
+
+async def test_without_a_budget_the_store_is_not_even_asked() -> None:
+    async with limits(tokens_a_day=0).budgeted(10**9, what="answer"):
+        await checkpoint()
+
+
+@given(st.integers(1, 5), st.lists(st.floats(0, 50), max_size=60))
+def test_no_minute_ever_sees_more_starts_than_its_limit(limit: int, gaps: list[float]) -> None:
+    window, now = Window(limit), 0.0
+    starts: list[float] = []
+    for gap in gaps:
+        now += gap
+        now += window.wait(now)
+        assert window.wait(now) == pytest.approx(0, abs=1e-9)
+        window.start(now)
+        starts.append(now)
+
+    for first, last in zip(starts, starts[limit:], strict=False):
+        assert last - first >= 60 - 1e-9
+
+
+def virtual_time() -> pytest.MarkDecorator:
+    """On trio, with a clock that jumps ahead as soon as everybody waits."""
+    backend = ("trio", {"clock": MockClock(autojump_threshold=0)})
+    return pytest.mark.parametrize("anyio_backend", [pytest.param(backend, id="trio-virtual")])
+
+
+@virtual_time()
+async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
+    shared, starts = limits(in_flight=10, per_minute=2), list[tuple[int, float]]()
+    begun = anyio.current_time()
+
+    async def call(n: int) -> None:
+        async with shared.attempt():
+            starts.append((n, round(anyio.current_time() - begun)))
+
+    async with anyio.create_task_group() as tg:
+        for n in range(5):
+            tg.start_soon(call, n)
+            await wait_all_tasks_blocked()
+    assert starts == [(0, 0), (1, 0), (2, 60), (3, 60), (4, 120)]
+
+
+@virtual_time()
+async def test_a_burst_of_background_work_does_not_hold_up_an_answer() -> None:
+    shared = limits(in_flight=10, per_minute=10)
+    background = shared.background()
+    begun = anyio.current_time()
+
+    async def call(view: Limits) -> float:
+        async with view.attempt():
+            return anyio.current_time() - begun
+
+    async with anyio.create_task_group() as tg:
+        for _ in range(50):
+            tg.start_soon(call, background)
+        await wait_all_tasks_blocked()
+        assert await call(shared) == pytest.approx(0)

@@ -1,0 +1,304 @@
+"""Counts of calls and tokens: by prompt and day, on top of what a store remembers."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import anyio
+import pytest
+
+from intern.core.errors import KnowledgeError, ModelBudgetError
+from intern.models.limits import Limits
+from intern.models.usage import Usage, estimated_tokens, metered
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.usage import UsageLog
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+DAY = date(2026, 2, 1)
+
+
+class MemoryStore:
+    """A usage store in memory, which can be out of order."""
+
+    def __init__(self, spent: int = 0, paid: float = 0.0) -> None:
+        self.tokens = spent
+        self.paid = paid
+        self.rows: list[tuple[date, str, int, int, int]] = []
+        self.broken = False
+
+    async def add(
+        self,
+        day: date,
+        prompt: str,
+        calls: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        *,
+        cost: float = 0.0,
+        cached_tokens: int = 0,
+    ) -> None:
+        await self._work()
+        self.rows.append((day, prompt, calls, prompt_tokens, completion_tokens))
+        self.tokens += prompt_tokens + completion_tokens
+        self.paid += cost
+
+    async def spent(self, day: date, /) -> int:
+        await self._work()
+        return self.tokens
+
+    async def cost(self, day: date, /) -> float:
+        await self._work()
+        return self.paid
+
+    async def _work(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.broken:
+            raise KnowledgeError("usage cannot be written")
+
+
+async def test_calls_are_counted_by_prompt_and_by_utc_day() -> None:
+    clock = HandClock()
+    usage = Usage(clock=clock)
+    await usage.add("gate", 10, 1)
+    await usage.add("gate", 20, 2)
+    await usage.add("answer", 300, 30)
+    clock.turn(days=1)
+    await usage.add("gate", 5, 0)
+
+    gate = usage.of("gate", DAY)
+    assert (gate.calls, gate.prompt_tokens, gate.completion_tokens, gate.tokens) == (2, 30, 3, 33)
+    assert await usage.spent(DAY) == 363
+    assert usage.of("gate").tokens == 5
+    assert usage.of("select").calls == 0
+
+
+async def test_a_day_goes_on_after_a_restart() -> None:
+    store = MemoryStore(spent=1000)
+    usage = Usage(store, clock=HandClock())
+    await usage.add("gate", 10, 1)
+
+    assert await usage.spent(DAY) == 1011
+    assert store.rows == [(DAY, "gate", 1, 10, 1)]
+    assert await Usage(store, clock=HandClock()).spent(DAY) == 1011
+
+
+async def test_what_was_paid_goes_on_after_a_restart_too() -> None:
+    store = MemoryStore(paid=2.0)
+    usage = Usage(store, clock=HandClock())
+    await usage.add("gate", 10, 1, 0.25)
+
+    assert await usage.cost(DAY) == 2.25
+    assert usage.of("gate").cost == 0.25
+    assert await Usage(store, clock=HandClock()).cost(DAY) == 2.25
+
+
+async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path) -> None:
+    clock = HandClock()
+
+    async def asked(usage: Usage) -> None:
+        limits = Limits(in_flight=4, per_minute=0, tokens_a_day=1000, usage=usage, cost_a_day=10.0)
+        async with limits.budgeted(300, what="answer"):
+            await usage.add("answer", 300, 0, 3.0)
+        clock.turn(seconds=5)
+
+    path = tmp_path / "intern.db"
+    with anyio.fail_after(5):
+        async with await Database.open(path) as here, await Database.open(path) as there:
+            bot, ask = Usage(UsageLog(here), clock=clock), Usage(UsageLog(there), clock=clock)
+            await asked(bot)
+            await asked(ask)
+            await asked(bot)
+            for usage in (ask, bot):
+                with pytest.raises(ModelBudgetError, match="has 100 left"):
+                    await asked(usage)
+                assert await usage.spent(DAY) == 900
+                assert await usage.cost(DAY) == 9.0
+
+
+async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failure_forgets_nothing() -> None:
+    clock, store = HandClock(), MemoryStore(spent=1000, paid=1.0)
+    usage = Usage(store, clock=clock)
+    await usage.add("gate", 10, 1, 0.5)
+    await store.add(DAY, "answer", 1, 200, 0, cost=0.25)
+    clock.turn(seconds=4)
+    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 1.5)
+    clock.turn(seconds=1)
+    store.broken = True
+    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 1.5)
+    store.broken = False
+    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1211, 1.75)
+
+
+async def test_each_call_is_told_to_who_counts_along() -> None:
+    usage, told = Usage(clock=HandClock()), list[tuple[str, int, int, float, int]]()
+    usage.counted = lambda prompt, asked, said, cost, cached: told.append((prompt, asked, said, cost, cached))
+    with metered() as meter:
+        await usage.add("gate", 10, 1, 0.5, 8)
+        await usage.add("answer", 20, 2)
+    assert told == [("gate", 10, 1, 0.5, 8), ("answer", 20, 2, 0.0, 0)]
+    assert (meter.cached_tokens, usage.of("gate").cached_tokens) == (8, 8)
+
+
+async def test_a_store_out_of_order_costs_no_reply_and_is_asked_again() -> None:
+    store = MemoryStore(spent=1000)
+    store.broken = True
+    usage = Usage(store, clock=HandClock())
+    await usage.add("gate", 10, 1)
+    assert await usage.spent(DAY) == 11
+
+    store.broken = False
+
+    assert await usage.spent(DAY) == 1011
+
+
+class Paused(MemoryStore):
+    """Tells when it is at work, and goes on when it may."""
+
+    def __init__(self, spent: int = 0) -> None:
+        super().__init__(spent)
+        self.written, self.may_go_on = anyio.Event(), anyio.Event()
+
+    async def add(
+        self,
+        day: date,
+        prompt: str,
+        calls: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        *,
+        cost: float = 0.0,
+        cached_tokens: int = 0,
+    ) -> None:
+        await super().add(day, prompt, calls, prompt_tokens, completion_tokens, cost=cost, cached_tokens=cached_tokens)
+        self.written.set()
+        with anyio.fail_after(2):  # of its own, for who stores is shielded
+            await self.may_go_on.wait()  # it is committed, and nobody here knows yet
+
+
+@pytest.mark.parametrize("seconds", [0, 60], ids=["just looked", "to be looked again"])
+async def test_what_is_being_stored_just_now_is_counted_once(seconds: int) -> None:
+    store, clock = Paused(1000), HandClock()
+    usage = Usage(store, clock=clock)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(usage.add, "gate", 10, 1, 0.5)
+            await store.written.wait()
+            clock.turn(seconds=seconds)
+            assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 0.5)
+            store.may_go_on.set()
+    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 0.5)
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["the first look", "a later one"])
+async def test_who_reads_slowly_while_another_stores_counts_nothing_twice(is_known: bool) -> None:  # noqa: FBT001 a case
+    class SlowToRead(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__(spent=1000)
+            self.readers = -1 if is_known else 0
+            self.first, self.may_read = anyio.Event(), anyio.Event()
+
+        async def spent(self, day: date, /) -> int:
+            self.readers += 1
+            if self.readers == 1:
+                self.first.set()
+                await self.may_read.wait()
+            return await super().spent(day)
+
+    store, clock = SlowToRead(), HandClock()
+    usage = Usage(store, clock=clock)
+    with anyio.fail_after(5):
+        if is_known:
+            await usage.read(DAY)
+            clock.turn(seconds=5)
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(usage.spent, DAY)
+            await store.first.wait()
+            await usage.add("gate", 10, 1)
+            store.may_read.set()
+    assert store.tokens == 1011
+    assert await usage.spent(DAY) == 1011
+
+
+async def test_who_gives_up_while_it_is_stored_neither_loses_nor_doubles_a_count() -> None:
+    store = Paused()
+    usage = Usage(store, clock=HandClock())
+    usage.count("gate", 10, 1)
+    usage.count("select", 20, 2)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(usage.keep)
+            await store.written.wait()
+            tg.cancel_scope.cancel()
+            store.may_go_on.set()
+    await usage.keep()
+    assert store.rows == [(DAY, "gate", 1, 10, 1), (DAY, "select", 1, 20, 2)]
+
+
+async def test_what_a_store_out_of_order_did_not_take_it_is_told_later() -> None:
+    store = MemoryStore()
+    usage = Usage(store, clock=HandClock())
+    store.broken = True
+    await usage.add("gate", 10, 1)
+    await usage.add("select", 20, 2)
+    await usage.keep()
+    store.broken = False
+    await usage.add("gate", 30, 3)
+    await usage.keep()
+    assert store.rows == [(DAY, "gate", 2, 40, 4), (DAY, "select", 1, 20, 2)]
+
+
+async def test_calls_wait_for_no_disk_where_somebody_keeps_their_count_now_and_then() -> None:
+    clock, store = HandClock(), MemoryStore()
+    usage = Usage(store, clock=clock)
+    for _ in range(10):
+        await usage.keep()
+        clock.turn(seconds=1)
+        await usage.add("gate", 10, 1)
+        assert usage.of("gate").calls == 1 + sum(row[2] for row in store.rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", 0),
+        ("x" * 3600, 1000),
+        ("Wörter größer als üblich, naïve façade. " * 90, 1000),
+        ("继" * 3600, 3600),
+        ("как сбросить катушку" * 100, 1838),
+        ("设" * 100 + "x" * 360, 200),
+    ],
+    ids=["nothing", "ascii", "latin", "chinese", "cyrillic", "both"],
+)
+def test_an_estimate_takes_each_sign_of_another_script_for_a_token(text: str, tokens: int) -> None:
+    assert estimated_tokens(text) == pytest.approx(tokens, rel=0.02)
+
+
+async def test_a_meter_sees_the_calls_of_child_tasks_and_no_others() -> None:
+    usage = Usage(clock=HandClock())
+    inside, outside = anyio.Event(), anyio.Event()
+
+    async def stranger() -> None:
+        await inside.wait()
+        await usage.add("gate", 1000, 0)
+        outside.set()
+
+    async def metered_work() -> None:
+        with metered() as meter:
+            inside.set()
+            await outside.wait()
+            async with anyio.create_task_group() as children:
+                children.start_soon(usage.add, "gate", 10, 1)
+                children.start_soon(usage.add, "select", 20, 2)
+            with metered() as inner:
+                await usage.add("answer", 300, 30)
+        await usage.add("verify", 1000, 0)
+        assert (meter.calls, meter.prompt_tokens, meter.tokens) == (3, 330, 363)
+        assert (inner.calls, inner.tokens) == (1, 330)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(stranger)
+            await metered_work()

@@ -1,0 +1,254 @@
+"""DiscordChatExporter's JSON: read leniently, refused clearly, and never more than data."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings as hypothesis_settings, strategies as st
+
+from intern.core.errors import ConfigError, DiscordRefusedError
+from intern.core.ids import ChannelId, MessageId, RoleId, UserId
+from intern.platforms.discord.exports import ExportedHistory, ExportedTeam, Exports, read_exports
+
+NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
+TEAM = ExportedTeam(member_ids=frozenset({UserId("3")}), role_ids=frozenset({RoleId("77")}))
+
+
+def message(number: int, author: str = "1", content: str = "Hello", **more: Any) -> dict[str, Any]:
+    user: dict[str, Any] = {
+        "id": author,
+        "name": f"u{author}",
+        "nickname": f"U{author}",
+        "isBot": author == "9",
+        "roles": [],
+    }
+    return {
+        "id": str(number),
+        "type": "Default",
+        "timestamp": (NOON + timedelta(seconds=number)).isoformat(),
+        "timestampEdited": None,
+        "content": content,
+        "author": user,
+        "attachments": [],
+        "embeds": [],
+        **more,
+    }
+
+
+def replying(number: int, to: int, author: str = "3", **more: Any) -> dict[str, Any]:
+    return message(number, author, type="Reply", reference={"messageId": str(to), "channelId": "10"}, **more)
+
+
+def export(
+    *messages: Any, channel: str = "10", kind: str = "GuildTextChat", parent: str | None = "4", guild: str = "5"
+) -> dict[str, Any]:
+    return {
+        "guild": {"id": guild, "name": "Lumen"},
+        "channel": {"id": channel, "type": kind, "categoryId": parent, "name": f"c{channel}"},
+        "dateRange": {"after": None, "before": None},
+        "messages": list(messages),
+        "messageCount": len(messages),
+    }
+
+
+def read(folder: Path, *exports: dict[str, Any] | str | bytes, team: ExportedTeam = TEAM) -> Exports:
+    paths: list[Path] = []
+    for number, each in enumerate(exports):
+        data = each if isinstance(each, bytes) else (each if isinstance(each, str) else json.dumps(each)).encode()
+        paths.append(folder / f"{number}.json")
+        paths[-1].write_bytes(data)
+    return read_exports(paths, team)
+
+
+def test_a_message_keeps_all_that_matters(tmp_path: Path) -> None:
+    picture = {"id": "8", "url": "media/x.png", "fileName": "x.png", "fileSizeBytes": 12}
+    told = replying(2, 1, content="Like so.", attachments=[picture], timestampEdited="2026-02-01T13:00:00+01:00")
+    [place] = read(tmp_path, export(message(1), told)).channels
+    first, second = place.messages
+    assert first.author.names == ("U1", "u1")
+    assert (first.author.type, first.author.name, first.at) == ("community_user", "U1", NOON + timedelta(seconds=1))
+    assert (second.reply_to, second.reply_to_channel, second.author.type) == ("1", "10", "team_member")
+    assert second.edited_at == NOON
+    [file] = second.attachments
+    assert (file.filename, file.content_type, file.size) == ("x.png", "image/png", 12)
+    assert (place.channel.kind, place.channel.parent_id, place.channel.guild_id) == ("channel", None, "5")
+
+
+def test_notices_are_no_messages_bots_are_bots_and_a_forward_is_no_reply(tmp_path: Path) -> None:
+    forward = replying(4, 1, forwardedMessage={"content": "x"})
+    typed = message(5, reference={"type": "Forward", "messageId": "1", "channelId": "10"})
+    exports = read(
+        tmp_path,
+        export(message(1), message(2, type="ThreadCreated"), message(3, "9"), forward, typed, message(6, type="20")),
+    )
+    [place] = exports.channels
+    assert [each.id for each in place.messages] == ["1", "3", "4", "5", "6"]
+    assert place.messages[1].author.type == "bot"
+    assert [each.reply_to for each in place.messages] == [None] * 5
+    assert exports.system == 1
+
+
+def test_a_role_makes_a_team_member_in_every_file(tmp_path: Path) -> None:
+    with_role = message(1)
+    with_role["author"]["roles"] = [{"id": "77", "name": "Support"}, "strange"]
+    exports = read(tmp_path, export(message(2)), export(with_role, channel="11"))
+    assert {each.author.type for place in exports.channels for each in place.messages} == {"team_member"}
+
+
+def test_a_thread_hangs_in_its_category_and_a_forum_post_holds_its_own_opening(tmp_path: Path) -> None:
+    exports = read(
+        tmp_path,
+        export(message(2), channel="1", kind="GuildPublicThread", parent="10"),
+        export(message(20), message(21), channel="20", kind="GuildPublicThread", parent="12"),
+        export(message(30), channel="29", kind="GuildPrivateThread", parent="10"),
+        export(message(1)),
+    )
+    channels = [place.channel for place in exports.channels]
+    assert [(each.id, each.kind, each.parent_id, each.private) for each in channels] == [
+        ("10", "channel", None, False),
+        ("1", "thread", "10", False),
+        ("20", "post", "12", False),
+        ("29", "thread", "10", True),
+    ]
+
+
+def test_parts_of_a_channel_are_joined_and_a_repeated_message_counts_once(tmp_path: Path) -> None:
+    exports = read(tmp_path, export(message(3), message(4)), export(message(1), message(3)))
+    [place] = exports.channels
+    assert [each.id for each in place.messages] == ["1", "3", "4"]
+    assert exports.messages == 3
+
+
+def test_a_strange_message_costs_itself_and_is_counted(tmp_path: Path) -> None:
+    strange = [{"id": "2"}, message(3, timestamp="yesterday"), message(4, author="nobody"), "text", None, {}]
+    odd_file = message(5, attachments=[7, {"fileName": "a.txt"}], reference={"messageId": "<@1>"})
+    exports = read(tmp_path, export(message(1), *strange, odd_file))
+    [place] = exports.channels
+    assert [each.id for each in place.messages] == ["1", "5"]
+    assert [file.filename for file in place.messages[1].attachments] == ["a.txt"]
+    assert exports.unreadable == len(strange)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is empty"),
+        (json.dumps(export(message(1))).encode()[:-30], "it ends after byte"),
+        (json.dumps(export(message(1))).encode().replace(b'"content":', b'"content" '), "byte"),
+        (b"[]", "is no JSON export of DiscordChatExporter"),
+        (b'{"messages": []}', "is no JSON export of DiscordChatExporter"),
+        (json.dumps(export(message(1), guild="g")).encode(), r"\$.guild.id"),
+        (json.dumps(export(message(1, id="msg-7"))).encode(), "the id of message 1 is none of Discord's"),
+        (json.dumps(export(message(1, id="-7"))).encode(), "none of Discord's"),
+        (json.dumps(export({"id": 7}, {"author": "x"})).encode(), "none of its 2 messages"),
+        (b"\xff\xfe{\x00}\x00", "damaged"),
+    ],
+)
+def test_what_is_no_export_is_refused_with_its_name_and_what_to_do(tmp_path: Path, data: bytes, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as refused:
+        read(tmp_path, data)
+    assert str(refused.value).startswith(str(tmp_path / "0.json"))
+
+
+def test_however_deep_a_file_is_nested_it_is_read_counted_or_refused(tmp_path: Path) -> None:
+    def nested(depth: int) -> bytes:
+        whole = json.dumps(export(message(1), message(2, embeds="DEEP")))
+        return whole.replace('"DEEP"', "[" * depth + "]" * depth).encode()
+
+    assert read(tmp_path, nested(10)).messages == 2
+    # About as deep as can be read: a message may lie below the bound of the file, and above its own.
+    for depth in range(600, 1000, 5):
+        with suppress(ConfigError):
+            exports = read(tmp_path, nested(depth))
+            assert exports.messages + exports.unreadable == 2
+    with pytest.raises(ConfigError, match="it is nested too deeply"):
+        read(tmp_path, nested(100_000))
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_exports([tmp_path / "none.json"], TEAM)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_exports([tmp_path], TEAM)
+
+
+def test_one_channel_on_two_servers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="another server"):
+        read(tmp_path, export(message(1)), export(message(2), guild="6"))
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    assert read(tmp_path, b"\xef\xbb\xbf" + json.dumps(export(message(1))).encode()).messages == 1
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(changes=st.dictionaries(st.sampled_from([*message(1), "reference", "forwardedMessage"]), _JSON, max_size=3))
+def test_whatever_stands_in_a_message_it_is_read_counted_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, changes: dict[str, Any]
+) -> None:
+    data = msgspec.json.encode(export(message(1), {**message(2), **changes}))
+    try:
+        exports = read(tmp_path_factory.mktemp("export"), data)
+    except ConfigError as refused:
+        assert "none of Discord's" in str(refused)  # noqa: PT017 both ends are fine
+    else:
+        assert exports.messages + exports.system + exports.unreadable >= 1
+
+
+@pytest.mark.anyio
+async def test_the_history_pages_as_discord_does(tmp_path: Path) -> None:
+    history = ExportedHistory(read(tmp_path, export(*(message(n) for n in (9, 10, 11, 100)))))
+    place = ChannelId("10")
+
+    assert [each.id for each in await history.before(place, MessageId("100"), 2)] == ["10", "11"]
+    assert [each.id for each in await history.before(place, None, 1)] == ["100"]
+    assert [each.id for each in await history.after(place, MessageId("9"), 2)] == ["10", "11"]
+    assert [each.id for each in await history.after(place, MessageId("8"), 1)] == ["9"]
+    found = await history.message(place, MessageId("11"))
+    assert found is not None
+    assert await history.message(place, MessageId("12")) is None
+    assert await history.before(ChannelId("404"), None, 5) == ()
+    with pytest.raises(DiscordRefusedError):
+        await history.channel(ChannelId("404"))
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\uDE00", "\\ud83d\\n", "\\\\\\ud83d"])
+def test_half_a_surrogate_costs_its_character_and_no_export(tmp_path: Path, half: str) -> None:
+    whole = "\\ud83d\\ude00 \\\\ud83d"
+    text = json.dumps(export(message(1, content="BROKEN"), message(2, content="WHOLE")))
+    exports = read(tmp_path, text.replace("BROKEN", half).replace("WHOLE", whole))
+    [place] = exports.channels
+    assert "\ufffd" in place.messages[0].text
+    assert place.messages[1].text == "😀 \\ud83d"
+    assert exports.unreadable == 0
+
+
+def test_what_is_no_utf_8_costs_its_character_and_no_message(tmp_path: Path) -> None:
+    text = json.dumps(export(message(1, content="BROKEN"), message(2))).encode()
+    [place] = read(tmp_path, text.replace(b"BROKEN", b"caf\xe9")).channels
+    assert [each.text for each in place.messages] == ["caf\ufffd", "Hello"]
+
+
+def test_an_odd_field_is_left_out_and_costs_no_message(tmp_path: Path) -> None:
+    odd: tuple[object, ...] = (-1.5, "odd", ["odd"], {"odd": 5})
+    names = ("content", "timestampEdited", "attachments", "reference", "forwardedMessage")
+    strange = [message(n) | {name: value} for n, (name, value) in enumerate(((a, b) for a in names for b in odd), 1)]
+    authors = [
+        {**message(1)["author"], name: value} for name in ("name", "nickname", "isBot", "roles") for value in odd
+    ]
+    strange += [message(100 + n) | {"author": each} for n, each in enumerate(authors)]
+    exports = read(tmp_path, export(*strange))
+    assert (exports.messages, exports.unreadable) == (len(strange), 0)

@@ -1,0 +1,104 @@
+"""The bot put together: what it takes up again at a start, whom it listens to, and what the office hands on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from anyio.lowlevel import checkpoint
+from msgspec import structs
+
+from intern.core.flow import Batch, Filing
+from intern.core.ids import ChannelId, GuildId
+from intern.core.messages import AIResult
+from intern.core.records import CapturedPair, Filed, Skipped
+from intern.platforms.memory.chat import Sandbox
+from intern.service.intern import open_intern
+from intern.sources.refresh import Refreshed
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.jobs import JobOutcome, Jobs
+from tests import samples
+from tests.at_work import Watching, at_work, settings_in
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+
+async def outcome_of(jobs: Jobs, job_id: int) -> JobOutcome:
+    while (outcome := await jobs.result(job_id)) is None:
+        await checkpoint()
+    return outcome
+
+
+async def test_a_job_that_a_dead_process_had_begun_is_done_at_the_next_start(tmp_path: Path) -> None:
+    async with await Database.open(settings_in(tmp_path).paths.database) as db:
+        jobs = Jobs(db)
+        job_id = await jobs.submit("index", b"", key="")
+        assert await jobs.claim() is not None
+        async with at_work(tmp_path, Sandbox(HandClock()), Watching()):
+            outcome = await outcome_of(jobs, job_id)
+    assert (outcome.error, outcome.exit_code) == (None, 0)
+
+
+async def test_what_was_decided_is_not_asked_again_at_the_next_start(tmp_path: Path) -> None:
+    def teach(sandbox: Sandbox, question: str, answer: str) -> None:
+        sandbox.say("mira", answer, reply_to=sandbox.say("bob", question).id)
+
+    clock = HandClock()
+    sandbox, witness = Sandbox(clock, team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, witness):
+        teach(sandbox, "How do I purge the spool?", "Use `lumen-relay spool purge`.")
+        await witness.one_of(Filed)
+        clock.turn(hours=1)
+        teach(sandbox, "Thanks!", "You are welcome.")
+        await witness.one_of(Skipped)
+    known = {pair.qa_id for pair in witness.all_of(CapturedPair)}
+    assert len(known) == 2
+
+    clock.turn(hours=1)
+    again = Watching()
+    async with at_work(tmp_path, sandbox, again):
+        teach(sandbox, "Where are the logs of the relay?", "They are in /var/log/lumen.")
+        decided = await again.one_of(Filed)
+    assert [filing.pair.qa_id for filing in again.all_of(Filing)] == [decided.qa_id]
+    assert decided.qa_id not in known
+
+
+async def test_another_server_is_neither_answered_nor_learned_from(tmp_path: Path) -> None:
+    sandbox, witness = Sandbox(HandClock(), team={"mira"}), Watching()
+    elsewhere = sandbox.add_channel("elsewhere")
+    sandbox._channels[elsewhere] = structs.replace(sandbox._channels[elsewhere], guild_id=GuildId("1"))
+    async with at_work(tmp_path, sandbox, witness):
+        await settled(sandbox, witness, elsewhere)
+    assert [batch.channel_id for batch in witness.all_of(Batch)] == [elsewhere, elsewhere]
+    assert witness.all_of(AIResult) == []
+    assert witness.all_of(CapturedPair) == []
+    assert sandbox.posts() == ()
+
+    at_home = Watching()
+    async with at_work(tmp_path, sandbox, at_home):
+        await settled(sandbox, at_home, sandbox.general)
+    assert (len(at_home.all_of(AIResult)), len(at_home.all_of(CapturedPair))) == (1, 1)
+
+
+async def settled(sandbox: Sandbox, witness: Watching, channel_id: ChannelId) -> None:
+    """A question and the team's reply to it, each handled in one way or another."""
+    asked = sandbox.say("bob", "@intern which port does the relay listen on?", channel_id=channel_id)
+    await witness.one_of(object, where=lambda told: isinstance(told, Batch | AIResult))
+    sandbox.say("mira", "Port 7480.", channel_id=channel_id, reply_to=asked.id)
+    await witness.one_of(object, after=len(witness.told), where=lambda told: isinstance(told, Batch | CapturedPair))
+
+
+@pytest.mark.parametrize("what", ["capture", "regenerate"])
+async def test_who_follows_looks_when_a_command_has_changed_something(tmp_path: Path, what: str) -> None:
+    """The next look would be ten minutes away."""
+    witness = Watching()
+    async with at_work(tmp_path, Sandbox(HandClock()), witness), open_intern(settings_in(tmp_path)) as intern:
+        if what == "capture":
+            pair = await intern.capture(samples.capture("How do I purge the spool?", "Use `lumen-relay spool purge`."))
+            assert pair is not None
+            assert (await witness.one_of(Filing)).pair == pair
+        else:
+            await intern.regenerate()
+            assert witness.all_of(Filing) == []
+        await witness.one_of(Refreshed, after=1)

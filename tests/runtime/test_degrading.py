@@ -1,0 +1,205 @@
+"""A model that is away, or that may not be asked any more today: nothing is lost, and who asks is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import fail_after
+from msgspec.structs import replace
+
+from intern.core.clock import Clock
+from intern.core.flow import Reply
+from intern.core.messages import AIResult
+from intern.core.records import CapturedPair, Filed, Parked
+from intern.models.circuit_breaker import FAILURES
+from intern.platforms.memory.chat import Sandbox
+from intern.runtime.bot import open_sandbox
+from intern.settings.loading import Settings
+from intern.sources.refresh import Refreshed
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.usage import UsageLog
+from tests.at_work import Watching, settings_in
+from tests.endpoint_double import endpoint_double, never, refuse, sensible
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+BUDGETS: list[dict[str, Any]] = [
+    {"daily_token_budget": 1_000_000},
+    {"daily_cost_budget": 2.0, "prices": [{"model": "m", "input": 2, "output": 8}]},
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One is enough: these wait for real pauses."""
+    return "asyncio"
+
+
+class Bot:
+    """A bot whose model is asked over real sockets, seen from Discord."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.sandbox = Sandbox(clock, team={"mira"})
+        self.seen = Watching()
+
+    async def ask(self, text: str, number: int = 0) -> Reply:
+        """A question that is addressed to the bot, and what it said."""
+        self.sandbox.say(f"bob{number}", f"@intern {text}")
+        return await self.seen.one_of(Reply, after=number)
+
+    async def teach(self, *, after: int = 0) -> CapturedPair:
+        asked = self.sandbox.say("ann", "How do I reset the spool?")
+        self.sandbox.say("mira", "Hold the blue key.", reply_to=asked.id)
+        return await self.seen.one_of(CapturedPair, after=after)
+
+
+def settings_with(folder: Path, base_url: str, **llm: Any) -> Settings:
+    return settings_in(folder, llm={"base_url": base_url, "model": "m", "max_retries": 0, **llm})
+
+
+async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is_back(tmp_path: Path) -> None:
+    away = False
+
+    def answer(body: dict[str, Any]) -> Any:
+        return refuse(503) if away else sensible(body)
+
+    bot = Bot(HandClock())
+    with endpoint_double(answer) as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url)
+        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+            await bot.seen.one_of(Refreshed)
+            away = True
+            said = await bot.ask("which port does the relay listen on?")
+            assert said.notice
+            assert "can't look this up right now" in said.text
+            assert bot.seen.all_of(AIResult)[0].reason == "model_unavailable"
+            taught = await bot.teach()
+            assert not bot.seen.all_of(Filed)
+            away = False
+            filed = await bot.seen.one_of(Filed)  # by itself
+            assert filed.qa_id == taught.qa_id
+            assert not (await bot.ask("which port does the relay listen on?", 1)).notice
+
+
+async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_then_nobody_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    hangs = False
+
+    def answer(body: dict[str, Any]) -> Any:
+        return never() if hangs else sensible(body)
+
+    bot = Bot(HandClock())
+    with endpoint_double(answer) as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url, max_retries=3, timeout_seconds=0.5)
+        # Both take as long, as they do where nobody sets them.
+        settings = replace(settings, ai=replace(settings.ai, request_timeout_seconds=0.5))
+        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+            await bot.seen.one_of(Refreshed)
+            hangs = True
+            for number in range(FAILURES + 1):
+                said = await bot.ask("which port does the relay listen on?", number)
+                assert said.notice
+                assert "can't look this up right now" in said.text
+                if bot.seen.all_of(AIResult)[-1].reason != "timeout":
+                    break
+            *waited, refused = bot.seen.all_of(AIResult)
+            assert waited
+            assert {each.reason for each in waited} == {"timeout"}
+            assert refused.reason == "model_unavailable"
+            assert refused.debug is not None
+            assert "left alone" in refused.debug["error"]
+
+
+async def test_what_was_spent_is_on_the_disk_within_seconds_of_the_last_call(tmp_path: Path) -> None:
+    clock = HandClock()  # by which no time passes between two calls
+    bot = Bot(clock)
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url)
+        async with (
+            open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=clock),
+            await Database.open(settings.paths.database) as db,
+        ):
+            await bot.seen.one_of(Refreshed)
+            assert not (await bot.ask("which port does the relay listen on?")).notice
+            while sum(each.calls for each in await UsageLog(db).of(clock.now().date())) < len(endpoint.requests):
+                pass  # the bot goes on, and asks nothing
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=["tokens", "money"])
+async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_is_told(
+    tmp_path: Path, budget: dict[str, Any]
+) -> None:
+    clock = HandClock()
+    bot = Bot(clock)
+    then = await spend(tmp_path, clock)
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url, **budget)
+        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=clock):
+            await bot.seen.one_of(Refreshed)
+            said = await bot.ask("which port does the relay listen on?")
+            assert said.notice
+            assert "after 00:00 UTC" in said.text
+            assert bot.seen.all_of(AIResult)[0].reason == "over_budget"
+            bot.sandbox.say("carl", "Which port does the relay listen on?")
+            await bot.seen.one_of(AIResult, after=1)
+            taught = await bot.teach()
+            assert endpoint.requests == [], "nothing was asked that could not be paid"
+            assert bot.seen.all_of(Reply) == [said], "who did not address the bot is told nothing"
+            clock.turn(hours=24 - clock.now().hour - 1, minutes=49, seconds=3)
+            assert clock.now().date() == then.now().date()
+            assert not bot.seen.all_of(Filed)
+            clock.turn(seconds=2)
+            assert clock.now().date() == then.now().date() + timedelta(days=1)
+            filed = await bot.seen.one_of(Filed)  # by itself
+            assert filed.qa_id == taught.qa_id
+            assert not (await bot.ask("which port does the relay listen on?", 1)).notice
+
+
+async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no_other(tmp_path: Path) -> None:
+    bot = Bot(HandClock())
+    llm = {"model": "m", "max_tokens": 100, "daily_token_budget": 4_000}  # classify wants 3,300 for it, of 3,200
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, **llm}, default_mode="capture_only")
+        settings = replace(settings, extraction=replace(settings.extraction, auto=False))
+        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+            await bot.seen.one_of(Refreshed)
+            asked = bot.sandbox.say("dan", "How do I move it all?")
+            for n in range(14):
+                asked = bot.sandbox.say("dan", f"{n}. " + "and this, too, has to be moved " * 60)
+            bot.sandbox.say("mira", "Hold the red key.", reply_to=asked.id)
+            long = await bot.seen.one_of(CapturedPair)
+            short = await bot.teach(after=1)
+            parked, filed = await bot.seen.one_of(Parked), await bot.seen.one_of(Filed)
+            assert (parked.qa_id, filed.qa_id) == (long.qa_id, short.qa_id)
+            assert "budget" in parked.reason
+
+
+async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first life ends while what it was taught waits for midnight: how long it may wait then is no matter here.
+    monkeypatch.setattr("intern.actors.pipeline.SHUTDOWN_SECONDS", 0.5)
+    clock = HandClock()
+    await spend(tmp_path, clock)
+    first, then = Bot(clock), Bot(clock)
+    with endpoint_double() as endpoint, fail_after(30):
+        settings = settings_with(tmp_path, endpoint.base_url, daily_token_budget=1_000_000)
+        async with open_sandbox(settings, first.sandbox, witness=first.seen, clock=clock):
+            await first.seen.one_of(Refreshed)
+            taught = await first.teach()
+            first.sandbox.lose_session()
+        raised = settings_with(tmp_path, endpoint.base_url, daily_token_budget=2_000_000)
+        async with open_sandbox(raised, then.sandbox, witness=then.seen, clock=clock):
+            assert (await then.seen.one_of(Filed)).qa_id == taught.qa_id
+
+
+async def spend(folder: Path, clock: HandClock) -> HandClock:
+    """All that the budgets above allow for the day; gives a clock that stays there."""
+    async with await Database.open(folder / "intern.db") as db:
+        await UsageLog(db).add(clock.now().date(), "answer", 1, 1_000_000, 0, cost=2.0)
+    return HandClock(clock.now())

@@ -1,0 +1,232 @@
+"""Embeddings from an endpoint: what it sends, what it takes for a vector, and what is not sent twice."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from anyio import fail_after
+
+from intern.core.errors import (
+    ConfigError,
+    KnowledgeError,
+    ModelAccessError,
+    ModelBudgetError,
+    ModelBudgetTooSmallError,
+    ModelPromptTooLongError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelUnavailableError,
+)
+from intern.core.secret import Secret
+from intern.models.options import EmbeddingOptions, LlmOptions
+from intern.models.usage import Usage
+from intern.search.embedding_endpoint import EndpointEmbedder
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+KEY = "sk-very-secret-0123456789"
+OPTIONS = LlmOptions(base_url="http://model.test/v1", api_key=Secret(KEY), model="embed-1", max_retries=0)
+
+
+class Server:
+    """Gives each text a vector of its length; keeps what it was sent, and answers by plan before that."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.planned: list[httpx.Response] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.sent.append(json.loads(request.content))
+        assert request.url == "http://model.test/v1/embeddings"
+        assert request.headers["Authorization"] == f"Bearer {KEY}"
+        if self.planned:
+            return self.planned.pop(0)
+        return vectors([[float(len(text)), 1.0] for text in self.sent[-1]["input"]])
+
+
+def vectors(numbers: Sequence[Any], **more: Any) -> httpx.Response:
+    data = [{"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(numbers)]
+    return httpx.Response(200, json={"data": data[::-1], "usage": {"prompt_tokens": 9}, **more})
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.broken = False
+
+    async def recall(self, keys: Sequence[str], /) -> Mapping[str, bytes]:
+        if self.broken:
+            raise KnowledgeError("the disk is away")
+        return {key: self.held[key] for key in keys if key in self.held}
+
+    async def remember(self, vectors: Mapping[str, bytes], /) -> None:
+        if self.broken:
+            raise KnowledgeError("the disk is away")
+        self.held.update(vectors)
+
+
+Make = Callable[..., EndpointEmbedder]
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def make(server: Server) -> AsyncIterator[Make]:
+    async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as client:
+
+        def made(options: LlmOptions = OPTIONS, **more: Any) -> EndpointEmbedder:
+            more.setdefault("usage", Usage(clock=HandClock()))
+            return EndpointEmbedder(options, client=client, **more)
+
+        yield made
+
+
+def direction(vector: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(vector) // 4}f", vector)
+
+
+async def test_each_text_gets_its_own_unit_vector_whatever_the_order_of_the_reply(make: Make, server: Server) -> None:
+    usage = Usage(clock=HandClock())
+    with fail_after(5):
+        embedder = make(usage=usage)
+        short, long = await embedder.embed(["abc", "abcd"])
+    assert direction(short) == pytest.approx((3 / 10**0.5, 1 / 10**0.5))
+    assert direction(long) == pytest.approx((4 / 17**0.5, 1 / 17**0.5))
+    assert server.sent == [{"model": "embed-1", "input": ["abc", "abcd"], "encoding_format": "float"}]
+    assert embedder.dimensions == 2
+    assert (usage.of("embeddings").calls, usage.of("embeddings").prompt_tokens) == (1, 9)
+
+
+async def test_each_call_is_told_with_what_became_of_it_and_what_is_known_is_none(make: Make, server: Server) -> None:
+    told = list[tuple[str, bool]]()
+    embedder = make(memory=Memory())
+    embedder.ended = lambda error, seconds: told.append((type(error).__name__, seconds >= 0))
+    with fail_after(5):
+        await embedder.embed(["abc"])
+        await embedder.embed(["abc"])
+        server.planned = [httpx.Response(503)]
+        with pytest.raises(ModelUnavailableError):
+            await embedder.embed(["abcd"])
+    assert told == [("NoneType", True), ("EndpointUnavailableError", True)]
+
+
+async def test_a_reply_without_vectors_costs_its_texts_all_the_same(make: Make, server: Server) -> None:
+    usage = Usage(clock=HandClock())
+    server.planned = [httpx.Response(200, content=b"<html>hello</html>")]
+    with fail_after(5), pytest.raises(ModelReplyError):
+        await make(usage=usage).embed(["x" * 3600])
+    assert usage.of("embeddings").prompt_tokens == 1000
+
+
+async def test_many_texts_go_in_several_calls_and_the_same_text_goes_once(make: Make, server: Server) -> None:
+    with fail_after(5):
+        found = await make().embed([f"text {n % 100}" for n in range(200)])
+    assert len(found) == 200
+    assert [len(body["input"]) for body in server.sent] == [64, 36]
+
+
+async def test_what_was_embedded_before_is_not_sent_again(make: Make, server: Server) -> None:
+    memory = Memory()
+    with fail_after(5):
+        first = await make(memory=memory).embed(["abc"])
+        assert await make(memory=memory).embed(["abc"]) == first
+        other = LlmOptions(base_url=OPTIONS.base_url, api_key=OPTIONS.api_key, model="embed-2")
+        await make(other, memory=memory).embed(["abc"])
+    assert [body["model"] for body in server.sent] == ["embed-1", "embed-2"]
+
+
+async def test_a_memory_that_fails_costs_a_call_and_no_vector(make: Make, server: Server) -> None:
+    memory = Memory()
+    memory.broken = True
+    with fail_after(5):
+        embedder = make(memory=memory)
+        assert await embedder.embed(["abc"]) == await embedder.embed(["abc"])
+    assert len(server.sent) == 2
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        vectors([[1.0, 2.0]]),
+        vectors([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]),
+        vectors([[1.0, 2.0], [1.0, 2.0, 3.0]]),
+        vectors([[0.0, 0.0], [1.0, 2.0]]),
+        vectors([[], []]),
+        vectors([[1.7e308, 1.7e308], [1.0, 2.0]]),
+        httpx.Response(200, content=b'{"data": [{"index": 0, "embedding": [NaN]}, {"index": 1, "embedding": [1.0]}]}'),
+        httpx.Response(200, json={"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]}),
+        httpx.Response(200, json={"data": [{"index": 0, "embedding": "AAAA"}, {"index": 1, "embedding": "AAAA"}]}),
+        httpx.Response(200, content=b"<html>"),
+        httpx.Response(200, json=[]),
+    ],
+)
+async def test_what_is_no_vector_for_each_text_is_refused(make: Make, server: Server, reply: httpx.Response) -> None:
+    memory = Memory()
+    server.planned = [reply]
+    with fail_after(5), pytest.raises(ModelReplyError):
+        await make(memory=memory).embed(["abc", "abcd"])
+    assert memory.held == {}
+
+
+async def test_vectors_of_another_length_than_before_are_refused(make: Make, server: Server) -> None:
+    with fail_after(5):
+        embedder = make()
+        await embedder.embed(["abc"])
+        server.planned = [vectors([[1.0, 2.0, 3.0]])]
+        with pytest.raises(ModelReplyError, match="3 numbers came where others have 2"):
+            await embedder.embed(["abcd"])
+
+
+@pytest.mark.parametrize(
+    ("status", "says", "error"),
+    [
+        (400, "bad input", ModelRefusedError),
+        (400, "maximum context length is 512 tokens", ModelPromptTooLongError),
+        (401, "wrong key", ModelAccessError),
+        (404, "no such model", ModelAccessError),
+        (429, "slow down", ModelUnavailableError),
+        (500, "out of order", ModelUnavailableError),
+    ],
+)
+async def test_a_refusal_says_what_it_is_and_never_the_key(
+    make: Make, server: Server, status: int, says: str, error: type[Exception]
+) -> None:
+    server.planned = [httpx.Response(status, json={"error": {"message": f"{says} {KEY}"}})]
+    with fail_after(5), pytest.raises(error) as caught:
+        await make().embed(["abc"])
+    assert KEY not in str(caught.value)
+    assert "model.test" in str(caught.value)
+
+
+async def test_todays_budget_holds_for_embeddings_too(make: Make, server: Server) -> None:
+    options = LlmOptions(base_url=OPTIONS.base_url, model="embed-1", daily_token_budget=10, api_key=OPTIONS.api_key)
+    with fail_after(5), pytest.raises(ModelBudgetTooSmallError, match=r"raise llm\.daily_token_budget"):
+        await make(options).embed(["many words " * 50])
+    assert server.sent == []
+    embedder = make(options)
+    await embedder.embed(["a few words"])
+    with fail_after(5), pytest.raises(ModelBudgetError, match="00:00 UTC"):
+        await embedder.embed(["and then a few words more"])
+    assert len(server.sent) == 1
+
+
+async def test_a_model_must_be_named() -> None:
+    with pytest.raises(ConfigError, match=r"embeddings\.model is missing"):
+        EndpointEmbedder(LlmOptions(base_url="http://model.test/v1"), usage=Usage(clock=HandClock()))
+
+
+def test_a_key_of_the_chat_model_goes_to_no_other_address() -> None:
+    llm = LlmOptions(base_url="https://chat.test/v1", api_key=Secret(KEY), model="chat")
+    assert EmbeddingOptions(model="e").over(llm).api_key == Secret(KEY)
+    assert EmbeddingOptions(model="e").over(llm).base_url == llm.base_url
+    elsewhere = EmbeddingOptions(model="e", base_url="https://vectors.test/v1").over(llm)
+    assert (elsewhere.base_url, elsewhere.api_key) == ("https://vectors.test/v1", Secret())

@@ -1,0 +1,115 @@
+"""With `kb.review`, a team member's ✅ on Discord files a capture: in memory on both backends, and on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from anyio.lowlevel import checkpoint
+
+from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed
+from intern.platforms.memory.chat import Sandbox
+from intern.service.status import status_of
+from intern.stores.decisions import DecisionLog
+from tests.at_work import Watching, at_work, settings_in
+from tests.double.discord import DiscordDouble
+from tests.fakes import HandClock
+from tests.leaping import all_quiet
+from tests.runtime.test_on_discord import UNKNOWN, Stage
+
+pytestmark = pytest.mark.anyio
+
+REVIEW = {"review": True}
+ASKED = "How do I purge the spool?"
+
+
+def decisions_in(folder: Path) -> DecisionLog:
+    return DecisionLog(settings_in(folder).paths.decisions)
+
+
+@pytest.mark.parametrize("on", [0, 1])
+async def test_a_capture_waits_until_the_team_puts_a_check_mark_on_any_of_its_messages(tmp_path: Path, on: int) -> None:
+    sandbox, witness = Sandbox(HandClock(), team={"mira", "tess"}), Watching()
+    async with at_work(tmp_path, sandbox, witness, kb=REVIEW):
+        asked = sandbox.say("bob", ASKED)
+        told = sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
+        waiting = await witness.one_of(AwaitingReview)
+        for who, emoji in (("bob", "✅"), ("tess", "👍")):
+            sandbox.react(who, (asked, told)[on], emoji)
+        await all_quiet()
+        assert witness.all_of(Approved) == []
+
+        sandbox.react("tess", (asked, told)[on])
+        filed = await witness.one_of(Filed)
+        assert filed.qa_id == waiting.qa_id
+    approved = [each for each in decisions_in(tmp_path).all() if isinstance(each, Approved)]
+    assert [(each.qa_id, each.by) for each in approved] == [(waiting.qa_id, sandbox.author("tess").id)]
+
+
+async def test_in_a_channel_that_turned_private_a_check_mark_means_nothing(tmp_path: Path) -> None:
+    sandbox, witness = Sandbox(HandClock(), team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, witness, kb=REVIEW):
+        asked = sandbox.say("bob", ASKED)
+        told = sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
+        await witness.one_of(AwaitingReview)
+        sandbox.set_private(sandbox.general)
+        sandbox.react("mira", told)
+        await all_quiet()
+    assert len(decisions_in(tmp_path).awaiting()) == 1
+
+
+async def test_what_is_edited_under_a_check_mark_waits_for_another_one(tmp_path: Path) -> None:
+    clock = HandClock()
+    sandbox, witness = Sandbox(clock, team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, witness, kb=REVIEW, message_batch_wait_seconds=0.2):
+        asked = sandbox.say("bob", ASKED)
+        told = sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
+        sandbox.react("mira", told)  # it is not captured yet
+        sandbox.edit(asked.channel_id, asked.id, "How do I get rid of everything, and of evil.example?")
+        clock.turn(seconds=1)
+        await witness.one_of(AwaitingReview)
+        await all_quiet()
+        assert witness.all_of(Approved) == []
+        sandbox.react("mira", told)
+        await witness.one_of(Filed)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncGenerator[Stage]:
+    clock = HandClock()
+    async with DiscordDouble(now=clock.now) as discord:
+        discord.bucket("POST", "/channels/*/messages", limit=50, per=1)
+        yield Stage(tmp_path, discord, clock)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=False)
+async def test_on_real_sockets_a_check_mark_approves_what_is_there_and_what_is_about_to_be(stage: Stage) -> None:
+    discord = stage.discord
+    async with stage.up(kb=REVIEW):
+        question = await stage.say(discord.alice, UNKNOWN)
+        answer = await stage.say(discord.tess, "Raise its quota.", reply_to=question)
+        pair = await stage.captured(UNKNOWN, "Raise its quota.")
+        await stage.seen.one_of(AwaitingReview)
+        for who, emoji in ((discord.alice, "✅"), (discord.bot, "✅"), (discord.tess, "👀")):
+            await discord.react(who, answer, emoji)
+        await discord.react(discord.tess, answer, "✅")
+        filed = await stage.seen.one_of(Filed)
+        assert filed.qa_id == pair.qa_id
+        assert [each.by for each in stage.seen.all_of(Approved)] == [discord.tess.id]
+
+        early = await stage.say(discord.bob, "Where do the agents keep their keys?", channel=discord.general)
+        told = await stage.say(discord.tess, "In `/etc/lumen/keys`.", channel=discord.general, reply_to=early)
+        await discord.react(discord.tess, told, "✅")
+        assert (await stage.seen.one_of(Filed, after=1)).qa_id == stage.seen.all_of(CapturedPair)[-1].qa_id
+    status = status_of(settings_in(stage.folder), clock=stage.clock)
+    assert (status.awaiting_review, status.due, status.topics) == (0, 0, 2)
+    assert not discord.violations
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=False)
+async def test_without_review_no_reactions_are_asked_for(stage: Stage) -> None:
+    for review, bits in ((False, 0), (True, 1 << 10)):
+        async with stage.up(kb={"review": review}):
+            await checkpoint()
+        assert stage.discord.gateway.identifies[-1]["intents"] & (1 << 10) == bits

@@ -1,0 +1,205 @@
+"""Killed before any single step on disk, and in the middle of any write: nothing acknowledged is lost or doubled.
+
+A workshop does all that it can, once, and the folder is copied at each write, fsync and rename: what the copy holds is
+what a process that is killed there leaves behind. Each copy is opened by a new workshop, which catches up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from copy import deepcopy
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from anyio import fail_after
+from anyio.to_thread import run_sync
+
+from intern.chat.conversations import capture_of
+from intern.core.ids import MessageId, snowflake_time
+from intern.core.records import Moved
+from intern.learning.forgetting import Forget
+from intern.models.prompt import OfflineModel
+from intern.service.models import offline_rules
+from intern.service.workshop import Workshop
+from intern.settings.loading import Settings, load_settings
+from intern.stores.decisions import DecisionLog
+from intern.stores.files import FileLayer
+from intern.stores.sqlite.database import Database
+from tests.fakes import HandClock
+from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One is enough: the steps are those of worker threads."""
+    return "asyncio"
+
+
+_OFTEN = 7  # each seventh step is looked at in make test, the others in make test-all
+
+
+class Watched(FileLayer):
+    """Tells before each step, and after the first half of each write; knows what is not on disk for sure."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self.unsafe: set[tuple[str, int]] = set()
+        """Inodes of files with bytes, and of folders with names, that the next power cut may take."""
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self._tell("write")
+        half = len(data) // 2
+        if half:
+            written = os.write(fd, data[:half])
+            self._tell("half a write")
+            data = data[written:]
+        self.unsafe.add(("file", os.fstat(fd).st_ino))
+        return half + super().write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        self._tell("fsync")
+        super().fsync(fd)
+        self.unsafe -= {("file", os.fstat(fd).st_ino), ("folder", os.fstat(fd).st_ino)}
+
+    def rename(self, old: Path, new: Path) -> None:
+        assert ("file", old.stat().st_ino) not in self.unsafe, f"{old} is renamed before it is on disk"
+        self._tell("rename")
+        super().rename(old, new)
+        self.unsafe.add(("folder", new.parent.stat().st_ino))
+
+
+class Left(NamedTuple):
+    """What a process that is killed at a step leaves."""
+
+    step: str
+    folder: Path
+    told: Told
+    doing: Act | None
+
+
+class Life:
+    """A workshop at work, its folder copied at each step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "data"
+        self.left: list[Left] = []
+        self.told = Told()
+        self.doing: Act | None = None
+        self.files = Watched(self._copy)
+        self._copies = folder / "copies"
+        self._seen: set[str] = set()
+
+    def _copy(self, step: str) -> None:
+        seen = _fingerprint(self.folder, self.doing, sum(self.told.captures.values()))
+        if seen in self._seen:
+            return  # an fsync changes nothing that a kill could leave
+        self._seen.add(seen)
+        copy = self._copies / str(len(self.left))
+        shutil.copytree(self.folder, copy, ignore=shutil.ignore_patterns("*-shm"))
+        self.left.append(Left(f"{step}, {len(self.left)}, {self.doing}", copy, deepcopy(self.told), self.doing))
+
+    async def live(self, acts: list[Act], settings: Settings, clock: HandClock) -> None:
+        async with await Database.open(settings.paths.database) as db:
+            workshop = await run_sync(Workshop, settings, db, _model(), clock, self.files)
+            for act in acts:
+                clock.turn(seconds=1)
+                self.doing = act
+                await _do(act, workshop)
+                assert self.files.unsafe == set(), f"acknowledged before it was on disk: {act}"
+                self.told.hear(act)
+                self.doing = None
+                await workshop.catch_up()
+
+
+def _fingerprint(folder: Path, *also: object) -> str:
+    digest = sha256(repr(also).encode())
+    for path in sorted(each for each in folder.rglob("*") if each.is_file() and not each.name.startswith("intern.db")):
+        digest.update(f"{path} {path.stat().st_size} ".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _model() -> OfflineModel:
+    return OfflineModel(offline_rules())
+
+
+def _settings(folder: Path) -> Settings:
+    (folder / "knowledge-base" / "sources").mkdir(parents=True, exist_ok=True)
+    # Topics that split early.
+    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": {"max_topic_chars": 1500}})
+
+
+async def _do(act: Act, workshop: Workshop) -> None:
+    match act:
+        case Taught():
+            await workshop.keep(capture_of(act.request()))
+        case Deleted(message_ids=ids):
+            await workshop.withdraw(ids)
+        case Forgotten(message_ids=ids, erase=erase):
+            await workshop.forget(Forget(message_ids=ids, erase=erase))
+        case Asked(kind="index"):
+            await workshop.refresh()
+        case Asked():
+            await workshop.regenerate()
+
+
+def _acts() -> list[Act]:
+    """Captures, fuller ones, edits, deletions; between them all else that writes."""
+    told, acts = Told(), list[Act]()
+    community = Community(Random(3))
+
+    def happens(act: Act) -> None:
+        told.hear(act)
+        acts.append(act)
+
+    for after in (Asked("index"), Asked("regenerate"), None, None):
+        for act in community.acts_after(told, 4):
+            happens(act)
+        if after is not None:
+            happens(after)
+        else:
+            standing = next(each for each in reversed(told.messages) if told.block(each))
+            [*_, message_id] = (each for each in told.messages[standing] if each not in told.deleted)
+            happens(Forgotten((message_id,), erase=True))
+    happens(Asked("regenerate"))
+    happens(Asked("index"))
+    return acts
+
+
+@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.rest)])
+async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_can_go_on(
+    tmp_path: Path, *, rest: bool
+) -> None:
+    life, clock = Life(tmp_path), HandClock(snowflake_time(MessageId("1467356551315456000")))
+    settings = _settings(life.folder)
+    acts = _acts()
+    with fail_after(60):
+        await life.live(acts, settings, clock)
+
+    assert faults(settings.paths, life.told) == []
+    assert {type(act) for act in acts} == {Taught, Deleted, Forgotten, Asked}
+    assert any(isinstance(decision, Moved) for decision in DecisionLog(settings.paths.decisions).all())
+    assert len(life.left) > 100
+    for left in (each for n, each in enumerate(life.left) if bool(n % _OFTEN) == rest):
+        with fail_after(30):
+            found = await _faults_after(left, clock)
+        assert found == [], left.step
+
+
+async def _faults_after(left: Left, clock: HandClock) -> list[str]:
+    settings = _settings(left.folder)
+    found = faults(settings.paths, left.told, left.doing)
+    async with await Database.open(settings.paths.database) as db:
+        workshop = await run_sync(Workshop, settings, db, _model(), clock)
+        if left.doing is not None:
+            await _do(left.doing, workshop)
+        await workshop.catch_up()
+        await workshop.clear_withdrawn()
+        await workshop.refresh()
+    return found + faults_in_the_end(settings.paths, left.told.also(left.doing))

@@ -1,0 +1,100 @@
+"""Web pages through the whole workshop: listed, fetched, described, searchable, loaded, and gone again."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from anyio import create_task_group, fail_after
+from anyio.lowlevel import checkpoint
+from anyio.to_thread import run_sync
+
+from intern.core.ids import SourceId
+from intern.models.prompt import OfflineModel
+from intern.service.models import offline_rules
+from intern.service.sources_status import sources_of
+from intern.service.workshop import Workshop
+from intern.settings.loading import DataSection, Settings
+from intern.sources.page_copies import MOST_MISSING
+from intern.stores.indices import read_index
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.jobs import Job
+from tests.fakes import HandClock
+from tests.site_double import Served, page, site_double
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_listed_pages_are_indexed_beside_the_files(tmp_path: Path) -> None:
+    settings = Settings(data=DataSection(dir=tmp_path))
+    settings.paths.sources.mkdir(parents=True)
+    (settings.paths.sources / "a.md").write_text("# A file")
+    with site_double() as site, fail_after(20):
+        site.pages["/spools"] = page("How to wind a spool.", "Spools")
+        url = site.url("/spools")
+        settings.paths.links.write_text(f"{url}\n")
+        async with await Database.open(settings.paths.database) as db:
+            make = partial(Workshop, web=site.fetcher, policy=site.policy)
+            workshop = await run_sync(make, settings, db, OfflineModel(offline_rules()), HandClock())
+            assert (await workshop.refresh()).changed == ("kb:a.md",)
+            assert site.requests == []
+            assert (await workshop.refresh_pages()).changed == (f"kb:{url}",)
+            assert [entry.source_id for entry in read_index(settings.paths.index)] == ["kb:a.md", f"kb:{url}"]
+            assert SourceId(f"kb:{url}") in await workshop.search.stamps("source")
+            settings.paths.links.write_text("# none\n")
+            assert (await workshop.refresh_pages()).removed == (f"kb:{url}",)
+            assert list(await workshop.search.stamps("source")) == ["kb:a.md"]
+            assert list(settings.paths.web_cache.iterdir()) == []
+
+
+async def test_a_site_that_stalls_holds_up_neither_files_nor_a_search(tmp_path: Path) -> None:
+    settings = Settings(data=DataSection(dir=tmp_path))
+    settings.paths.sources.mkdir(parents=True)
+    with site_double() as site, fail_after(30):
+        site.pages |= {f"/{n}": Served(stalls=True) for n in range(3)}
+        settings.paths.links.write_text("".join(f"{site.url(f'/{n}')}\n" for n in range(3)))
+        async with await Database.open(settings.paths.database) as db:
+            make = partial(Workshop, web=site.fetcher, policy=site.policy)
+            workshop = await run_sync(make, settings, db, OfflineModel(offline_rules()), HandClock())
+            async with create_task_group() as tg:
+                tg.start_soon(workshop.refresh_pages)
+                while "/0" not in site.asked:
+                    await checkpoint()
+                (settings.paths.sources / "a.md").write_text("# A file")
+                assert (await workshop.refresh()).changed == ("kb:a.md",)
+                assert b"kb:a.md" not in await workshop.do(Job(id=1, kind="refresh", key="", payload=b""))
+                assert list(await workshop.search.stamps("source")) == ["kb:a.md"]
+                assert site.asked == ["/0"]
+                tg.cancel_scope.cancel()
+
+
+async def test_each_page_tells_how_it_stands(tmp_path: Path) -> None:
+    settings = Settings(data=DataSection(dir=tmp_path))
+    settings.paths.sources.mkdir(parents=True)
+    clock = HandClock()
+    with site_double() as site, fail_after(30):
+        shell = Served(body=b"<title>App</title><div id=root></div><script src=a.js></script>")
+        site.pages |= {"/a": page("All about spools."), "/app": shell, "/gone": page("Soon gone."), "/b": page("B.")}
+        settings.paths.links.write_text("".join(f"{site.url(path)}\n" for path in ("/a", "/app", "/gone", "/b")))
+        async with await Database.open(settings.paths.database) as db:
+            make = partial(Workshop, web=site.fetcher, policy=site.policy)
+            workshop = await run_sync(make, settings, db, OfflineModel(offline_rules()), clock)
+            await workshop.refresh_pages()
+            clock.turn(hours=25)
+            del site.pages["/gone"]
+            site.pages["/b"] = Served(status=503)
+            for _ in range(MOST_MISSING):
+                await workshop.refresh_pages()
+                clock.turn(hours=5)
+        told = {each.path: each for each in sources_of(settings, clock=clock)}
+        a, app, gone, b = (told[site.url(path)] for path in ("/a", "/app", "/gone", "/b"))
+        assert {each.type for each in told.values()} == {"page"}
+        assert (a.state, a.note, a.last_error, a.check_every_seconds) == ("ok", "", None, None)
+        assert a.next_check is not None
+        assert a.next_check > clock.now()
+        assert a.age_seconds == 45 * 3600
+        assert (app.state, app.note) == ("ok", "needs JavaScript")
+        assert (gone.state, b.state) == ("gone", "failed")
+        assert "404" in (gone.last_error or "")
+        assert "503" in (b.last_error or "")

@@ -1,0 +1,204 @@
+"""The followers at work on a real folder: what was parked or approved is filed without anybody asking."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import create_memory_object_stream, create_task_group, fail_after
+from anyio.streams.memory import MemoryObjectSendStream
+from anyio.to_thread import run_sync
+
+from intern.actors.classifier import classifier
+from intern.actors.events import Witness
+from intern.actors.integrator import integrator
+from intern.actors.wakeups import nudge
+from intern.core.errors import ModelReplyError, ModelUnavailableError
+from intern.core.flow import Archived, Decided, Filing, SourceChanged, Withdrawal
+from intern.core.records import Approved, CapturedPair, Filed, Parked
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
+from intern.learning.review import Review
+from intern.service.workshop import Workshop
+from intern.settings.loading import load_settings
+from intern.stores.sqlite.database import Database
+from tests import samples
+from tests.fakes import HandClock, ScriptedModel
+from tests.leaping import all_quiet, leap, leaping
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return leaping(request.param)
+
+
+class Room:
+    """A folder with its followers at work, and its two clocks turned together."""
+
+    def __init__(
+        self, workshop: Workshop, db: Database, clock: HandClock, archived: MemoryObjectSendStream[Archived]
+    ) -> None:
+        self.workshop = workshop
+        self._db = db
+        self._clock = clock
+        self._archived = archived
+
+    async def capture(self, n: int) -> CapturedPair:
+        pair = await self.workshop.keep(samples.capture(f"How do I oil part {n}?", "Like this.", n=n))
+        assert pair is not None
+        await self.look()
+        return pair
+
+    async def look(self) -> None:
+        nudge(self._archived, Archived())
+        await self.quiet()
+
+    async def pass_time(self, seconds: float) -> None:
+        self._clock.turn(seconds=seconds)
+        await leap(seconds)
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        """Wait until all work that is due is done; each round sees one more write through, after all reads."""
+        for _ in range(10):
+            await all_quiet(self._db._limiter)
+            await self._db.write(lambda _: None)
+        await all_quiet(self._db._limiter)
+
+
+@asynccontextmanager
+async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: object) -> AsyncGenerator[Room]:
+    settings = load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": kb})
+    archived, to_classify = create_memory_object_stream[Archived](1)
+    filings, to_file = create_memory_object_stream[Filing](0)
+    withdrawals, to_withdraw = create_memory_object_stream[Withdrawal](1)
+    changed, to_index = create_memory_object_stream[SourceChanged](1)
+    decided, to_extract = create_memory_object_stream[Decided](1)
+    with fail_after(1_000_000), archived, withdrawals, to_index, to_extract:
+        async with await Database.open(settings.paths.database) as db:
+            workshop = await run_sync(Workshop, settings, db, model, clock)
+            witness, attempts = Witness(), workshop.attempts
+            async with create_task_group() as tg:
+                tg.start_soon(
+                    partial(
+                        classifier,
+                        workshop,
+                        to_classify,
+                        filings,
+                        after=workshop.archived_until(),
+                        chooser=workshop,
+                        again=workshop,
+                        attempts=attempts,
+                        witness=witness,
+                    )
+                )
+                tg.start_soon(
+                    partial(
+                        integrator,
+                        to_file,
+                        to_withdraw,
+                        changed,
+                        decided,
+                        filer=workshop,
+                        attempts=attempts,
+                        witness=witness,
+                    )
+                )
+                room = Room(workshop, db, clock, archived)
+                await room.quiet()
+                yield room
+                tg.cancel_scope.cancel()
+
+
+def named(topic: str) -> ClassifyOut:
+    return ClassifyOut(skip=False, topic_name=topic)
+
+
+GIBBERISH = ModelReplyError("gibberish")
+
+
+async def test_a_parked_pair_is_tried_again_by_itself_when_its_time_has_come(tmp_path: Path) -> None:
+    model, clock = ScriptedModel(), HandClock()
+    async with room_in(tmp_path, model, clock) as room:
+        model.next(CLASSIFY, GIBBERISH, GIBBERISH, named("drum"))
+        pair = await room.capture(1)
+        asked = [len(model.asked)]
+        for seconds in (590, 10, 3590, 11, 100_000):
+            await room.pass_time(seconds)
+            asked.append(len(model.asked))
+        assert asked == [1, 1, 2, 2, 3, 3]
+        assert isinstance(room.workshop.decisions.of(pair.qa_id), Filed)
+
+
+async def test_after_three_times_it_waits_for_a_person_and_others_go_on(tmp_path: Path) -> None:
+    model, clock = ScriptedModel(), HandClock()
+    async with room_in(tmp_path, model, clock) as room:
+        model.next(CLASSIFY, *[GIBBERISH] * 4)
+        pair = await room.capture(1)
+        for seconds in (601, 3601, 21_601, 100_000):
+            await room.pass_time(seconds)
+        assert len(model.asked) == 4
+        assert isinstance(room.workshop.decisions.of(pair.qa_id), Parked)
+        model.next(CLASSIFY, named("drum"))
+        other = await room.capture(2)
+        assert room.workshop.topics.topic_of(other.qa_id) == "drum"
+
+
+async def test_what_fell_due_while_nobody_was_there_is_tried_at_the_start(tmp_path: Path) -> None:
+    model, clock = ScriptedModel(), HandClock()
+    async with room_in(tmp_path, model, clock) as room:
+        model.next(CLASSIFY, GIBBERISH)
+        pair = await room.capture(1)
+    clock.turn(hours=1)
+    model.next(CLASSIFY, named("drum"))
+    async with room_in(tmp_path, model, clock) as room:
+        assert room.workshop.topics.topic_of(pair.qa_id) == "drum"
+
+
+async def test_an_outage_delays_a_retry_and_does_not_count(tmp_path: Path) -> None:
+    model, clock = ScriptedModel(), HandClock()
+    async with room_in(tmp_path, model, clock) as room:
+        model.next(CLASSIFY, GIBBERISH, *[ModelUnavailableError("down")] * 3, GIBBERISH)
+        pair = await room.capture(1)
+        await room.pass_time(600)
+        for _ in range(3):
+            await room.pass_time(300)
+        assert len(model.asked) == 5
+        assert (await room.workshop.attempts.retries())[pair.qa_id].tries == 2
+
+
+async def test_one_that_is_parked_long_after_it_was_handed_on_comes_again_too(tmp_path: Path) -> None:
+    model, clock = ScriptedModel(), HandClock()
+    async with room_in(tmp_path, model, clock) as room:
+        model.always(CLASSIFY, named("drum"))
+        await room.capture(1)
+        away = [ModelUnavailableError("down")] * 12
+        model.next(INTEGRATE, *away, GIBBERISH, IntegrateOut(skip=False, remove_ids=()))
+        pair = await room.capture(2)
+        for _ in away:
+            assert room.workshop.decisions.of(pair.qa_id) is None
+            await room.pass_time(300)
+        assert isinstance(room.workshop.decisions.of(pair.qa_id), Parked)
+        await room.pass_time(590)
+        assert len(model.calls(INTEGRATE)) == len(away) + 1
+        await room.pass_time(11)
+        assert room.workshop.topics.topic_of(pair.qa_id) == "drum"
+
+
+async def test_what_is_approved_is_filed_once_the_followers_look(tmp_path: Path) -> None:
+    model, clock = ScriptedModel(), HandClock()
+    async with room_in(tmp_path, model, clock, review=True) as room:
+        pair = await room.capture(1)
+        assert model.asked == []
+        model.next(CLASSIFY, named("drum"))
+        [said] = await room.workshop.review(Review(action="approve", qa_ids=(pair.qa_id,), by="77"))
+        assert isinstance(said, Approved)
+        await room.look()
+        assert room.workshop.topics.topic_of(pair.qa_id) == "drum"
+        await room.look()
+        assert len(model.asked) == 1

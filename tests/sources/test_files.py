@@ -1,0 +1,394 @@
+"""The sources folder: only text, only from inside, and everything else is named with its reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import zlib
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from intern.core.errors import SourceError
+from intern.sources.documents import pdf
+from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
+
+
+def make(folder: Path, **contents: bytes) -> None:
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+
+def looked_into(folder: SourceFolder) -> dict[str, str]:
+    """Why each file is passed over, once all were read."""
+    for file in folder.scan().files:
+        try:
+            folder.read(file.rel_path)
+        except NotASourceError:
+            continue
+    return dict(folder.scan().skipped)
+
+
+def test_documents_are_listed_by_path_with_size_and_time(tmp_path: Path) -> None:
+    (tmp_path / "guide" / "deep").mkdir(parents=True)
+    for name in ("z.md", "guide/deep/a.RST", "guide/b.txt", "a.md", "ü ☃.md"):
+        (tmp_path / name).write_text("text")
+        os.utime(tmp_path / name, ns=(1, 12_345))
+
+    scan = SourceFolder(tmp_path, 1000).scan()
+    assert scan.files == tuple(
+        SourceFile(name, 4, 12_345) for name in ("a.md", "guide/b.txt", "guide/deep/a.RST", "z.md", "ü ☃.md")
+    )
+    assert scan.skipped == ()
+
+
+def test_the_text_of_a_document_is_as_written_but_for_its_byte_order_mark(tmp_path: Path) -> None:
+    make(tmp_path, **{"a.md": b"\xef\xbb\xbf# \xc3\x9c\r\n\n"})
+
+    assert SourceFolder(tmp_path, 1000).read("a.md") == "# Ü\r\n\n"
+
+
+def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> None:
+    make(
+        tmp_path,
+        **{
+            "big.md": b"x" * 101,
+            "full.md": b"x" * 100,
+            "binary.md": b"a\0b",
+            "latin.md": b"\xe9t\xe9",
+            "picture.png": b"x",
+            "README": b"x",
+            "settings.toml": b"port = 1",
+            "page.html": b"<p>text",
+            "empty.html": b"<script>x()</script>",
+            "book.ipynb": json.dumps({"cells": [{"cell_type": "markdown", "source": "text"}]}).encode(),
+            "broken.ipynb": b"{}",
+            "fake.pdf": b"text",
+            "code.py": b"x = 1",
+            "id_ed25519": b"-----BEGIN OPENSSH PRIVATE KEY-----",
+            ".hidden.md": b"x",
+            "a.md~": b"x",
+            ".a.md.swp": b"x",
+            "b.md.tmp": b"x",
+            "#c.md#": b"x",
+            "~$d.md": b"x",
+            "forged\nteam:x.txt.md": b"x",
+            "forged\u2028.md": b"x",
+        },
+    )
+    (tmp_path / os.fsdecode(b"latin-\xe9.md")).write_text("x")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "notes.md").write_text("x")
+    os.mkfifo(tmp_path / "pipe.md")
+    folder = SourceFolder(tmp_path, 100)
+
+    reasons = looked_into(folder)
+    scan = folder.scan()
+    fit = ["README", "book.ipynb", "full.md", "page.html", "settings.toml"]
+    assert [file.rel_path for file in scan.files] == fit
+    assert reasons == {
+        "big.md": "its 101 bytes are more than the 100 allowed (kb.max_source_bytes)",
+        "binary.md": "it is binary, not text",
+        "latin.md": "it is not UTF-8 text",
+        "picture.png": ".png files are no documents",
+        "code.py": ".py files are no documents",
+        "id_ed25519": "it is a private key",
+        "empty.html": "it is a page without text",
+        "broken.ipynb": "it is no notebook of format 4",
+        "fake.pdf": "it is no PDF, whatever its name says",
+        ".hidden.md": "it is hidden",
+        ".a.md.swp": "it is hidden",
+        ".git": "it is hidden",
+        "a.md~": "it is temporary",
+        "b.md.tmp": "it is temporary",
+        "#c.md#": "it is temporary",
+        "~$d.md": "it is temporary",
+        "forged\\nteam:x.txt.md": "its name holds control characters or is not UTF-8",
+        "forged\\u2028.md": "its name holds control characters or is not UTF-8",
+        "latin-\\udce9.md": "its name holds control characters or is not UTF-8",
+        "pipe.md": "it is no regular file",
+    }
+    assert scan.unreadable == frozenset()
+    for name in (".git/notes.md", *(entry.name for entry in tmp_path.iterdir() if entry.name not in fit)):
+        with pytest.raises(SourceError, match="is no source"):
+            folder.read(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        *((f"spool.md{end}", "it is temporary") for end in ("~", ".~1~", ".tmp", ".swo")),
+        *((f"spool.md{end}", "not whole") for end in (".part", ".PARTIAL", ".crdownload")),
+        *(
+            (f"spool.md{end}", "a copy that a program left behind")
+            for end in (".bak", ".BAK", ".bak2", ".bak.1", ".orig", ".rej", ".old", ".old-3", ".save", ".dpkg-old")
+        ),
+        ("docs.bak/spool.md", "a copy that a program left behind"),
+    ],
+)
+def test_what_a_program_kept_of_a_document_is_left_out_with_the_reason(tmp_path: Path, name: str, why: str) -> None:
+    kept = ("spool.md", "Copy of spool.md", "spool (1).md", "old.md", "parts.md", "v1.old.md", "bak", "embargo-2.0")
+    for each in (name, *kept):
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_text("x")
+    scan = SourceFolder(tmp_path, 100).scan()
+    assert [file.rel_path for file in scan.files] == sorted(kept)
+    [skipped] = scan.skipped
+    assert name.startswith(skipped.rel_path)
+    assert why in skipped.reason
+
+
+def test_links_may_point_around_inside_but_not_out(tmp_path: Path) -> None:
+    root, outside = tmp_path / "sources", tmp_path / "outside"
+    (root / ".data").mkdir(parents=True)
+    outside.mkdir()
+    make(outside, **{"secret.md": b"secret"})
+    make(root / ".data", **{"real.md": b"text"})
+    (root / "inside.md").symlink_to(".data/real.md")
+    (root / "out.md").symlink_to(outside / "secret.md")
+    (root / "folder.md").symlink_to(outside)
+    (root / "nothing.md").symlink_to("gone.md")
+    (root / "loop.md").symlink_to("loop.md")
+    (tmp_path / "link").symlink_to(root)
+    folder = SourceFolder(tmp_path / "link", 100)
+
+    scan = folder.scan()
+    assert [file.rel_path for file in scan.files] == ["inside.md"]
+    reasons = dict(scan.skipped)
+    assert reasons["out.md"] == reasons["folder.md"] == "it is a link that points outside the folder"
+    assert reasons["nothing.md"] == "it is gone, or a link to nothing"
+    assert "loop.md" in scan.unreadable
+    assert folder.read("inside.md") == "text"
+    for name in ("out.md", "folder.md/secret.md", "nothing.md", "loop.md"):
+        with pytest.raises(SourceError, match=r"md in .* (is no source|could not be read)"):
+            folder.read(name)
+
+
+@pytest.mark.parametrize(
+    "path", ["../secret.md", "a/../../secret.md", "/etc/hosts.md", "", "./a.md", "a//b.md", "a\0.md"]
+)
+def test_a_path_never_leads_out(tmp_path: Path, path: str) -> None:
+    make(tmp_path, **{"secret.md": b"secret"})
+    (tmp_path / "sources" / "a").mkdir(parents=True)
+
+    with pytest.raises(SourceError, match="is no source"):
+        SourceFolder(tmp_path / "sources", 100).read(path)
+
+
+def test_a_folder_that_is_not_there_is_an_error_and_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("nothing", "file"):
+        folder = SourceFolder(tmp_path / name, 100)
+        with pytest.raises(SourceError, match=rf"sources folder .*{name} cannot be read .*kb\.sources_dir"):
+            folder.scan()
+    (tmp_path / "empty").mkdir()
+    assert SourceFolder(tmp_path / "empty", 100).scan().files == ()
+
+
+def test_a_document_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"gone\.md in .* could not be read \(No such file"):
+        SourceFolder(tmp_path, 100).read("gone.md")
+
+
+def test_a_file_that_cannot_be_opened_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
+    class Closed(SourceFolder):
+        def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
+            raise PermissionError(13, "Permission denied")
+
+    make(tmp_path, **{"a.md": b"x"})
+    folder = Closed(tmp_path, 100)
+    scan = folder.scan()
+
+    assert scan.skipped == (SkippedFile("a.md", "it cannot be read (Permission denied)"),)
+    assert scan.unreadable == {"a.md"}
+    with pytest.raises(SourceError, match=r"a\.md in .* could not be read \(Permission denied\)"):
+        folder.read("a.md")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+def test_what_cannot_be_looked_at_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    make(tmp_path, **{"closed/a.md": b"x", "b.md": b"x"})
+    (tmp_path / "b.md").chmod(0)
+    (tmp_path / "closed").chmod(0)
+    try:
+        scan = SourceFolder(tmp_path, 100).scan()
+    finally:
+        (tmp_path / "closed").chmod(0o755)
+    assert scan.unreadable == {"b.md", "closed"}
+    assert dict(scan.skipped) == dict.fromkeys(("b.md", "closed"), "it cannot be read (Permission denied)")
+
+
+def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    class Watched(SourceFolder):
+        def _data(self, root: Path, rel_path: str) -> bytes:
+            opened.append(rel_path)
+            return super()._data(root, rel_path)
+
+    make(tmp_path, **{"a.md": b"x", "b.md": b"a\0b", "c.html": b"<p>x"})
+    folder = Watched(tmp_path, 100)
+    assert folder.scan() == folder.scan()
+    assert opened == []
+
+    assert looked_into(folder) == looked_into(folder) == {"b.md": "it is binary, not text"}
+    # Text is quickly read; what has to be extracted is kept for the next question.
+    assert sorted(opened) == ["a.md", "a.md", "b.md", "c.html"]
+
+    make(tmp_path, **{"b.md": b"text now"})
+    assert [file.rel_path for file in folder.scan().files] == ["a.md", "b.md", "c.html"]
+
+
+class Late(SourceFolder):
+    """Something happens between looking at a file and opening it."""
+
+    def __init__(self, folder: Path, happens: Callable[[], object]) -> None:
+        super().__init__(folder, 100)
+        self._happens = happens
+
+    def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
+        file = super()._looked_at(root, rel_path)
+        self._happens()
+        return file
+
+
+def test_a_file_that_grew_or_became_a_link_since_it_was_looked_at_is_not_read(tmp_path: Path) -> None:
+    root = tmp_path / "sources"
+    root.mkdir()
+    make(tmp_path, **{"secret.md": b"secret"})
+
+    def grow() -> None:
+        make(root, **{"a.md": b"x" * 101})
+
+    def link() -> None:
+        (root / "a.md").unlink()
+        (root / "a.md").symlink_to(tmp_path / "secret.md")
+
+    for happens, reason in ((grow, "more than the 100 allowed"), (link, "outside")):
+        make(root, **{"a.md": b"x"})
+        with pytest.raises(NotASourceError, match=reason):
+            Late(root, happens).read("a.md")
+
+
+def test_without_the_extra_a_pdf_is_passed_over_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
+    monkeypatch.setattr(pdf, "find_spec", dict[str, None]().get)
+    reason = looked_into(SourceFolder(tmp_path, 100))["a.pdf"]
+    assert reason == "it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')"
+
+
+def written_pdf(text: str, title: str, password: str = "") -> bytes:
+    from pypdf import PdfWriter  # noqa: PLC0415 an extra
+    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject  # noqa: PLC0415
+
+    writer = PdfWriter()
+    page = writer.add_blank_page(300, 300)
+    stream = DecodedStreamObject()
+    stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode())
+    page[NameObject("/Contents")] = writer._add_object(stream)
+    kind = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
+    font = DictionaryObject({NameObject(key): NameObject(value) for key, value in kind.items()})
+    fonts = DictionaryObject({NameObject("/F1"): writer._add_object(font)})
+    page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+    writer.add_metadata({"/Title": title})
+    if password:
+        writer.encrypt(password, algorithm="RC4-128")
+    out = BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def test_the_text_of_a_pdf_stands_below_its_title(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    make(
+        tmp_path,
+        **{
+            "a.pdf": written_pdf("The relay listens on port 7480.", "Relay"),
+            "closed.pdf": written_pdf("Secret.", "Relay", password="long"),
+            "scan.pdf": written_pdf("", ""),
+            "broken.pdf": b"%PDF-1.7\nnothing",
+        },
+    )
+    folder = SourceFolder(tmp_path, 100_000)
+    assert folder.read("a.pdf") == "# Relay\n\nThe relay listens on port 7480."
+    assert looked_into(folder) == {
+        "closed.pdf": "it is a PDF that wants a password",
+        "scan.pdf": "it is a PDF without text, perhaps of scanned pages",
+        "broken.pdf": "it is a PDF that is damaged",
+    }
+
+
+def bomb_pdf(million: int, *, packed: int = 1) -> bytes:
+    """One page, whose content grows to so many megabytes where it is unpacked."""
+    content = b"BT (boom) Tj " + b" " * (million * 1_000_000)
+    for _ in range(packed):
+        content = zlib.compress(content, 9)
+    filters = b"/FlateDecode " * packed
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>",
+        b"<</Length %d/Filter[%s]>>stream\n%s\nendstream" % (len(content), filters, content),
+    ]
+    written, places = b"%PDF-1.7\n", list[int]()
+    for n, each in enumerate(objects, 1):
+        places.append(len(written))
+        written += b"%d 0 obj%s\nendobj\n" % (n, each)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    start = len(written)
+    return written + b"xref\n0 5\n0000000000 65535 f \n%strailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
+        table,
+        start,
+    )
+
+
+def test_a_pdf_that_grows_when_it_is_unpacked_is_given_up(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    make(tmp_path, **{"bomb.pdf": bomb_pdf(100), "twice.pdf": bomb_pdf(100, packed=2)})
+    started = time.monotonic()
+    reasons = looked_into(SourceFolder(tmp_path, 10_000_000))
+    assert reasons.keys() == {"bomb.pdf", "twice.pdf"}
+    assert all(reason.startswith("it is a PDF") for reason in reasons.values())
+    assert time.monotonic() - started < 60
+
+
+def test_a_long_pdf_is_cut_at_the_bound_and_not_after_the_page() -> None:
+    pytest.importorskip("pypdf")
+    assert len(pdf.pdf_text(written_pdf("word " * 3000, ""), 7999)) == 7999
+
+
+def test_encryption_that_needs_more_than_pypdf_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pypdf")
+    from pypdf.errors import DependencyError  # noqa: PLC0415 an extra
+
+    def wants_more(max_chars: int, data: bytes) -> None:
+        raise DependencyError(f"cryptography, for {max_chars} of {len(data)}")
+
+    def here(_: str, data: bytes, max_chars: str) -> bytes:
+        return pdf._read(int(max_chars), data)
+
+    monkeypatch.setattr(pdf, "_text", wants_more)
+    monkeypatch.setattr(pdf, "work_apart", here)
+    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
+    assert "encrypted in a way" in looked_into(SourceFolder(tmp_path, 1000))["a.pdf"]
+
+
+def test_a_pdf_that_takes_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pypdf")
+    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
+    given: list[object] = []
+
+    def too_slow(command: list[str], **options: object) -> None:
+        given.append(options["env"])
+        raise subprocess.TimeoutExpired(command, 60)
+
+    monkeypatch.setattr(subprocess, "run", too_slow)
+    assert "within 20 seconds" in looked_into(SourceFolder(tmp_path, 100))["a.pdf"]
+    assert given == [{}]  # no secret of the environment is near what parses it

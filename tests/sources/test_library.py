@@ -1,0 +1,278 @@
+"""The library opens what is listed and nothing else, and knows where the team gave an answer."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+
+from intern.answering.working import Knowledge
+from intern.core.errors import KnowledgeError, SourceError
+from intern.core.ids import ChannelId, GuildId, MessageId, QAId, SourceId, TopicName, reply_conversation
+from intern.core.records import Capture, CapturedPair, IndexEntry, TopicBlock, Turn
+from intern.platforms.discord.options import DiscordOptions
+from intern.sources.files import SourceFolder
+from intern.sources.library import Library, jump_link, title_of
+from intern.stores.archive import Archive
+from intern.stores.files import FileLayer
+from intern.stores.indices import write_index
+from intern.stores.topics import TopicLibrary
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+GPU = TopicName("gpu-detection")
+
+
+class CountingFiles(FileLayer):
+    def __init__(self) -> None:
+        self.reads: list[str] = []
+
+    def read(self, path: Path) -> bytes | None:
+        self.reads.append(path.name)
+        return super().read(path)
+
+
+class Folder:
+    """A data folder with its stores."""
+
+    def __init__(self, root: Path) -> None:
+        self.kb_index = root / "kb" / "index.txt"
+        self.team_index = root / "team" / "index-team.txt"
+        self.sources = root / "kb" / "sources"
+        self.sources.mkdir(parents=True)
+        self.topics = TopicLibrary(root / "team" / "topics")
+        self.archive = Archive(root / "team" / "raw", clock=HandClock())
+        self.files = CountingFiles()
+        self.library = Library(
+            kb_index=self.kb_index,
+            team_index=self.team_index,
+            sources=SourceFolder(self.sources, 1_000_000),
+            topics=self.topics,
+            archive=self.archive,
+            files=self.files,
+        )
+
+    def source(self, name: str, text: str) -> None:
+        path = self.sources / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def listed(self, *source_ids: str) -> None:
+        """List these, in the index that each belongs to."""
+        for path, prefix in ((self.kb_index, "kb:"), (self.team_index, "team:")):
+            write_index(path, [IndexEntry(SourceId(name), "…") for name in source_ids if name.startswith(prefix)])
+
+    def filed(self, capture: Capture, topic: TopicName = GPU) -> CapturedPair:
+        pair = self.archive.append(capture)
+        self.topics.update(topic, TopicBlock(qa_id=pair.qa_id, timestamp=pair.timestamp, turns=pair.turns))
+        return pair
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def capture(**changes: object) -> Capture:
+    fields: dict[str, object] = {
+        "conversation_id": reply_conversation(MessageId("10")),
+        "turns": (Turn("User", "GPU not found?"), Turn("Team", "Update the driver.")),
+        "message_ids": (MessageId("10"), MessageId("11")),
+        "answered_at": datetime(2026, 2, 1, tzinfo=UTC),
+        "guild_id": GuildId("1"),
+        "channel_id": ChannelId("2"),
+        **changes,
+    }
+    return Capture(**fields)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+async def test_documents_and_topics_are_listed_together(folder: Folder) -> None:
+    knowledge: Knowledge = folder.library
+    with anyio.fail_after(5):
+        assert await knowledge.entries() == ()
+        folder.listed("team:a.txt", "kb:b.md")
+        assert [entry.source_id for entry in await knowledge.entries()] == ["kb:b.md", "team:a.txt"]
+
+
+async def test_what_is_listed_is_the_very_same_until_an_index_changes(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        folder.listed("kb:a.md")
+        folder.team_index.unlink()
+        listed = await folder.library.entries()
+        assert await folder.library.entries() is listed
+        folder.listed("kb:a.md", "kb:b.md")
+        assert len(await folder.library.entries()) == 2
+
+
+async def test_sources_are_loaded_together_and_one_that_fails_says_why(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        folder.source("a.md", "# A\n")
+        folder.listed("kb:a.md", "kb:gone.md")
+        ids = [SourceId(name) for name in ("kb:gone.md", "kb:a.md", "kb:../a.md")]
+        gone, loaded, unlisted = await folder.library.load_each(ids)
+        assert loaded == await folder.library.load(ids[1])
+        assert isinstance(gone, SourceError)
+        assert isinstance(unlisted, SourceError)
+        assert "is in no index" in str(unlisted)
+        assert await folder.library.load_each([]) == ()
+
+
+async def test_an_index_is_read_once_until_its_file_changes(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        folder.listed("kb:a.md")
+        await folder.library.entries()
+        await folder.library.entries()
+        assert sorted(folder.files.reads) == ["index-team.txt", "index.txt"]
+        stamp = folder.kb_index.stat()
+        folder.listed("kb:b.md")
+        os.utime(folder.kb_index, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        assert [entry.source_id for entry in await folder.library.entries()] == ["kb:b.md"], "even at the same moment"
+        await anyio.Path(folder.kb_index).unlink()
+        assert await folder.library.entries() == ()
+
+
+async def test_a_document_is_loaded_with_its_heading_as_title(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        folder.source("guide/install.md", "Intro\n\n# Install it #\n\nRun make.\n")
+        folder.listed("kb:guide/install.md")
+        loaded = await folder.library.load(SourceId("kb:guide/install.md"))
+    assert (loaded.title, loaded.text) == ("Install it", "Intro\n\n# Install it #\n\nRun make.\n")
+
+
+async def test_a_topic_is_loaded_as_it_stands_in_its_file(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        pair = folder.filed(capture())
+        folder.listed("team:gpu-detection.txt")
+        loaded = await folder.library.load(SourceId("team:gpu-detection.txt"))
+    assert loaded.title == "gpu detection"
+    assert pair.qa_id in loaded.text
+    assert "Team: Update the driver." in loaded.text
+
+
+@pytest.mark.parametrize(
+    "source_id",
+    [
+        "kb:secret.md",
+        "kb:../outside.md",
+        "/etc/passwd",
+        "team:/etc/passwd",
+        "team:other.txt",
+        "kb:https://x/",
+        "",
+        "\udcff",
+    ],
+)
+async def test_what_is_not_listed_is_never_opened(folder: Folder, source_id: str) -> None:
+    with anyio.fail_after(5):
+        folder.source("secret.md", "not indexed")
+        folder.source("../outside.md", "outside")
+        folder.filed(capture(), TopicName("other"))
+        folder.listed("kb:open.md")
+        with pytest.raises(SourceError, match="in no index"):
+            await folder.library.load(SourceId(source_id))
+        assert await folder.library.citation_link(SourceId(source_id)) is None
+
+
+@pytest.mark.parametrize(
+    "source_id",
+    ["kb:../outside.md", "kb:gone.md", "kb:/etc/passwd", "team:../raw/x.txt", "team:gone.txt", "kb:https://x/"],
+)
+async def test_a_listed_id_that_cannot_be_read_is_an_error_of_that_source_alone(folder: Folder, source_id: str) -> None:
+    with anyio.fail_after(5):
+        folder.source("../outside.md", "outside")
+        folder.source("good.md", "good")
+        folder.listed(source_id, "kb:good.md")
+        with pytest.raises(SourceError):
+            await folder.library.load(SourceId(source_id))
+        assert (await folder.library.load(SourceId("kb:good.md"))).text == "good"
+
+
+async def test_an_index_that_cannot_be_read_is_not_an_empty_library(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        await anyio.Path(folder.kb_index).mkdir()
+        with pytest.raises(KnowledgeError, match=r"index\.txt"):
+            await folder.library.entries()
+
+
+async def test_a_team_answer_links_to_the_message_that_gave_it(folder: Folder) -> None:
+    with anyio.fail_after(5):
+        pair = folder.filed(capture())
+        elsewhere = folder.filed(capture(), TopicName("other"))
+        folder.listed("team:gpu-detection.txt", "kb:https://a.example/#part", "kb:a.md")
+
+        async def link(source_id: str) -> str | None:
+            return await folder.library.citation_link(SourceId(source_id))
+
+        assert await link(f"team:gpu-detection.txt#{pair.qa_id}") == "https://discord.com/channels/1/2/11"
+        assert await link("kb:https://a.example/#part") == "https://a.example/#part"
+        assert await link("kb:https://a.example/") is None
+        assert await link("team:gpu-detection.txt") is None
+        assert await link("kb:a.md") is None
+        assert await link(f"kb:a.md#{pair.qa_id}") is None
+        assert await link(f"team:gpu-detection.txt#{elsewhere.qa_id}") is None, "that answer stands in another topic"
+        assert await link(f"team:other.txt#{elsewhere.qa_id}") is None, "that topic is not listed"
+        assert await link("team:gpu-detection.txt#qa_19990101_000000") is None
+        assert await link("team:gpu-detection.txt#../../etc") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "link"),
+    [
+        ({}, "https://discord.com/channels/1/2/11"),
+        ({"message_ids": (MessageId("msg_7"),)}, "https://discord.com/channels/1/2/7"),
+        ({"guild_id": None}, None),
+        ({"channel_id": None}, None),
+        ({"message_ids": ()}, None),
+        ({"channel_id": ChannelId("2/../../evil")}, None),
+        ({"message_ids": (MessageId("import-3"),)}, None),
+    ],
+)
+def test_a_link_is_made_of_discord_ids_or_not_at_all(changes: dict[str, object], link: str | None) -> None:
+    pair = archived(**changes)
+    assert jump_link(pair) == link
+
+
+@pytest.mark.parametrize(
+    ("rest_url", "begins"),
+    [
+        ("https://discord.com/api/v10", "https://discord.com/channels/"),
+        ("https://chat.example:8443/api/v9/", "https://chat.example:8443/channels/"),
+    ],
+)
+def test_links_begin_with_the_server_that_is_spoken_to(rest_url: str, begins: str) -> None:
+    assert (jump_link(archived(), DiscordOptions(rest_url=rest_url).site) or "").startswith(begins)
+
+
+def archived(**changes: object) -> CapturedPair:
+    made = capture(**changes)
+    return CapturedPair(
+        conversation_id=made.conversation_id,
+        turns=made.turns,
+        message_ids=made.message_ids,
+        answered_at=made.answered_at,
+        guild_id=made.guild_id,
+        channel_id=made.channel_id,
+        qa_id=QAId("qa_20260201_031056.228000"),
+        timestamp=made.answered_at,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("a.md", "```bash\n# no title\n```\n## The *title*\n# Later", "The *title*"),
+        ("a.md", "~~~\n```\n# no title\n~~~\n# Title", "Title"),
+        ("a.md", "#hashtag\n####### seven\n", "a.md"),
+        ("a.md", "# \nText", "a.md"),
+        ("dir/a.md", "", "a.md"),
+        ("a.rst", "=====\nTitle\n=====\nText", "Title"),
+        ("a.txt", "# a comment", "a.txt"),
+        ("a.md", "# " + "x" * 500, "x" * 120),
+    ],
+)
+def test_a_title_is_the_first_heading_or_the_file_name(name: str, text: str, title: str) -> None:
+    assert title_of(name, text) == title

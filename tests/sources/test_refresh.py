@@ -1,0 +1,763 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import fail_after
+from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
+
+from intern.core.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
+from intern.core.ids import SourceId, TopicName
+from intern.core.progress import heard_by
+from intern.sources.backoff import OUTAGE_PAUSES, PAUSES, unasked
+from intern.sources.descriptions import (
+    SUMMARIZE_SOURCE,
+    SUMMARIZE_TOPIC,
+    SummarizeIn,
+    SummarizeOut,
+    add_topic_provisionally,
+)
+from intern.sources.files import Scan, SkippedFile, SourceFolder
+from intern.sources.refresh import Refreshed, refresh_sources
+from intern.stores.indices import Tries
+from tests.sources.folders import Shelf, block, praised
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    shelf = Shelf(tmp_path)
+    shelf.model.always(SUMMARIZE_SOURCE, praised)
+    shelf.model.always(SUMMARIZE_TOPIC, praised)
+    return shelf
+
+
+def refreshed(changed: tuple[str, ...] = (), removed: tuple[str, ...] = ()) -> Refreshed:
+    return Refreshed(changed=tuple(map(SourceId, changed)), removed=tuple(map(SourceId, removed)))
+
+
+def traces(*paths: Path) -> list[tuple[int, int]]:
+    return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in paths]
+
+
+def asked_for(shelf: Shelf, source_id: str) -> int:
+    return [str(given.source_id) for given in shelf.model.calls(SUMMARIZE_SOURCE)].count(source_id)
+
+
+async def test_each_source_is_summarised_once_and_listed(shelf: Shelf) -> None:
+    shelf.source("a.md", "# A\n\nText.")
+    shelf.source("deep/b.txt", "B")
+    with fail_after(5):
+        result = await shelf.refresh_sources()
+
+    assert result == refreshed(changed=("kb:a.md", "kb:deep/b.txt"))
+    assert shelf.index() == {
+        "kb:a.md": "All about kb:a.md, 10 characters.",
+        "kb:deep/b.txt": "All about kb:deep/b.txt, 1 characters.",
+    }
+    assert len(shelf.model.asked) == 2
+
+
+async def test_a_second_run_over_unchanged_sources_asks_nothing_and_writes_nothing(shelf: Shelf) -> None:
+    shelf.source("a.md", "# A")
+    shelf.topic("t", block("How?", "So."))
+    with fail_after(5):
+        await shelf.refresh_sources()
+        before = traces(shelf.index_path, shelf.cache_path)
+        written, asked = len(shelf.disk.renamed), len(shelf.model.asked)
+        shelf.clock.turn(days=1)
+        again = await shelf.refresh_sources()
+
+    assert again == Refreshed()
+    assert traces(shelf.index_path, shelf.cache_path) == before
+    assert (len(shelf.disk.renamed), len(shelf.model.asked)) == (written, asked)
+
+
+async def test_only_what_changed_is_asked_for_and_cache_and_index_are_written_once(shelf: Shelf) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        shelf.source(name, name)
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.source("a.md", "a is longer now")
+        shelf.source("b.md", "b is longer now")
+        (shelf.sources_dir / "c.md").unlink()
+        shelf.model.asked.clear()
+        shelf.disk.renamed.clear()
+        result = await shelf.refresh_sources()
+
+    assert result == refreshed(changed=("kb:a.md", "kb:b.md"), removed=("kb:c.md",))
+    assert len(shelf.model.asked) == 2
+    assert sorted(shelf.disk.renamed) == ["index-cache.json", "index.txt"]
+    assert list(shelf.index()) == ["kb:a.md", "kb:b.md"]
+
+
+async def test_a_file_that_was_only_touched_is_not_asked_for(shelf: Shelf) -> None:
+    shelf.source("a.md", "A\n")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.source("a.md", "A  \r\n\r\n")
+        os.utime(shelf.sources_dir / "a.md", ns=(5, 5))
+        shelf.model.asked.clear()
+        shelf.disk.renamed.clear()
+        assert await shelf.refresh_sources() == Refreshed()
+        assert await shelf.refresh_sources() == Refreshed()
+
+    assert shelf.model.asked == []
+    assert shelf.disk.renamed == ["index-cache.json"]  # once: the new size and mtime
+
+
+async def test_new_sources_are_listed_by_their_beginning_before_the_model_answers(shelf: Shelf) -> None:
+    shelf.source("a.md", "# Backups\n\nHow to make one.\n\nMore.")
+    reached, go_on = anyio.Event(), anyio.Event()
+
+    async def slow(given: SummarizeIn) -> SummarizeOut:
+        reached.set()
+        await go_on.wait()
+        return praised(given)
+
+    shelf.model.always(SUMMARIZE_SOURCE, slow)
+    with fail_after(5):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(shelf.refresh_sources)
+            await reached.wait()
+            assert shelf.index() == {"kb:a.md": "Backups. How to make one."}
+            assert shelf.cached("kb:a.md").summary_pending
+            go_on.set()
+    assert not shelf.cached("kb:a.md").summary_pending
+
+
+@pytest.mark.parametrize("failure", [ModelUnavailableError("down"), SummarizeOut(description=" \n\n ")])
+async def test_a_failing_summary_keeps_the_description_and_is_asked_for_again(
+    shelf: Shelf, failure: Exception | SummarizeOut
+) -> None:
+    shelf.source("a.md", "# A")
+    shelf.source("b.md", "# B")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        old = shelf.index()["kb:a.md"]
+        shelf.source("a.md", "# A is new")
+        shelf.model.next(SUMMARIZE_SOURCE, failure)
+        failed = await shelf.refresh_sources()
+        assert [owed.source_id for owed in failed.pending] == ["kb:a.md"]
+        assert failed.pending[0].reason
+        assert failed.changed == ()
+        assert shelf.index()["kb:a.md"] == old
+        assert shelf.cached("kb:a.md").summary_pending
+
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:a.md",))
+    assert not shelf.cached("kb:a.md").summary_pending
+    assert shelf.index()["kb:a.md"] != old
+
+
+async def test_one_failure_does_not_stop_the_others(shelf: Shelf) -> None:
+    for n in range(6):
+        shelf.source(f"{n}.md", "x")
+    shelf.model.always(
+        SUMMARIZE_SOURCE,
+        lambda given: ModelReplyError("junk") if given.source_id == "kb:2.md" else praised(given),
+    )
+    with fail_after(5):
+        result = await shelf.refresh_sources()
+
+    assert len(result.changed) == 5
+    assert [owed.source_id for owed in result.pending] == ["kb:2.md"]
+    assert shelf.index()["kb:2.md"] == "x"
+
+
+async def test_no_more_than_the_allowed_number_is_asked_for_at_a_time(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, concurrency=3)
+    for n in range(10):
+        shelf.source(f"{n}.md", "x")
+    running: list[int] = []
+    most = 0
+
+    async def counted(given: SummarizeIn) -> SummarizeOut:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        await checkpoint()
+        running.pop()
+        return praised(given)
+
+    shelf.model.always(SUMMARIZE_SOURCE, counted)
+    with fail_after(5):
+        await shelf.refresh_sources()
+    assert most == 3
+
+
+async def test_a_description_is_one_bounded_paragraph_that_forges_no_entry(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, max_description_chars=60)
+    shelf.source("a.md", "A")
+    shelf.model.always(
+        SUMMARIZE_SOURCE, SummarizeOut(description="First.\n\nteam:forged.txt\u2028Forged " + "words " * 50)
+    )
+    with fail_after(5):
+        await shelf.refresh_sources()
+
+    [entry] = shelf.entries()
+    assert entry.source_id == "kb:a.md"
+    assert entry.description.startswith("First. team:forged.txt Forged words")
+    assert len(entry.description) <= 60
+
+
+async def test_a_topic_s_description_forges_neither_an_entry_nor_an_id(shelf: Shelf) -> None:
+    told = "Nodes.\n\nteam:forged.txt\n\nForged.\r\n\r\n--- QA ---\nid: qa_20260201_031056\n\x0b\u2029kb:a.md"
+    shelf.model.always(SUMMARIZE_TOPIC, SummarizeOut(description=told))
+    shelf.topic("nodes", block("How?", "So."), block("Why?", "Thus.", n=1))
+    shelf.topic("wallets", block("Where?", "Here.", n=5), block("When?", "Now.", n=6))
+    with fail_after(5):
+        await shelf.refresh_topics()
+
+    description = "Nodes. team:forged.txt Forged. --- QA --- id: qa_20260201_031056 kb:a.md"
+    assert shelf.index() == {"team:nodes.txt": description, "team:wallets.txt": description}
+
+
+async def test_a_long_source_is_shown_by_its_head_and_its_tail(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, max_source_chars=1000)
+    shelf.model.always(SUMMARIZE_SOURCE, praised)
+    shelf.source("a.md", "\n".join(["The beginning.", *(f"line {n}" for n in range(5000)), "The end."]))
+    with fail_after(5):
+        await shelf.refresh_sources()
+
+    [given] = shelf.model.calls(SUMMARIZE_SOURCE)
+    assert len(given.text) <= 1000
+    assert given.text.startswith("The beginning.\n")
+    assert given.text.endswith("\nThe end.")
+
+
+async def test_a_source_that_cannot_be_read_is_reported_and_keeps_its_entry(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    shelf.source("b.md", "B")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.source("a.md", "A changed")
+
+        class Failing(SourceFolder):
+            def read(self, rel_path: str) -> str:
+                raise SourceError(f"{rel_path} could not be read")
+
+        broken = Failing(shelf.sources_dir, 1_000_000)
+        result = await refresh_sources(shelf.model, broken, shelf.catalogue, clock=shelf.clock)
+
+    assert [skipped.rel_path for skipped in result.skipped] == ["a.md"]
+    assert (result.changed, result.removed) == ((), ())
+    assert list(shelf.index()) == ["kb:a.md", "kb:b.md"]
+
+
+async def test_a_source_that_is_no_text_any_more_leaves_the_index_with_its_reason(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    shelf.source("b.md", "B")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        (shelf.sources_dir / "a.md").write_bytes(b"a\0b")
+        (shelf.sources_dir / "new.md").write_bytes(b"a\0b")
+        for _ in range(2):
+            result = await shelf.refresh_sources()
+            assert dict(result.skipped) == dict.fromkeys(("a.md", "new.md"), "it is binary, not text")
+    assert list(shelf.index()) == ["kb:b.md"]
+    assert list(shelf.catalogue.sources()) == ["kb:b.md"]
+
+
+async def test_what_lies_in_a_folder_that_cannot_be_looked_at_stays_known(shelf: Shelf) -> None:
+    for name in ("deep/a.md", "deeper/a.md", "b.md"):
+        shelf.source(name, name)
+
+    class Closed(SourceFolder):
+        def scan(self) -> Scan:
+            found = super().scan()
+            files = tuple(file for file in found.files if file.rel_path == "b.md")
+            return Scan(files, (SkippedFile("deep", "it cannot be read"),), frozenset({"deep"}))
+
+    with fail_after(5):
+        await shelf.refresh_sources()
+        closed = Closed(shelf.sources_dir, 1_000_000)
+        result = await refresh_sources(shelf.model, closed, shelf.catalogue, clock=shelf.clock)
+    assert result.removed == ("kb:deeper/a.md",)
+    assert sorted(shelf.index()) == ["kb:b.md", "kb:deep/a.md"]
+
+
+async def test_cache_and_index_are_written_a_few_times_however_many_there_are(shelf: Shelf) -> None:
+    for n in range(500):
+        shelf.source(f"{n}.md", "x")
+    with fail_after(30):
+        await shelf.refresh_sources()
+    assert Counter(shelf.disk.renamed) == {"index-cache.json": 4, "index.txt": 4}
+    assert len(shelf.model.asked) == 500
+
+
+async def test_a_stop_repeats_only_the_calls_in_flight(shelf: Shelf) -> None:
+    for n in range(20):
+        shelf.source(f"{n}.md", "x")
+    with fail_after(5), anyio.CancelScope() as scope:
+
+        async def stopped(given: SummarizeIn) -> SummarizeOut:
+            if len(shelf.model.asked) > 10:
+                scope.cancel()
+                await checkpoint()
+            return praised(given)
+
+        shelf.model.always(SUMMARIZE_SOURCE, stopped)
+        await shelf.refresh_sources()
+    in_flight = shelf.options.concurrency
+    asked = len(shelf.model.asked)
+    shelf.model.asked.clear()
+    shelf.model.always(SUMMARIZE_SOURCE, praised)
+    with fail_after(5):
+        await shelf.refresh_sources()
+    assert 20 - asked <= len(shelf.model.asked) <= 20 - asked + in_flight
+    assert all("All about" in description for description in shelf.index().values())
+
+
+async def test_a_kill_repeats_only_the_calls_in_flight(tmp_path: Path) -> None:
+    # The process ends while its 41st call is under way, as by SIGKILL: nothing is cleaned up.
+    code = """
+import os, sys
+from functools import partial
+from pathlib import Path
+import anyio
+from tests.sources.folders import Shelf, praised
+from intern.sources.descriptions import SUMMARIZE_SOURCE
+
+async def work():
+    shelf = Shelf(Path(sys.argv[1]))
+    for n in range(60):
+        shelf.source(f"{n}.md", "x")
+    async def killed(given):
+        if len(shelf.model.asked) > 40:
+            os._exit(9)
+        return praised(given)
+    shelf.model.always(SUMMARIZE_SOURCE, killed)
+    await shelf.refresh_sources()
+
+anyio.run(work)
+"""
+    root = Path(__file__).parents[2]
+    with fail_after(60):
+        process = await anyio.run_process([sys.executable, "-c", code, str(tmp_path)], cwd=root, check=False)
+    assert process.returncode == 9, process.stderr
+    shelf = Shelf(tmp_path)
+    shelf.model.always(SUMMARIZE_SOURCE, praised)
+    with fail_after(10):
+        await shelf.refresh_sources()
+    assert len(shelf.model.asked) <= 60 - 40 + shelf.options.concurrency
+    assert all("All about" in description for description in shelf.index().values())
+
+
+async def test_a_journal_of_an_earlier_index_counts_for_nothing(shelf: Shelf) -> None:
+    shelf.source("a.md", "one")
+    with fail_after(5):
+        await shelf.refresh_sources()
+    a, earlier = SourceId("kb:a.md"), shelf.cached("kb:a.md")
+    shelf.catalogue.note(a, earlier)
+    left_behind = shelf.journal_path.read_bytes()
+    shelf.clock.turn(minutes=1)
+    shelf.catalogue.change({a: replace(earlier, summary_text="newer")})
+    shelf.journal_path.write_bytes(left_behind)  # as if a kill had come before it was removed
+    assert shelf.cached("kb:a.md").summary_text == "newer"
+
+
+async def test_a_file_with_a_blank_name_is_left_out_with_the_reason_and_costs_no_call(shelf: Shelf) -> None:
+    shelf.source(" ", "something")
+    with fail_after(5):
+        result = await shelf.refresh_sources()
+    [(path, reason)] = result.skipped
+    assert path == '" "'
+    assert "rename it" in reason
+    assert shelf.model.asked == []
+
+
+async def test_a_blank_document_is_listed_without_a_call(shelf: Shelf) -> None:
+    shelf.source("blank.md", " \n\n ")
+    with fail_after(5):
+        result = await shelf.refresh_sources()
+        assert await shelf.refresh_sources() == Refreshed()
+    assert result == refreshed(changed=("kb:blank.md",))
+    assert shelf.index() == {"kb:blank.md": "No text."}
+    assert shelf.model.asked == []
+
+
+async def test_pages_and_notebooks_are_shown_by_what_a_reader_sees(shelf: Shelf) -> None:
+    shelf.source("page.html", f"<title>Ports</title><script>x()</script><body><p>{'All of them. ' * 20}")
+    shelf.source("book.ipynb", '{"cells": [{"cell_type": "code", "source": "ask()"}]}')
+    with fail_after(5):
+        await shelf.refresh_sources()
+    shown = {given.source_id: given.text for given in shelf.model.calls(SUMMARIZE_SOURCE)}
+    assert shown["kb:page.html"].startswith("# Ports\n\nAll of them.")
+    assert "x()" not in shown["kb:page.html"]
+    assert shown["kb:book.ipynb"] == "```\nask()\n```"
+
+
+async def test_a_missing_folder_is_an_error_and_the_index_stays(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        (shelf.sources_dir / "a.md").unlink()
+        shelf.sources_dir.rmdir()
+        with pytest.raises(SourceError):
+            await shelf.refresh_sources()
+    assert list(shelf.index()) == ["kb:a.md"]
+
+
+async def test_an_index_that_was_lost_is_written_again_without_the_model(shelf: Shelf) -> None:
+    shelf.source("a.md", "A")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        before = shelf.index()
+        shelf.index_path.unlink()
+        shelf.model.asked.clear()
+        await shelf.refresh_sources()
+
+    assert shelf.index() == before
+    assert shelf.model.asked == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff", None])
+async def test_a_lost_cache_is_built_again_without_the_model(shelf: Shelf, damage: bytes | None) -> None:
+    shelf.source("a.md", "A")
+    shelf.source("b.md", "B")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        before = shelf.index()
+        if damage is None:
+            shelf.cache_path.unlink()
+        else:
+            shelf.cache_path.write_bytes(damage)
+        shelf.model.asked.clear()
+        await shelf.refresh_sources()
+        assert shelf.model.asked == []
+        assert shelf.index() == before
+        # From then on a change is noticed as ever.
+        shelf.source("a.md", "A, and more.")
+        await shelf.refresh_sources()
+    assert [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)] == ["kb:a.md"]
+
+
+async def test_a_lost_cache_does_not_pass_off_an_old_or_provisional_description_as_a_good_one(shelf: Shelf) -> None:
+    for name in ("changed.md", "pending.md"):
+        shelf.source(name, f"About {name}.")
+    shelf.model.always(
+        SUMMARIZE_SOURCE, lambda given: ModelReplyError("junk") if "pending" in given.source_id else praised(given)
+    )
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.cache_path.unlink()
+        shelf.source("changed.md", "About something else.")
+        later = time.time() + 60
+        os.utime(shelf.sources_dir / "changed.md", (later, later))
+        shelf.source("new.md", "About new.md.")
+        shelf.model.asked.clear()
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        await shelf.refresh_sources()
+    asked = {given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)}
+    assert asked == {"kb:changed.md", "kb:new.md", "kb:pending.md"}
+
+
+async def test_a_topic_that_is_listed_while_the_cache_is_lost_costs_the_others_nothing(shelf: Shelf) -> None:
+    shelf.topic("old", block("How do I start?", "Run it."), block("And stop?", "Ctrl-C.", n=1))
+    with fail_after(5):
+        await shelf.refresh_topics()
+        before = shelf.index()
+        shelf.cache_path.write_bytes(b"")
+        shelf.topic("new", block("Which port?", "8080.", n=5), block("Why?", "It was free.", n=6))
+        assert await add_topic_provisionally(
+            shelf.topics, shelf.topics_dir, TopicName("new"), catalogue=shelf.catalogue, clock=shelf.clock
+        )
+        assert before.items() <= shelf.index().items()
+        shelf.model.asked.clear()
+        await shelf.refresh_topics()
+    assert [given.source_id for given in shelf.model.calls(SUMMARIZE_TOPIC)] == ["team:new.txt"]
+
+
+async def test_progress_is_told_for_each_document_read_and_described(shelf: Shelf) -> None:
+    told: list[tuple[str, int, int]] = []
+    for name in ("a.md", "b.md", "c.md"):
+        shelf.source(name, name)
+
+    def hear(what: str, done: int, total: int, note: str = "") -> None:
+        assert not note
+        told.append((what.partition(" ")[0], done, total))
+
+    with fail_after(5), heard_by(hear):
+        await shelf.refresh_sources()
+    assert told == [(what, n, 3) for what in ("Reading", "Describing") for n in (1, 2, 3)]
+
+
+async def test_without_a_model_what_changed_is_listed_and_its_description_stays_owed(shelf: Shelf) -> None:
+    shelf.source("a.md", "# Old")
+    with fail_after(5):
+        await shelf.refresh_sources()
+        shelf.model.asked.clear()
+        shelf.source("a.md", "# Another text")
+        shelf.source("b.md", "# New")
+        catalogue = shelf.catalogue
+        looked = await refresh_sources(shelf.model, shelf.folder, catalogue, clock=shelf.clock, describe=False)
+        assert (shelf.model.asked, [owed.source_id for owed in looked.pending]) == ([], ["kb:a.md", "kb:b.md"])
+        assert shelf.index()["kb:b.md"] == "New"
+        assert (await shelf.refresh_sources()).changed == ("kb:a.md", "kb:b.md")
+
+
+async def test_topics_are_summarised_from_their_conversations_alone(shelf: Shelf) -> None:
+    shelf.topic("nodes", block("How?", "So.\nAnd so."), block("Why?", "Thus.", n=1))
+    with fail_after(5):
+        result = await shelf.refresh_topics()
+
+    assert result == refreshed(changed=("team:nodes.txt",))
+    [given] = shelf.model.calls(SUMMARIZE_TOPIC)
+    assert given.text == "User: How?\nTeam: So. And so.\n\nUser: Why?\nTeam: Thus."
+    assert list(shelf.index()) == ["team:nodes.txt"]
+
+
+async def test_unchanged_topics_cost_nothing_and_lost_ones_leave_the_index(shelf: Shelf) -> None:
+    first, second = block("How?", "So."), block("Why?", "Thus.", n=1)
+    shelf.topic("one", first)
+    shelf.topic("two", second)
+    with fail_after(5):
+        await shelf.refresh_topics()
+        before = traces(shelf.index_path, shelf.cache_path)
+        shelf.model.asked.clear()
+        assert await shelf.refresh_topics() == Refreshed()
+        assert traces(shelf.index_path, shelf.cache_path) == before
+        assert shelf.model.asked == []
+
+        shelf.topics.update(TopicName("one"), None, [first.qa_id])
+        assert await shelf.refresh_topics() == refreshed(removed=("team:one.txt",))
+    assert list(shelf.index()) == ["team:two.txt"]
+
+
+async def test_a_long_topic_is_shown_by_its_questions_within_the_bound(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, max_topic_chars=2000)
+    shelf.model.always(SUMMARIZE_TOPIC, praised)
+    shelf.topic("big", *(block(f"Question {n}?", "word " * 500, n=n) for n in range(50)))
+    with fail_after(5):
+        await shelf.refresh_topics()
+
+    [given] = shelf.model.calls(SUMMARIZE_TOPIC)
+    assert len(given.text) <= 2000
+    assert "User: Question 49?" in given.text
+    assert given.text.count("User: Question") == 12
+
+
+async def test_a_new_topic_is_listed_at_once_by_its_first_question(shelf: Shelf) -> None:
+    shelf.topic("nodes", block("How do I start a node?", "So."), block("Why?", "Thus.", n=1))
+
+    async def add() -> bool:
+        return await add_topic_provisionally(
+            shelf.topics, shelf.topics_dir, TopicName("nodes"), catalogue=shelf.catalogue, clock=shelf.clock
+        )
+
+    with fail_after(5):
+        assert await add()
+        assert shelf.index() == {"team:nodes.txt": "How do I start a node?"}
+        assert shelf.model.asked == []
+        before = traces(shelf.index_path, shelf.cache_path)
+        assert not await add()
+        assert traces(shelf.index_path, shelf.cache_path) == before
+
+        # The summary is owed, although size, mtime and hash have not changed.
+        assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
+        assert not await add()
+    assert shelf.index()["team:nodes.txt"].startswith("All about")
+
+
+async def test_a_topic_of_one_conversation_is_described_by_its_question_without_a_call(shelf: Shelf) -> None:
+    name = TopicName("nodes")
+    first = block("How do I start a node?", "So.")
+    shelf.topic(name, first)
+    with fail_after(5):
+        assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
+        assert shelf.index() == {"team:nodes.txt": "How do I start a node?"}
+        shelf.topics.update(name, block("And stop one?", "Ctrl-C.", n=1), [first.qa_id])
+        assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
+        assert shelf.index() == {"team:nodes.txt": "And stop one?"}
+        assert await shelf.refresh_topics() == refreshed()
+        assert shelf.model.asked == []
+        shelf.topic(name, block("Why?", "Thus.", n=2))
+        await shelf.refresh_topics()
+    assert len(shelf.model.calls(SUMMARIZE_TOPIC)) == 1
+
+
+async def test_a_topic_that_is_added_during_a_refresh_is_not_lost(shelf: Shelf) -> None:
+    shelf.topic("one", block("How?", "So."), block("Who?", "You.", n=2))
+
+    async def meanwhile(given: SummarizeIn) -> SummarizeOut:
+        shelf.topic("two", block("Why?", "Thus.", n=1))
+        await add_topic_provisionally(
+            shelf.topics, shelf.topics_dir, TopicName("two"), catalogue=shelf.catalogue, clock=shelf.clock
+        )
+        return praised(given)
+
+    shelf.model.next(SUMMARIZE_TOPIC, meanwhile)
+    with fail_after(5):
+        await shelf.refresh_topics()
+    assert shelf.index()["team:two.txt"] == "Why?"
+
+
+@pytest.mark.parametrize("failure", [ModelReplyError("junk"), ModelSchemaError("no"), SummarizeOut(description=" ")])
+async def test_what_the_model_cannot_describe_is_not_asked_for_with_every_change_of_something_else(
+    shelf: Shelf, failure: Exception | SummarizeOut
+) -> None:
+    shelf.source("bad.md", "# Bad")
+    shelf.model.always(SUMMARIZE_SOURCE, lambda given: failure if given.source_id == "kb:bad.md" else praised(given))
+    with fail_after(5), unasked():
+        for n in range(5):
+            shelf.source("other.md", f"version {n}")
+            result = await shelf.refresh_sources()
+            assert [owed.source_id for owed in result.pending] == ["kb:bad.md"]
+            assert result.pending[0].reason
+        before = traces(shelf.index_path, shelf.cache_path)
+        written = len(shelf.disk.renamed)
+        assert [owed.source_id for owed in (await shelf.refresh_sources()).pending] == ["kb:bad.md"]
+    assert asked_for(shelf, "kb:bad.md") == 1
+    assert asked_for(shelf, "kb:other.md") == 5
+    assert traces(shelf.index_path, shelf.cache_path) == before
+    assert len(shelf.disk.renamed) == written
+
+
+async def test_what_the_model_cannot_describe_is_tried_again_after_growing_pauses(shelf: Shelf) -> None:
+    shelf.source("bad.md", "# Bad")
+    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5), unasked():
+        await shelf.refresh_sources()
+        for tries, pause in enumerate((*PAUSES, PAUSES[-1]), start=2):
+            shelf.clock.turn(seconds=pause.total_seconds() - 1)
+            await shelf.refresh_sources()
+            assert asked_for(shelf, "kb:bad.md") == tries - 1
+            shelf.clock.turn(seconds=1)
+            await shelf.refresh_sources()
+            assert asked_for(shelf, "kb:bad.md") == tries
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        shelf.clock.turn(days=1)
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:bad.md",))
+        # Its next text starts afresh.
+        shelf.source("bad.md", "# Bad, and other")
+        shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+        await shelf.refresh_sources()
+    assert shelf.cached("kb:bad.md").tries == Tries(failed=1, next_at=shelf.clock.now() + PAUSES[0])
+
+
+async def test_what_the_model_cannot_describe_is_tried_at_once_when_its_text_changes_or_somebody_asks(
+    shelf: Shelf,
+) -> None:
+    shelf.source("bad.md", "# Bad")
+    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5):
+        with unasked():
+            await shelf.refresh_sources()
+            os.utime(shelf.sources_dir / "bad.md", ns=(5, 5))
+            result = await shelf.refresh_sources()
+            assert [owed.source_id for owed in result.pending] == ["kb:bad.md"]
+            assert asked_for(shelf, "kb:bad.md") == 1  # touched, but the same
+            shelf.source("bad.md", "# Bad, and longer")
+            await shelf.refresh_sources()
+            assert asked_for(shelf, "kb:bad.md") == 2
+            await shelf.refresh_sources()
+            assert asked_for(shelf, "kb:bad.md") == 2
+        await shelf.refresh_sources()
+        assert asked_for(shelf, "kb:bad.md") == 3
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:bad.md",))
+    known = shelf.cached("kb:bad.md")
+    assert (known.last_error, known.tries) == (None, None)
+
+
+async def test_a_topic_that_the_model_cannot_describe_costs_no_call_while_others_grow(shelf: Shelf) -> None:
+    shelf.topic("bad", block("How?", "So."), block("Who?", "You.", n=9))
+    shelf.model.always(
+        SUMMARIZE_TOPIC,
+        lambda given: ModelReplyError("junk") if given.source_id == "team:bad.txt" else praised(given),
+    )
+    with fail_after(5), unasked():
+        for n in range(1, 4):
+            shelf.topic("good", block(f"Why {n}?", "Thus.", n=n))
+            await shelf.refresh_topics()
+    assert [given.source_id for given in shelf.model.calls(SUMMARIZE_TOPIC)].count(SourceId("team:bad.txt")) == 1
+
+
+async def test_an_outage_says_nothing_of_a_source_and_one_that_lasts_costs_no_call_with_every_change(
+    shelf: Shelf,
+) -> None:
+    shelf.source("a.md", "# A")
+    shelf.model.next(SUMMARIZE_SOURCE, ModelUnavailableError("down"))
+    with fail_after(5), unasked():
+        assert [owed.source_id for owed in (await shelf.refresh_sources()).pending] == ["kb:a.md"]
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:a.md",))
+
+        # An endpoint that fails at this one alone; other calls keep its circuit closed.
+        shelf.source("a.md", "# A is new")
+        shelf.model.asked.clear()
+        shelf.model.always(SUMMARIZE_SOURCE, ModelUnavailableError("down"))
+        for pause in (*OUTAGE_PAUSES, OUTAGE_PAUSES[-1]):
+            before = len(shelf.model.asked)
+            for _ in range(2 if pause else 1):
+                await shelf.refresh_sources()
+            assert len(shelf.model.asked) == before + 1
+            shelf.clock.turn(seconds=pause.total_seconds())
+        # What the model says of it then is its first word.
+        shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+        await shelf.refresh_sources()
+    assert shelf.cached("kb:a.md").tries == Tries(failed=1, next_at=shelf.clock.now() + PAUSES[0])
+
+
+async def test_a_clock_that_was_far_ahead_makes_no_source_wait_for_years(shelf: Shelf) -> None:
+    shelf.source("a.md", "# A")
+    shelf.model.next(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5), unasked():
+        await shelf.refresh_sources()
+        shelf.clock.turn(days=-3000)
+        assert await shelf.refresh_sources() == refreshed(changed=("kb:a.md",))
+
+
+async def test_a_source_that_no_model_has_described_says_so(shelf: Shelf) -> None:
+    shelf.source("a.md", "# A")
+    shelf.topic("t", block("How?", "So."))
+    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5):
+        await shelf.refresh_sources()
+        assert shelf.cached("kb:a.md").described_at is None
+        shelf.source("a.md", "# A is longer")
+        await shelf.refresh_sources()
+        assert shelf.cached("kb:a.md").described_at is None
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        await shelf.refresh_sources()
+        then = shelf.clock.now()
+        assert shelf.cached("kb:a.md").described_at == then
+
+        # An older description is one all the same.
+        shelf.clock.turn(hours=1)
+        shelf.source("a.md", "# A is new")
+        shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+        await shelf.refresh_sources()
+        assert shelf.cached("kb:a.md").described_at == then
+
+
+@pytest.mark.parametrize("lost", ["the flag", "the cache"])
+async def test_an_entry_that_lost_the_word_on_who_described_it_is_known_by_its_text(shelf: Shelf, lost: str) -> None:
+    shelf.source("a.md", "# A")
+    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
+    with fail_after(5):
+        await shelf.refresh_sources()
+        if lost == "the flag":
+            shelf.cache_path.write_text(shelf.cache_path.read_text().replace('"provisional": true', '"older": true'))
+            assert shelf.cached("kb:a.md").described_at is not None
+        else:
+            shelf.cache_path.unlink()
+        await shelf.refresh_sources()
+    assert shelf.cached("kb:a.md").described_at is None
+
+
+async def test_a_topic_that_was_just_opened_is_not_described_yet(shelf: Shelf) -> None:
+    shelf.topic("nodes", block("How do I start a node?", "So."))
+    with fail_after(5):
+        await add_topic_provisionally(
+            shelf.topics, shelf.topics_dir, TopicName("nodes"), catalogue=shelf.catalogue, clock=shelf.clock
+        )
+        assert shelf.cached("team:nodes.txt").described_at is None
+        await shelf.refresh_topics()
+    assert shelf.cached("team:nodes.txt").described_at == shelf.clock.now()

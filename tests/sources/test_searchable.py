@@ -1,0 +1,52 @@
+"""The search is kept true to what is listed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+
+from intern.core.ids import SourceId
+from intern.sources.searchable import Covered, keep_searchable
+from intern.stores.indices import CachedFile
+from tests.search.documents import opened
+
+pytestmark = pytest.mark.anyio
+
+
+async def read(source_id: SourceId) -> Covered:
+    return Covered("", [("", f"how to rotate the ports of {source_id}")])
+
+
+def listed(n: int) -> dict[SourceId, CachedFile]:
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    return {
+        SourceId(f"kb:{each}.md"): CachedFile(
+            rel_path=f"{each}.md", size_bytes=1, mtime_ns=1, content_hash="1", summary_text="ports", last_indexed_at=at
+        )
+        for each in range(n)
+    }
+
+
+async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_more_are_only_added(
+    tmp_path: Path,
+) -> None:
+    with fail_after(60):
+        async with opened(tmp_path) as (store, db):
+
+            async def pieces() -> int:
+                row = await db.read(lambda tx: tx.row("select count(distinct segid) from search_words_idx"))
+                return int(str((row or (0,))[0]))
+
+            assert await keep_searchable(store, listed(200), read) == 200
+            assert await pieces() == 1
+            assert await keep_searchable(store, listed(203), read) == 3
+            assert await pieces() > 1  # to merge all for each of them would write all for each
+            assert await keep_searchable(store, listed(203), read) == 0
+            assert await keep_searchable(store, listed(3203), read) == 3000
+            assert await pieces() == 1
+            assert await keep_searchable(store, listed(3303), read) == 100  # no more than one of twenty
+            assert await pieces() > 1
+            await store.check()

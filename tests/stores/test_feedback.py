@@ -1,0 +1,51 @@
+"""One vote for each person and question; the latest counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from intern.answering.slash_commands import Feedback
+from intern.core.ids import MessageId, UserId
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.replies import FeedbackStore, Votes
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+ALICE, BOB = UserId("1"), UserId("2")
+FIRST, SECOND = MessageId("10"), MessageId("11")
+
+
+async def test_each_person_has_one_vote_on_each_answer_and_the_latest_counts(tmp_path: Path) -> None:
+    path, clock = tmp_path / "intern.db", HandClock()
+    with anyio.fail_after(5):
+        async with await Database.open(path) as db:
+            store = FeedbackStore(db, clock=clock)
+            feedback: Feedback = store
+            await feedback.vote(FIRST, ALICE, up=True)
+            await feedback.vote(FIRST, ALICE, up=True)
+            await feedback.vote(FIRST, BOB, up=True)
+            assert await store.of(FIRST) == Votes(up=2)
+            await feedback.vote(FIRST, BOB, up=False)
+            await feedback.vote(SECOND, BOB, up=False)
+        async with await Database.open(path) as db:
+            store = FeedbackStore(db, clock=clock)
+            assert await store.of(FIRST) == Votes(up=1, down=1)
+            assert await store.of(MessageId("12")) == Votes()
+            assert await store.all() == Votes(up=1, down=2)
+
+
+async def test_when_somebody_made_up_their_mind_is_kept(tmp_path: Path) -> None:
+    clock = HandClock()
+    with anyio.fail_after(5):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            store, began = FeedbackStore(db, clock=clock), clock.now()
+            await store.vote(FIRST, ALICE, up=True)
+            clock.turn(minutes=1)
+            await store.vote(FIRST, ALICE, up=True)
+            assert await db.read(lambda tx: tx.rows("select at from feedback")) == [(began.isoformat(),)]
+            await store.vote(FIRST, ALICE, up=False)
+            assert await db.read(lambda tx: tx.rows("select at from feedback")) == [(clock.now().isoformat(),)]

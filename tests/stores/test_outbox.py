@@ -1,0 +1,240 @@
+"""The ledger: everything before the first POST, the same parts on every retry, one post for one question."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, strategies as st
+
+from intern.core.ids import ChannelId, MessageId, RoleId
+from intern.core.messages import Button
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.outbox import Part, Post, PostLedger, nonce_of
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = MessageId("1400000000000000001")
+CHANNEL = ChannelId("1400000000000000000")
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
+    async with await Database.open(tmp_path / "intern.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def ledger(db: Database, clock: HandClock) -> PostLedger:
+    return PostLedger(db, clock=clock)
+
+
+async def test_all_parts_are_on_disk_before_the_first_post(tmp_path: Path, clock: HandClock) -> None:
+    with anyio.fail_after(5):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            begun = await PostLedger(db, clock=clock).begin(QUESTION, CHANNEL, "new_thread", ["one", "two\0\n``` ü"])
+        async with await Database.open(tmp_path / "intern.db") as db:
+            assert await PostLedger(db, clock=clock).unfinished() == (begun,)
+    assert begun == Post(
+        question_id=QUESTION,
+        channel_id=CHANNEL,
+        target="new_thread",
+        parts=(
+            Part(n=0, text="one", nonce=nonce_of(QUESTION, 0)),
+            Part(n=1, text="two\0\n``` ü", nonce=nonce_of(QUESTION, 1)),
+        ),
+        changed_at=clock.now(),
+        covers=(QUESTION,),
+    )
+
+
+async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(
+    ledger: PostLedger, clock: HandClock
+) -> None:
+    earlier = MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        await ledger.begin(
+            QUESTION,
+            CHANNEL,
+            "new_thread",
+            ["one", "two"],
+            covers=[earlier, QUESTION],
+            called=True,
+            buttons=[Button(custom_id="up", label="up")],
+            mention_role=RoleId("5"),
+        )
+        clock.turn(minutes=7)
+        word = await ledger.replaced(QUESTION, ["Not here."], reason="no_thread", in_place=True)
+        assert await ledger.get(earlier) == word
+    assert word == Post(
+        question_id=QUESTION,
+        channel_id=CHANNEL,
+        target="in_place",
+        parts=(Part(n=0, text="Not here.", nonce=nonce_of(QUESTION, 0)),),
+        changed_at=clock.now(),
+        thread_id=CHANNEL,
+        reason="no_thread",
+        covers=(earlier, QUESTION),
+        called=True,
+        notice=True,
+    )
+
+
+async def test_a_second_begin_gets_what_the_first_one_kept(ledger: PostLedger, clock: HandClock) -> None:
+    with anyio.fail_after(5):
+        first = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one", "two"])
+        clock.turn(minutes=7)
+        assert await ledger.begin(QUESTION, CHANNEL, "in_place", ["quite another answer"]) == first
+        assert await ledger.get(QUESTION) == first
+
+
+async def test_progress_is_remembered_with_its_time(ledger: PostLedger, clock: HandClock) -> None:
+    with anyio.fail_after(5):
+        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one", "two"])
+        clock.turn(seconds=1)
+        await ledger.thread_made(QUESTION, ChannelId(QUESTION))
+        clock.turn(seconds=1)
+        await ledger.part_sent(QUESTION, 0, MessageId("7"))
+        post = await ledger.get(QUESTION)
+    assert post is not None
+    assert post.thread_id == ChannelId(QUESTION)
+    assert [part.message_id for part in post.parts] == ["7", None]
+    assert post.changed_at == clock.now()
+    assert post.state == "open"
+
+
+async def test_a_reply_in_place_has_its_thread_from_the_start(ledger: PostLedger) -> None:
+    with anyio.fail_after(5):
+        assert (await ledger.begin(QUESTION, CHANNEL, "in_place", ["one"])).thread_id == CHANNEL
+
+
+async def test_only_open_posts_are_unfinished_oldest_first(ledger: PostLedger) -> None:
+    with anyio.fail_after(5):
+        for question in ("9", "10", "8", "11"):
+            await ledger.begin(MessageId(question), CHANNEL, "new_thread", ["one"])
+        await ledger.finished(MessageId("10"))
+        await ledger.dropped(MessageId("8"), "the team has answered")
+        assert [post.question_id for post in await ledger.unfinished()] == ["9", "11"]
+        dropped = await ledger.get(MessageId("8"))
+        assert dropped is not None
+        assert (dropped.state, dropped.reason) == ("dropped", "the team has answered")
+        assert await ledger.begin(MessageId("8"), CHANNEL, "new_thread", ["again"]) == dropped
+
+
+async def test_a_thread_counts_as_answered_once_the_whole_reply_stands_in_it(ledger: PostLedger) -> None:
+    thread = ChannelId("77")
+    with anyio.fail_after(5):
+        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"])
+        await ledger.thread_made(QUESTION, thread)
+        await ledger.part_sent(QUESTION, 0, MessageId("7"))
+        assert not await ledger.answered_in(thread)
+        await ledger.finished(QUESTION)
+        assert await ledger.answered_in(thread)
+        assert not await ledger.answered_in(CHANNEL), "the channel around the thread is not ours"
+
+
+async def test_a_notice_does_not_make_a_thread_answered(ledger: PostLedger) -> None:
+    with anyio.fail_after(5):
+        await ledger.begin(QUESTION, CHANNEL, "in_place", ["I don't know"], notice=True)
+        await ledger.finished(QUESTION)
+        assert not await ledger.answered_in(CHANNEL)
+
+
+async def test_all_that_a_resend_needs_is_on_disk(tmp_path: Path, clock: HandClock) -> None:
+    buttons = (Button(custom_id="intern:up:1", emoji="👍"), Button(custom_id="intern:down:1", label="no"))
+    with anyio.fail_after(5):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            await PostLedger(db, clock=clock).begin(
+                QUESTION, CHANNEL, "in_place", ["one"], notice=True, buttons=buttons, mention_role=RoleId("42")
+            )
+        async with await Database.open(tmp_path / "intern.db") as db:
+            [post] = await PostLedger(db, clock=clock).unfinished()
+    assert (post.notice, post.buttons, post.mention_role) == (True, buttons, "42")
+
+
+async def test_every_message_that_a_post_is_for_has_that_post(ledger: PostLedger) -> None:
+    other = MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"], covers=[other, QUESTION])
+        assert await ledger.get(other) == begun
+        assert await ledger.begin(other, CHANNEL, "new_thread", ["another"]) == begun
+        assert not await ledger.done_with(other)
+        await ledger.finished(QUESTION)
+        assert await ledger.done_with(other)
+        assert await ledger.done_with(QUESTION)
+        assert not await ledger.done_with(MessageId("7"))
+
+
+async def test_a_post_that_is_recalled_never_began(ledger: PostLedger) -> None:
+    other = MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        await ledger.recalled(QUESTION)
+        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"], covers=[other])
+        await ledger.recalled(QUESTION)
+        assert await ledger.get(QUESTION) is None
+        assert await ledger.get(other) is None
+        anew = await ledger.begin(other, CHANNEL, "new_thread", ["both"], covers=[QUESTION, other])
+        assert [part.text for part in anew.parts] == ["both"]
+        assert await ledger.get(QUESTION) == anew
+
+
+async def test_a_post_takes_the_place_of_those_for_a_part_of_its_question_that_nobody_has_seen(
+    ledger: PostLedger,
+) -> None:
+    first, second = MessageId("1399999999999999998"), MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        await ledger.begin(first, CHANNEL, "new_thread", ["one"])
+        await ledger.begin(second, CHANNEL, "in_place", ["two"], covers=[first, second])
+        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["all"], covers=[first, second, QUESTION])
+        assert await ledger.unfinished() == (begun,)
+        assert set(begun.covers) == {first, second, QUESTION}
+
+
+@pytest.mark.parametrize("ending", ["thread made", "part sent", "finished", "dropped"])
+async def test_a_post_that_somebody_may_have_seen_keeps_its_messages(ledger: PostLedger, ending: str) -> None:
+    first, second = MessageId("1399999999999999998"), MessageId("1399999999999999999")
+    with anyio.fail_after(5):
+        await ledger.begin(second, CHANNEL, "new_thread", ["one"], covers=[first, second])
+        match ending:
+            case "thread made":
+                await ledger.thread_made(second, ChannelId(second))
+            case "part sent":
+                await ledger.part_sent(second, 0, MessageId("7"))
+            case "finished":
+                await ledger.finished(second)
+            case _:
+                await ledger.dropped(second, "team_answered")
+        older = await ledger.get(second)
+        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["all"], covers=[first, second, QUESTION])
+        assert begun.covers == (QUESTION,)
+        assert await ledger.get(first) == await ledger.get(second) == older
+
+
+async def test_what_never_began_cannot_go_on(ledger: PostLedger) -> None:
+    with anyio.fail_after(5):
+        assert await ledger.get(QUESTION) is None
+        with pytest.raises(LookupError):
+            await ledger.finished(QUESTION)
+        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"])
+        with pytest.raises(LookupError):
+            await ledger.part_sent(QUESTION, 1, MessageId("7"))
+
+
+@given(st.text(), st.integers(min_value=0, max_value=10_000))
+def test_a_nonce_fits_discord_and_stays_the_same(question: str, n: int) -> None:
+    nonce = nonce_of(MessageId(question.encode("utf-8", "replace").decode()), n)
+    assert nonce == nonce_of(MessageId(question.encode("utf-8", "replace").decode()), n)
+    assert 1 <= len(nonce) <= 25
+    assert nonce.isascii()
+
+
+def test_nonces_tell_parts_and_questions_apart() -> None:
+    assert len({nonce_of(MessageId(q), n) for q in ("1", "11", "1/1") for n in (0, 1, 11)}) == 9

@@ -1,0 +1,225 @@
+"""Why a question was answered or not: found again by any of its messages, bounded, and without secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from intern.core.errors import KnowledgeError
+from intern.core.ids import ChannelId, MessageId
+from intern.stores.sqlite import traces as traces_module
+from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, Counts, Trace, TraceStore, bounded
+from tests.fakes import HandClock
+
+CHANNEL, OTHER = ChannelId("200"), ChannelId("201")
+FIRST, SECOND, THIRD = MessageId("10"), MessageId("11"), MessageId("12")
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
+    async with await Database.open(tmp_path / "intern.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(db: Database, clock: HandClock) -> TraceStore:
+    return TraceStore(db, clock=clock)
+
+
+@pytest.mark.anyio
+class TestTraces:
+    async def test_a_question_is_found_by_any_of_its_messages(self, store: TraceStore, clock: HandClock) -> None:
+        with anyio.fail_after(5):
+            debug = {"gate": {"kind": "question", "seconds": 0.5}, "seconds": 1.5}
+            await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources", debug=debug)
+            kept = Trace(
+                question_id=SECOND,
+                channel_id=CHANNEL,
+                at=clock.now(),
+                outcome="silent",
+                reason="no_sources",
+                debug=debug,
+            )
+            assert await store.of(FIRST) == kept
+            assert await store.of(SECOND) == kept
+            assert await store.of(THIRD) is None
+
+    async def test_a_question_is_found_by_the_reply_to_it(
+        self, store: TraceStore, db: Database, clock: HandClock
+    ) -> None:
+        with anyio.fail_after(5):
+            ledger = PostLedger(db, clock=clock)
+            await store.keep([FIRST], CHANNEL, outcome="answer")
+            await ledger.begin(FIRST, CHANNEL, "new_thread", ["one", "two"])
+            await ledger.part_sent(FIRST, 1, MessageId("99"))
+            found = await store.of(MessageId("99"))
+            assert found is not None
+            assert found.question_id == FIRST
+
+    async def test_what_became_of_the_reply_is_added_and_the_reason_stays_unless_there_is_a_new_one(
+        self, store: TraceStore
+    ) -> None:
+        with anyio.fail_after(5):
+            await store.keep([FIRST], CHANNEL, outcome="notice", reason="no_sources", debug={"seconds": 1})
+            await store.ended(FIRST, outcome="notice posted")
+            posted = await store.of(FIRST)
+            assert posted is not None
+            assert (posted.outcome, posted.reason, posted.debug) == ("notice posted", "no_sources", {"seconds": 1})
+            await store.ended(FIRST, outcome="notice dropped", reason="team_answered")
+            dropped = await store.of(FIRST)
+            assert dropped is not None
+            assert (dropped.outcome, dropped.reason) == ("notice dropped", "team_answered")
+            await store.ended(THIRD, outcome="answer posted")
+            assert await store.of(THIRD) is None
+
+    async def test_a_question_takes_the_place_of_its_parts(self, store: TraceStore) -> None:
+        with anyio.fail_after(5):
+            await store.keep([FIRST], CHANNEL, outcome="answer")
+            await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
+            found = await store.of(FIRST)
+            assert found is not None
+            assert (found.question_id, found.outcome) == (SECOND, "silent")
+
+    async def test_an_account_replaces_the_older_one_for_the_messages_that_it_names_and_for_no_others(
+        self, store: TraceStore
+    ) -> None:
+        with anyio.fail_after(5):
+            await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
+            await store.keep([SECOND], CHANNEL, outcome="silent", reason="not_a_question")
+            await store.keep([SECOND, THIRD], CHANNEL, outcome="answer")
+            await store.ended(SECOND, outcome="answer recalled")
+            await store.ended(THIRD, outcome="answer posted")
+            found = [await store.of(each) for each in (FIRST, SECOND, THIRD)]
+            assert [each and (each.question_id, each.outcome, each.reason) for each in found] == [
+                (FIRST, "silent", "no_sources"),
+                (THIRD, "answer posted", ""),
+                (THIRD, "answer posted", ""),
+            ]
+            assert await store.count() == 2
+
+    async def test_an_account_beside_others_leaves_them_as_they_are(self, store: TraceStore) -> None:
+        with anyio.fail_after(5):
+            await store.keep([FIRST], CHANNEL, outcome="silent")
+            await store.keep([FIRST, THIRD], CHANNEL, outcome="answered for one member", beside=True)
+            await store.keep([SECOND, MessageId("13")], CHANNEL, outcome="silent for one member", beside=True)
+            found = [await store.of(each) for each in (FIRST, SECOND, THIRD)]
+            assert [each and each.outcome for each in found] == [
+                "silent",
+                "silent for one member",
+                "answered for one member",
+            ]
+            await store.keep([SECOND], CHANNEL, outcome="answer")
+            found = [await store.of(each) for each in (SECOND, MessageId("13"))]
+            assert [each and each.outcome for each in found] == ["answer", "silent for one member"]
+
+    async def test_the_newest_of_a_channel_is_the_one_heard_of_last(self, store: TraceStore, clock: HandClock) -> None:
+        with anyio.fail_after(5):
+            for message_id, channel_id in ((FIRST, CHANNEL), (SECOND, CHANNEL), (THIRD, OTHER)):
+                await store.keep([message_id], channel_id, outcome="silent")
+                clock.turn(seconds=0.5)
+            newest = await store.newest_in(CHANNEL)
+            assert newest is not None
+            assert newest.question_id == SECOND
+            await store.ended(FIRST, outcome="answer posted")
+            newest = await store.newest_in(CHANNEL)
+            assert newest is not None
+            assert newest.question_id == FIRST
+            assert await store.newest_in(ChannelId("9")) is None
+
+    async def test_in_the_thread_of_a_question_the_newest_is_that_question(self, store: TraceStore) -> None:
+        with anyio.fail_after(5):
+            await store.keep([FIRST], CHANNEL, outcome="answer")
+            found = await store.newest_in(ChannelId(FIRST))
+            assert found is not None
+            assert found.question_id == FIRST
+
+    async def test_only_the_newest_are_kept(self, store: TraceStore, db: Database) -> None:
+        def fill(tx: Transaction) -> None:
+            tx.run_each(
+                "insert into traces (rid, question_id, channel_id, at, outcome, reason, debug)"
+                " values (?, ?, '200', '2026-01-01T00:00:00+00:00', 'silent', '', '{}')",
+                [(n, str(n)) for n in range(1000, 1000 + traces_module.KEPT)],
+            )
+            tx.run("insert into trace_messages select question_id, rid from traces")
+
+        with anyio.fail_after(20):
+            await db.write(fill)
+            await store.keep([FIRST], CHANNEL, outcome="silent")
+            assert await db.read(lambda tx: tx.row("select count(*) from traces")) == (traces_module.KEPT,)
+            assert await store.of(MessageId("1000")) is None
+            assert await store.of(MessageId("1001")) is not None
+
+
+@pytest.mark.anyio
+class TestCounts:
+    async def test_what_is_counted_adds_up_by_day(self, db: Database, clock: HandClock) -> None:
+        with anyio.fail_after(5):
+            counts = Counts(db, clock=clock)
+            counts.add("questions_shed")
+            counts.add("questions_shed", 2)
+            await counts.store()
+            await counts.store()
+            counts.add("questions_shed")
+            clock.turn(days=1)
+            counts.add("questions_shed")
+            await counts.store()
+            again = Counts(db, clock=clock)
+            assert await again.of(date(2026, 2, 1)) == {"questions_shed": 4}
+            assert await again.of(date(2026, 2, 2)) == {"questions_shed": 1}
+            assert await again.of(date(2026, 2, 3)) == {}
+
+    async def test_what_the_disk_refused_is_stored_later(self, db: Database, clock: HandClock) -> None:
+        with anyio.fail_after(5):
+            counts, name = Counts(db, clock=clock), "x" * 1_000_000
+            counts.add(name)
+            await db.write(lambda tx: tx.rows("pragma max_page_count = 1"))
+            with pytest.raises(KnowledgeError):
+                await counts.store()
+            counts.add(name)
+            await db.write(lambda tx: tx.rows("pragma max_page_count = 100000"))
+            await counts.store()
+            assert await counts.of(clock.now().date()) == {name: 2}
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=30) | st.dictionaries(st.text(), inner, max_size=30),
+    max_leaves=60,
+)
+
+
+@settings(max_examples=40)  # large ones: to think one up takes longer than the test
+@given(st.dictionaries(st.text(), _JSON, max_size=30))
+def test_whatever_the_steps_say_fits(debug: dict[str, Any]) -> None:
+    kept = bounded(debug)
+    assert len(kept) <= MAX_DEBUG_CHARS
+    assert isinstance(json.loads(kept), dict)
+
+
+def test_the_first_steps_are_kept_whole_and_the_cut_is_told() -> None:
+    steps = {f"step{n}": {"issues": ["x" * 280] * 5} for n in range(10)}
+    kept = json.loads(bounded(steps))
+    assert kept["cut"]
+    assert kept["step0"] == steps["step0"]
+    assert "step9" not in kept
+
+
+def test_secrets_and_long_texts_are_not_kept() -> None:
+    kept = bounded({"error": "Bearer sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD", "gate": {"reason": "y" * 5000}})
+    assert "abcdefghij" not in kept
+    assert "y" * 299 in kept
+    assert "y" * 300 not in kept

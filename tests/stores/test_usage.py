@@ -1,0 +1,37 @@
+"""Tokens add up by day and prompt, over restarts, and the counting room can use the store as it is."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import anyio
+import pytest
+
+from intern.models.usage import UsageStore
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.usage import UsageLog
+
+pytestmark = pytest.mark.anyio
+
+MONDAY = date(2026, 2, 2)
+TUESDAY = date(2026, 2, 3)
+
+
+async def test_tokens_add_up_by_day_over_restarts(tmp_path: Path) -> None:
+    path = tmp_path / "intern.db"
+    with anyio.fail_after(5):
+        async with await Database.open(path) as db:
+            store: UsageStore = UsageLog(db)
+            assert await store.spent(MONDAY) == 0
+            await store.add(MONDAY, "gate", 1, 100, 10)
+            await store.add(MONDAY, "gate", 2, 200, 20, cached_tokens=64)
+            await store.add(MONDAY, "gate", 0, 0, 0, cached_tokens=32)
+            await store.add(MONDAY, "answer", 1, 1000, 0)
+            await store.add(TUESDAY, "gate", 1, 1, 1)
+        async with await Database.open(path) as db:
+            assert await UsageLog(db).spent(MONDAY) == 1330
+            assert await UsageLog(db).spent(TUESDAY) == 2
+            rows = await db.read(lambda tx: tx.rows("select prompt, calls from usage where day = '2026-02-02'"))
+            assert sorted(rows) == [("answer", 1), ("gate", 3)]
+            assert [each.cached_tokens for each in await UsageLog(db).of(MONDAY)] == [0, 96]
