@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation).
 CONSTRAINED := -c constraints.txt
 
-.PHONY: demo test test-long lint types mypy pyright imports unit test-model soak soak-simulation soak-kills bench bench-compare docs screenshots newcomer eval binary test-binary docker constraints clean help
+.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright imports unit test-model soak soak-simulation soak-kills bench bench-compare docs screenshots newcomer eval binary test-binary docker constraints clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -15,15 +15,22 @@ help: ## this list
 demo: .venv/installed ## a simulated community in the terminal: no token, no key, no network
 	@$(BIN)/intern try --play
 
-test: .venv/installed-dev lint types imports unit ## format, lint, types, import contract, tests
+# Side by side, two at a time: a type checker keeps one core busy for most of a minute.
+test: .venv/installed-dev ## format, lint, pyright, import contract, and the tests that show a mistake soonest (three minutes)
+	@began=$$(date +%s); $(MAKE) --no-print-directory -j2 parts-of-test; ended=$$?; \
+		echo "make test: $$(($$(date +%s) - began)) s"; exit $$ended
+
+parts-of-test: lint imports unit pyright
+
+test-all: .venv/installed-dev ## all that make test leaves out: mypy, trio, more seeds and kills, packaging, browser (ten minutes)
+	@began=$$(date +%s); $(MAKE) --no-print-directory -j2 parts-of-all; ended=$$?; \
+		echo "make test-all: $$(($$(date +%s) - began)) s"; exit $$ended
+
+parts-of-all: rest mypy
 
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-
-# Side by side: each keeps one core busy for most of a minute.
-types: .venv/installed-dev
-	@$(MAKE) --no-print-directory -j2 mypy pyright
 
 mypy: .venv/installed-dev
 	$(BIN)/mypy
@@ -35,9 +42,12 @@ imports: .venv/installed-dev
 	$(BIN)/lint-imports
 
 unit: .venv/installed-dev
-	$(BIN)/pytest -m "not long" -n auto --dist worksteal
+	$(BIN)/pytest --part=test -m "not long" -n auto --dist worksteal --durations=10
 
-test-long: .venv/installed-dev ## the tests that take their time
+rest: .venv/installed-dev
+	$(BIN)/pytest --part=rest -m "not long" -n auto --dist worksteal --durations=10
+
+test-long: .venv/installed-dev ## the tests that take their time: hours
 	$(BIN)/pytest -m long
 
 test-model: .venv/installed-model ## the model client against a real server; INTERN_TEST_GGUF=file: also how right that model is, over sixty cases

@@ -1,19 +1,41 @@
-"""Fixtures for every room. Async tests run on asyncio and on trio."""
+"""Fixtures for every room, and which part of the tests is run.
+
+`make test` runs `--part=test`: all on asyncio but what is marked `rest` or `process`, and what is in EDGES on trio,
+too. `make test-all` runs `--part=rest`, which is exactly what is left. Without `--part`, all that is named is run.
+"""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from types import CodeType
 
 import pytest
 import structlog
 from hypothesis import settings
+from jinja2 import Environment
 
 from intern.core.log import PROCESSORS
 
+EDGES = (
+    "actors/",
+    "frontends/http/",
+    "models/",
+    "platforms/",
+    "search/test_embedding_endpoint.py",
+    "sources/test_addresses.py",
+    "sources/test_fetching.py",
+    "sources/test_robots.py",
+    "stores/",
+)
+"""Folders and files of which all tests run on both backends each time: the loops, and whatever waits for others."""
+HERE = Path(__file__).parent
+SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and what they are unless set
+FOR_THE_REST = ("rest", "process")  # marks
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
 
@@ -22,6 +44,60 @@ settings.register_profile("beside others", deadline=None)
 settings.load_profile("beside others")
 
 structlog.configure(processors=PROCESSORS)  # so that structlog's capture_logs takes our events
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=["test", "rest", "all"], default="all", help="what make test runs, or the rest")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say with which seeds this run can be repeated; simulations have numbers, and tell those that fail."""
+    named = [f"{name}={os.environ.get(name, seed)}" for name, seed in SEEDS.items()]
+    seeds = [f"--hypothesis-seed={config.getoption('--hypothesis-seed')}", *named]
+    return f"part: {config.getoption('--part')}; seeds: {' '.join(seeds)}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not of this part. What may take longest begins first: no run shall end with waiting for it."""
+    items.sort(key=_patience, reverse=True)
+    part = config.getoption("--part")
+    if part == "all":
+        return
+    assert all((HERE / edge).exists() for edge in EDGES), "something of EDGES is gone"
+    on_asyncio = {_function(item) for item in items if _backend(item) == "asyncio"}
+    kept, left = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        twice = _backend(item) == "trio" and _function(item) in on_asyncio
+        resting = any(map(item.get_closest_marker, FOR_THE_REST)) or (twice and not _at_an_edge(item))
+        (kept if (part == "rest") == resting else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector all that was collected: nine thousand tests, looked through again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _backend(item: pytest.Item) -> object:
+    """Which one it is for, if it asks for one."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return params.get("anyio_backend") or params.get("backend")
+
+
+def _patience(item: pytest.Item) -> float:
+    """The seconds that it asks for, where it asks for any."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark and mark.args else 0.0
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _at_an_edge(item: pytest.Item) -> bool:
+    return item.path.relative_to(HERE).as_posix().startswith(EDGES)
 
 
 def pytest_configure() -> None:
@@ -57,6 +133,22 @@ def words_alone() -> Generator[None]:
     """Nobody loads the embedding model by the way: where no setting names one, it counts as not installed."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("intern.service.models.installed", lambda: False)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def templates_compiled_once() -> Generator[None]:
+    """Every bot that a test opens compiles the same prompts; what Jinja made of a text serves all of them."""
+    compile_anew, compiled = Environment.compile, dict[object, CodeType]()
+
+    def compile_once(self: Environment, source: str, name: str | None = None, filename: str | None = None) -> CodeType:
+        key = (type(self), self.trim_blocks, self.lstrip_blocks, self.autoescape, source, name, filename)
+        if key not in compiled:
+            compiled[key] = compile_anew(self, source, name, filename)
+        return compiled[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Environment, "compile", compile_once)
         yield
 
 

@@ -107,6 +107,7 @@ SET_BEFORE: Mapping[str, Sequence[str]] = {
 """What the page says that `intern.toml` should hold."""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("page", PAGES)
 async def test_what_a_page_tells_people_to_type_works(page: str, tmp_path: Path) -> None:
     prepare, shown = PAGES[page]

@@ -144,21 +144,22 @@ DRESSES = {
 }
 
 
-@pytest.mark.parametrize("dress", DRESSES.values(), ids=DRESSES)
-@pytest.mark.parametrize(
-    ("own", "strange"),
-    [
-        ("systemctl reboot", "systemctl halt"),
-        ("relay keys rotate --grace 1d", "relay keys rotate --grace 1d --force"),
-        ("docker run -p 80:80 img", "docker run -p 80:80 img ."),
-        ("docker run -p 80:80 img", "X=1 docker run -p 80:80 img2"),
-        ("docker run -p 80:80 img", "Remove-Item -Recurse /"),
-        ("systemctl reboot", "Sudo rm -rf home."),
-    ],
+COMMANDS = (
+    ("systemctl reboot", "systemctl halt"),
+    ("relay keys rotate --grace 1d", "relay keys rotate --grace 1d --force"),
+    ("docker run -p 80:80 img", "docker run -p 80:80 img ."),
+    ("docker run -p 80:80 img", "X=1 docker run -p 80:80 img2"),
+    ("docker run -p 80:80 img", "Remove-Item -Recurse /"),
+    ("systemctl reboot", "Sudo rm -rf home."),
 )
-def test_however_a_command_line_is_written_it_is_held_against_the_sources(dress: str, own: str, strange: str) -> None:
-    assert held(dress.format(own)).holds
-    assert not held(dress.format(strange)).holds
+"""Each one of the source, and a strange one."""
+
+
+@pytest.mark.parametrize("dress", DRESSES.values(), ids=DRESSES)
+def test_however_a_command_line_is_written_it_is_held_against_the_sources(dress: str) -> None:
+    for own, strange in COMMANDS:
+        assert held(dress.format(own)).holds, own
+        assert not held(dress.format(strange)).holds, strange
 
 
 # The same without any code. There, only sudo or a flag tells a command from a sentence.
@@ -191,27 +192,27 @@ UNDRESSED = {
 }
 
 
-@pytest.mark.parametrize("dress", UNDRESSED.values(), ids=UNDRESSED)
-@pytest.mark.parametrize(
-    ("own", "strange"),
-    [
-        ("docker run -p 80:80 img", "docker run -p 80:80 img2"),
-        ("relay keys rotate --grace 1d", "relay keys rotate --grace 1d --force"),
-        ("docker run -p 80:80 img", "sudo rm -rf /"),
-        ("docker run -p 80:80 img", "rm -rf / --no-preserve-root"),
-        ("docker run -p 80:80 img", "sudo reboot"),
-        ("docker run -p 80:80 img", "Sudo reboot"),
-        ("docker run -p 80:80 img", "X=1 doas reboot"),
-        ("docker run -p 80:80 img", "./install.sh -y"),
-        ("docker run -p 80:80 img", "Remove-Item -Recurse home"),
-    ],
+PLAIN_COMMANDS = (
+    ("docker run -p 80:80 img", "docker run -p 80:80 img2"),
+    ("relay keys rotate --grace 1d", "relay keys rotate --grace 1d --force"),
+    ("docker run -p 80:80 img", "sudo rm -rf /"),
+    ("docker run -p 80:80 img", "rm -rf / --no-preserve-root"),
+    ("docker run -p 80:80 img", "sudo reboot"),
+    ("docker run -p 80:80 img", "Sudo reboot"),
+    ("docker run -p 80:80 img", "X=1 doas reboot"),
+    ("docker run -p 80:80 img", "./install.sh -y"),
+    ("docker run -p 80:80 img", "Remove-Item -Recurse home"),
 )
-def test_a_command_line_outside_of_code_is_held_against_the_sources(dress: str, own: str, strange: str) -> None:
-    assert held(dress.format(own)).holds
-    assert not held(dress.format(strange)).holds
-    # Whatever is done to it, it stands in a source that does the same.
-    written = dress.format(strange)
-    assert grounding(written, [written], []).holds
+
+
+@pytest.mark.parametrize("dress", UNDRESSED.values(), ids=UNDRESSED)
+def test_a_command_line_outside_of_code_is_held_against_the_sources(dress: str) -> None:
+    for own, strange in PLAIN_COMMANDS:
+        assert held(dress.format(own)).holds, own
+        assert not held(dress.format(strange)).holds, strange
+        # Whatever is done to it, it stands in a source that does the same.
+        written = dress.format(strange)
+        assert grounding(written, [written], []).holds, strange
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ from tests.process.running import family
 from tests.sources.test_files import written_pdf
 
 BINARY = os.environ.get("INTERN_BINARY", "")
-pytestmark = pytest.mark.skipif(not BINARY, reason="INTERN_BINARY names no binary to test; see make test-binary")
+pytestmark = [
+    pytest.mark.rest,
+    pytest.mark.skipif(not BINARY, reason="INTERN_BINARY names no binary to test; see make test-binary"),
+]
 
 PATIENCE = 60.0
 

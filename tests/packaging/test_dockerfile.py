@@ -12,6 +12,8 @@ import tomli
 
 from intern.settings.loading import load_settings
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

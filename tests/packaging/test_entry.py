@@ -15,6 +15,8 @@ import pytest
 
 from intern.sources.documents.sandboxed import APART, work_apart
 
+pytestmark = pytest.mark.rest
+
 ENTRY = Path(__file__).parents[2] / "packaging" / "entry.py"
 
 

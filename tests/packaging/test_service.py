@@ -13,6 +13,8 @@ import pytest
 
 from intern.core.errors import ConfigError
 
+pytestmark = pytest.mark.rest
+
 UNIT = Path(__file__).parents[2] / "packaging" / "intern.service"
 ANALYZE = shutil.which("systemd-analyze") or ""
 EXPOSED = 2.5

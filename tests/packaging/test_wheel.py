@@ -14,7 +14,7 @@ from intern import __version__
 
 SOURCE_TREE = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # it downloads 100 MB
+pytestmark = [pytest.mark.rest, pytest.mark.timeout(900)]  # it downloads 100 MB
 
 _DOCS = (SOURCE_TREE / "docs" / "packaging.md").read_text(encoding="utf-8")
 _EXTRAS = re.search(r'pipx install "dist/.*\)(\[[a-z,]+\])"', _DOCS)

@@ -42,6 +42,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+_OFTEN = 7  # each seventh step is looked at in make test, the others in make test-all
+
+
 class Watched(FileLayer):
     """Tells before each step, and after the first half of each write; knows what is not on disk for sure."""
 
@@ -169,7 +172,10 @@ def _acts() -> list[Act]:
     return acts
 
 
-async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_can_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.rest)])
+async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_can_go_on(
+    tmp_path: Path, *, rest: bool
+) -> None:
     life, clock = Life(tmp_path), HandClock(snowflake_time(MessageId("1467356551315456000")))
     settings = _settings(life.folder)
     acts = _acts()
@@ -180,7 +186,7 @@ async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_ca
     assert {type(act) for act in acts} == {Taught, Deleted, Forgotten, Asked}
     assert any(isinstance(decision, Moved) for decision in DecisionLog(settings.paths.decisions).all())
     assert len(life.left) > 100
-    for left in life.left:
+    for left in (each for n, each in enumerate(life.left) if bool(n % _OFTEN) == rest):
         with fail_after(30):
             found = await _faults_after(left, clock)
         assert found == [], left.step

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from time import monotonic, time
 
 
-def chosen(variable: str, usual: int) -> list[int]:
-    """Those that the environment names, else the first `usual` ones."""
+def chosen(variable: str, usual: Iterable[int]) -> list[int]:
+    """Those that the environment names, else the usual ones."""
     named = os.environ.get(variable)
-    return [int(seed) for seed in named.split(",")] if named else list(range(usual))
+    return [int(seed) for seed in named.split(",")] if named else list(usual)
 
 
 def further(after: int, variable: str, count: int) -> Iterator[int]:

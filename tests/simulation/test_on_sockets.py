@@ -28,7 +28,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Exception ignored in. <function ClientSession.__del__"),
 ]
 
-SEEDS = 10
+SEEDS = 3
+MORE = 10
 LENGTH = int(os.environ.get("SOCKET_LENGTH", "45"))  # things that happen
 _AT_ONCE = 5  # most of a run is waiting
 
@@ -73,10 +74,16 @@ async def check(seeds: Iterable[int], folder: Path, *, length: int = LENGTH) -> 
 
 @pytest.mark.timeout(300)
 async def test_on_real_sockets_the_laws_hold_too(tmp_path: Path) -> None:
-    await check(chosen("SOCKET_SEEDS", SEEDS), tmp_path)
+    await check(chosen("SOCKET_SEEDS", range(SEEDS)), tmp_path)
+
+
+@pytest.mark.rest
+@pytest.mark.timeout(300)
+async def test_in_more_lives_on_real_sockets_they_hold_too(tmp_path: Path) -> None:
+    await check(range(SEEDS, MORE), tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
 async def test_longer_lives_on_real_sockets_keep_them_too(tmp_path: Path) -> None:
-    await check(further(SEEDS, "SOCKET_MORE", 20), tmp_path, length=90)
+    await check(further(MORE, "SOCKET_MORE", 20), tmp_path, length=90)

@@ -285,6 +285,7 @@ async def test_a_command_that_is_not_there_is_named(site: SiteDouble) -> None:
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser"))), None)
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium (apt-get install chromium-headless-shell)")
 async def test_a_real_browser_prints_what_a_page_s_script_writes(
     site: SiteDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

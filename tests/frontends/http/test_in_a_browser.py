@@ -23,6 +23,7 @@ SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(CHROMIUM is None, reason=WANTED),
 ]
 
