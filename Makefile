@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation).
 CONSTRAINED := -c constraints.txt
 
-.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright imports unit test-model soak soak-simulation soak-kills bench bench-compare docs screenshots newcomer eval binary test-binary docker constraints clean help
+.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright imports unit test-model soak soak-simulation soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,8 +69,12 @@ bench: binary ## what it costs and how good it is; kept in benchmarks/results (h
 bench-compare: .venv/installed-dev ## what changed between the last two runs of make bench; OLD=… NEW=…: between these
 	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
-docs: .venv/installed-dev ## docs/configuration.md and docs/commands.md, from the settings and the command line
+docs: .venv/installed-dev ## docs/configuration.md, docs/commands.md and docs/images/map.svg, from settings, command line and imports
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.map
+
+budgets: .venv/installed-dev ## lines of code, modules and Protocols of each package, beside their budgets
+	$(BIN)/python -m tests.budgets
 
 screenshots: .venv/installed-dev ## docs/images, from what the programs really show
 	$(BIN)/python -m docs.screenshots
