@@ -211,7 +211,7 @@ def retried_at_once() -> Generator[None]:
         return 0.0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("intern.models.endpoint.pause_before_retry", without_pause)
+        patch.setattr("intern.models.http.pause_before_retry", without_pause)
         yield
 
 

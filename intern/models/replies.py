@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
@@ -168,29 +168,22 @@ class TooLong(NamedTuple):
     room: int | None
 
 
-class FormRefused(NamedTuple):
-    """The endpoint cannot hold a reply to its schema, or does not know the way in which it was asked to."""
+Refusal = TooLong | Literal["form", "stream", "temperature"]
+"""`form`: the endpoint cannot hold a reply to its schema, or does not know the way in which it was asked to. `stream`:
+it does not know a field that asks for streaming. `temperature`: the model takes none, or not this one."""
 
 
-class StreamRefused(NamedTuple):
-    """The endpoint does not know a field that asks for streaming."""
-
-
-class TemperatureRefused(NamedTuple):
-    """The model takes no temperature, or not this one."""
-
-
-def refusal_of(body: bytes) -> TooLong | FormRefused | StreamRefused | TemperatureRefused | None:
+def refusal_of(body: bytes) -> Refusal | None:
     """What a refusal of one request is about; None where it does not tell."""
     error = _error(body)
     said = " ".join(_texts(error))[:_MOST] if error else body[:_MOST].decode("utf-8", "replace")
     if _TOO_LONG.search(said):
         return TooLong(_count(error.get("n_prompt_tokens")), _count(error.get("n_ctx")))
     if _TEMPERATURE.search(said):
-        return TemperatureRefused()
+        return "temperature"
     if _STREAM.search(said):
-        return StreamRefused()
-    return FormRefused() if _FORM.search(said) else None
+        return "stream"
+    return "form" if _FORM.search(said) else None
 
 
 def _error(body: bytes) -> _Object:

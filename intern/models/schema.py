@@ -1,13 +1,13 @@
 """The JSON schema of a reply, in the form that strict structured output asks for.
 
-Every object lists all of its properties as required and allows no others; references are put in place, except in a
-type that holds itself, which keeps its `$defs`. Decoding stays the judge: a schema only helps the model to fit.
+Every object lists all of its properties as required and allows no others; references are put in place, so no type may
+hold itself. Decoding stays the judge: a schema only helps the model to fit.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, cast
 
 import msgspec
@@ -24,7 +24,6 @@ _BOUNDS = frozenset(
 # Titles are Python's names. Defaults are for decoding, since everything is required. Discriminators point to $defs.
 _LEFT_OUT = frozenset({"title", "default", "discriminator"})
 _PREFIX = "#/$defs/"
-_REFERENCE = re.compile(r'"\$ref":"#/\$defs/([^"]+)"')
 
 # A longer enum costs more tokens, or more of a grammar, than it is worth.
 _MOST_CHOICES = 64
@@ -33,14 +32,14 @@ _MOST_CHOICE_CHARS = 4000
 Schema = dict[str, Any]
 
 
+@cache
 def reply_schema(gives: type, *, bounds: bool) -> Schema:
     """The strict schema of `gives`, a Struct; without `bounds`, lengths, patterns and ranges are left to decoding.
 
     It is shared: nobody may change it.
     """
-    if (gives, bounds) not in _MADE:
-        _MADE[gives, bounds] = _made(gives, bounds=bounds)
-    return _MADE[gives, bounds]
+    made = msgspec.json.schema(gives)
+    return _strict(made, made.pop("$defs", {}), bounds=bounds)
 
 
 def narrowed(schema: Schema, choices: Choices) -> Schema:
@@ -88,25 +87,9 @@ def _one_of(field: Schema, values: list[str]) -> Schema:
             return field
 
 
-# Every call needs one, and there are as many as prompts.
-_MADE: dict[tuple[type, bool], Schema] = {}
-
-
-def _made(gives: type, *, bounds: bool) -> Schema:
-    made = msgspec.json.schema(gives)
-    defs: dict[str, Schema] = made.pop("$defs", {})
-    circular = {name for name in defs if name in set(_reachable(name, defs))}
-    root = _strict(made, {} if circular else defs, bounds=bounds)
-    if circular:
-        root["$defs"] = {name: _strict(schema, {}, bounds=bounds) for name, schema in defs.items()}
-        # The root itself must be an object, not a reference.
-        root = {**root["$defs"][root.pop("$ref").removeprefix(_PREFIX)], **root}
-    return root
-
-
 def _strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Schema:
     """One schema made strict, with the definitions in `defs` put in place of their references."""
-    if defs and "$ref" in schema:
+    if "$ref" in schema:
         named = defs[str(schema["$ref"]).removeprefix(_PREFIX)]
         schema = {**named, **{key: value for key, value in schema.items() if key != "$ref"}}
     strict: Schema = {}
@@ -134,20 +117,3 @@ def _type_of(values: list[Any]) -> str | list[str]:
     names = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
     types = sorted({names[type(value)] for value in values})
     return types[0] if len(types) == 1 else types
-
-
-def _reachable(name: str, defs: dict[str, Schema]) -> Iterator[str]:
-    """The definitions that `name` refers to, directly or through others."""
-    seen: set[str] = set()
-    to_do = _references(defs[name])
-    while to_do:
-        reference = to_do.pop()
-        if reference not in seen:
-            seen.add(reference)
-            yield reference
-            to_do.extend(_references(defs[reference]))
-
-
-def _references(schema: Schema) -> list[str]:
-    # Text in a description has its quotes escaped, so it cannot look like this.
-    return _REFERENCE.findall(msgspec.json.encode(schema).decode())

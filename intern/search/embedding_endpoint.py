@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 
 from intern.core.errors import KnowledgeError, ModelPromptTooLongError, ModelRefusedError, ModelReplyError
 from intern.core.log import get_logger
-from intern.models.endpoint import Call, Endpoint, Reply
+from intern.models.http import Call, Endpoint, Reply
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions
 from intern.models.replies import TooLong, refusal_of
@@ -119,11 +119,11 @@ class EndpointEmbedder(Endpoint):
         call = Call(USAGE, what, body, tokens, ())
         with structlog.contextvars.bound_contextvars(prompt=USAGE):
             async with limits.budgeted(tokens, what=USAGE) as still_fits:
-                answer = await self._answered(limits, call, still_fits)
+                answer = await self.answered(limits, call, still_fits)
                 try:
                     read = msgspec.json.decode(answer, type=_Embeddings)
                 except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-                    self._count_lost(call)
+                    self.count_lost(call)
                     raise ModelReplyError(f"{what}: the reply holds no embeddings: {error}") from error
                 spent = read.usage.prompt_tokens if read.usage else tokens
                 await self._usage.add(USAGE, spent, 0, self._options.price.of(spent, 0))

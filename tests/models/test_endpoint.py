@@ -35,7 +35,8 @@ from intern.core.errors import (
 )
 from intern.core.messages import Image
 from intern.core.secret import Secret
-from intern.models.endpoint import EndpointModel, EndpointUnavailableError, pause_before_retry, retry_after
+from intern.models.endpoint import EndpointModel
+from intern.models.http import EndpointUnavailableError, pause_before_retry, retry_after
 from intern.models.options import LlmOptions, Price, StructuredOutput
 from intern.models.prompt import Prompt
 from intern.models.templates import Templates

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.models.replies import FormRefused, TemperatureRefused, TooLong, refusal_of
+from intern.models.replies import TooLong, refusal_of
 
 
 def refusal(**error: Any) -> bytes:
@@ -62,7 +62,7 @@ def test_a_prompt_that_is_too_long_is_told_by_code_or_by_words(body: bytes, coun
     ],
 )
 def test_a_form_that_cannot_be_held_is_told_by_its_words(body: bytes) -> None:
-    assert refusal_of(body) == FormRefused()
+    assert refusal_of(body) == "form"
 
 
 @pytest.mark.parametrize("body", [b"", b"no", b"null", b"[]", b"7", b'{"error": null}', b"[" * 99_999, b"\xff\xfe"])
@@ -80,4 +80,4 @@ def test_a_refusal_that_tells_nothing_stays_one(body: bytes) -> None:
 def test_no_refusal_breaks_the_reader(body: bytes) -> None:
     found = refusal_of(body)
 
-    assert found is None or isinstance(found, FormRefused | TemperatureRefused | TooLong)
+    assert found is None or isinstance(found, TooLong) or found in {"form", "temperature"}

@@ -1,0 +1,457 @@
+"""Any OpenAI-compatible endpoint: one POST by httpx a call, retried where that can help, within our own limits.
+
+A reply may come whole or as a stream. `timeout_seconds` bounds each silence, so a slow model may write for longer.
+
+An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is made again, after
+a growing, jittered pause or after the `Retry-After` that the endpoint named. Nothing else is. Errors name the call,
+the endpoint and the setting to look at; they never hold the key, and little of what the endpoint wrote.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from itertools import count
+from logging import DEBUG
+from typing import Any, Literal, NamedTuple, Self
+
+import anyio
+import httpx
+
+from intern.core.errors import (
+    ConfigError,
+    ModelAccessError,
+    ModelError,
+    ModelPromptTooLongError,
+    ModelRefusedError,
+    ModelReplyError,
+    ModelSchemaError,
+    ModelUnavailableError,
+)
+from intern.core.log import get_logger
+from intern.models.chat import excerpt
+from intern.models.circuit_breaker import Breaker, Permit, Refused
+from intern.models.limits import Limits, StillFits
+from intern.models.options import LlmOptions
+from intern.models.replies import TooLong, has_ended, is_stream, joined, refusal_of
+from intern.models.usage import Usage
+
+_log = get_logger(__name__)
+
+_LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a stream takes some 200 for each token, so 40,000 tokens fit
+_LONGEST_END = 0.25  # seconds after the last event for the end of the response, which frees the connection for reuse
+_LONGEST_IDLE = 30.0  # seconds; routers forget silent connections without a word
+_SILENCES = 10  # timeouts that a whole attempt may take; one byte a minute must not hold a slot for ever
+_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attempts
+# Of `timeout_seconds`. Unless they are set, that and `ai.request_timeout_seconds` are both 60 s, and a question makes
+# several calls, so one that hangs is given up before its own timeout; with less time for questions, long before.
+_TELLING_SHARE = 0.25
+_LONGEST_RETRY_AFTER = 60.0  # seconds; an answer that comes later helps nobody, and background work is tried again
+_SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
+_PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+_BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+# What these refuse is the request in hand; any other status would meet the next request, too.
+_OF_ONE_REQUEST = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_HOST = re.compile(rb"[A-Za-z0-9._:-]+")
+_KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
+
+
+class EndpointUnavailableError(ModelUnavailableError):
+    """An attempt failed for a reason that may pass."""
+
+    def __init__(self, message: str, retry_after: float | None = None, *, busy: bool = False) -> None:
+        super().__init__(message)
+        self.busy = busy
+        """It is there, and only wants to be asked less."""
+        self.retry_after = retry_after
+        """Seconds that the endpoint asked us to wait, within our own bounds; None if it did not say."""
+
+
+class FieldRefusedError(ModelRefusedError):
+    """The endpoint does not know a field that asks for streaming, or the model takes no such temperature."""
+
+    def __init__(self, message: str, field: Literal["stream", "temperature"]) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Endpoint:
+    """What all that is asked of an endpoint shares. Close it with `aclose`, or use it as an async context manager.
+
+    A client that is handed in stays the caller's to close. Without one, httpx's defaults hold, so calls go through the
+    proxies that the environment names. Raises `ConfigError` for a missing or malformed `base_url`,
+    `api_key` or `model`; `section` is the table that the message names.
+    """
+
+    def __init__(
+        self,
+        options: LlmOptions,
+        *,
+        path: str,
+        usage: Usage,
+        client: httpx.AsyncClient | None = None,
+        section: str = "llm",
+    ) -> None:
+        self._url = _url_of(options.base_url, path, section)
+        self._key = _checked_key(options, section)
+        if not options.model:
+            raise ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
+        self.where = _shown(self._url)
+        """Its address, for people."""
+        self._options = options
+        self._section = section
+        self._usage = usage
+        self._limits = Limits(
+            in_flight=options.max_in_flight,
+            per_minute=options.calls_per_minute,
+            tokens_a_day=options.daily_token_budget,
+            usage=usage,
+            cost_a_day=options.daily_cost_budget,
+            price=options.price,
+        )
+        self.breaker = Breaker()
+        """Whether the endpoint is asked at all; for whoever looks on."""
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream, application/json",
+            "Accept-Encoding": "identity",  # nothing that grows while it is read
+            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+        }
+        self._client = client or _client(options)
+        self._owned = None if client else self._client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections, also when cancelled."""
+        with anyio.move_on_after(2, shield=True):
+            if self._owned is not None:
+                await self._owned.aclose()
+
+    async def answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
+        """What the endpoint answered in the end. Raises the `ModelError` family."""
+        for tried in count():
+            try:
+                return await self._attempt(limits, call)
+            except EndpointUnavailableError as error:
+                if tried >= self._options.max_retries:
+                    raise
+                pause = pause_before_retry(error, tried)
+                _log.warning("model_call_retried", seconds=round(pause, 3), reason=str(error))
+            await anyio.sleep(pause)
+            await still_fits()  # what failed may have cost something
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _attempt(self, limits: Limits, call: Call) -> bytes:
+        what = call.what
+        if refused := self.breaker.refuses(anyio.current_time(), background=limits.is_background):
+            raise self._left_alone(refused, what)  # before it waits for a slot
+        async with limits.attempt():
+            return await self._tried(limits, call)
+
+    async def _tried(self, limits: Limits, call: Call) -> bytes:
+        """One attempt: what becomes of it decides whether the endpoint is asked at all."""
+        breaker, now = self.breaker, anyio.current_time
+        started = now()
+        heard = Heard(started)
+        permit = breaker.asks(started, background=limits.is_background)
+        if isinstance(permit, Refused):
+            raise self._left_alone(permit, call.what)
+        try:
+            answer = await self._answer(call, heard)
+        except EndpointUnavailableError as error:
+            if error.busy:
+                breaker.succeeded(permit)
+            else:
+                self._failed(permit, str(error))
+            raise
+        except ModelError:
+            breaker.succeeded(permit)  # it said no, so it is there
+            raise
+        except anyio.get_cancelled_exc_class():
+            self._given_up(permit, call, now() - heard.at)
+            raise
+        except BaseException:
+            breaker.gave_up(permit)
+            raise
+        if breaker.succeeded(permit):
+            _log.info("model_circuit_closed", section=self._section)
+        if _log.isEnabledFor(DEBUG):
+            _log.debug("model_replied", model=self._options.model, seconds=round(now() - started, 3))
+        return answer.body
+
+    def _failed(self, permit: Permit, reason: str) -> None:
+        if self.breaker.failed(permit, anyio.current_time(), reason):
+            _log.warning("model_circuit_opened", section=self._section, seconds=self.breaker.pause, reason=reason)
+
+    def _given_up(self, permit: Permit, call: Call, silence: float) -> None:
+        """The caller gave up. Most endpoints that hang are noticed like this: questions have a time limit of their own.
+
+        A silence of a good part of `timeout_seconds` counts as a failure. A model that is still writing is only slow.
+        """
+        if silence >= self._options.timeout_seconds * _TELLING_SHARE:
+            self._failed(permit, f"{call.what} had said nothing for {round(silence, 1):g} s, when it was given up")
+        else:
+            self.breaker.gave_up(permit)
+
+    async def _answer(self, call: Call, heard: Heard) -> Reply:
+        """What the endpoint answered, where it did."""
+        what, timeout = call.what, self._options.timeout_seconds
+        setting = f"({self._section}.timeout_seconds)"
+        try:
+            with anyio.fail_after(timeout * _SILENCES):
+                answer = await self._exchange(call, heard)
+        except httpx.TimeoutException as error:
+            raise EndpointUnavailableError(f"{what} said nothing for {timeout:g} s {setting}") from error
+        except TimeoutError as error:
+            limit = f"{timeout * _SILENCES:g} s, {_SILENCES} times {setting[1:-1]}"
+            raise EndpointUnavailableError(f"{what} had not finished after {limit}") from error
+        except httpx.DecodingError as error:
+            raise ModelReplyError(f"{what}: the reply is damaged: {self._scrubbed(str(error))}") from error
+        except httpx.RequestError as error:
+            reason = self._scrubbed(_reason(error)) or type(error).__name__
+            raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
+        self._judge(answer, call)
+        return answer
+
+    def _left_alone(self, refused: Refused, what: str) -> ModelUnavailableError:
+        return ModelUnavailableError(
+            f"{what} failed too often and is left alone; it is tried again in {refused.seconds:.0f} s."
+            f" The last failure: {self.breaker.reason}"
+        )
+
+    async def _exchange(self, call: Call, heard: Heard) -> Reply:
+        """Send the request and read the reply, whole or streamed, up to the largest one that we take."""
+        is_sent = is_new = False
+
+        async def sending() -> AsyncIterator[bytes]:
+            nonlocal is_sent
+            yield call.body
+            is_sent = True  # httpx asks for more once this is out
+
+        async def watching(event: str, _: Any) -> None:
+            nonlocal is_new
+            is_new = is_new or event.startswith("connection.connect_")
+
+        def request() -> httpx.Request:
+            return self._client.build_request(
+                "POST",
+                self._url,
+                content=sending(),
+                headers={**self._headers, "Content-Length": str(len(call.body))},
+                timeout=self._options.timeout_seconds,
+                extensions={"trace": watching},
+            )
+
+        try:
+            try:
+                response = await self._client.send(request(), stream=True, follow_redirects=False)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                if is_new:
+                    raise
+                # A kept connection that the endpoint closed meanwhile: llama.cpp does so after each streamed reply.
+                is_sent = False
+                response = await self._client.send(request(), stream=True, follow_redirects=False)
+            async with aclosing(response):
+                body = await _read(response, heard)
+            return _whole(Reply(response.status_code, response.headers.get("Retry-After"), body), call.what)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError):
+            raise
+        except BaseException:
+            if is_sent:
+                self.count_lost(call)
+            raise
+
+    def count_lost(self, call: Call) -> None:
+        """A request whose answer nobody could read, if there was one, was likely worked on and is billed."""
+        self._usage.count(call.prompt, call.prompt_tokens, 0, self._options.price.of(call.prompt_tokens, 0))
+
+    def _judge(self, answer: Reply, call: Call) -> None:
+        """Return if the endpoint answered, else raise what its status code says."""
+        status = answer.status
+        if status == HTTPStatus.OK:
+            return
+        says = f"{call.what} answered {status}"
+        if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            quoted = self._quoted(answer)
+            named = retry_after(answer.retry_after, datetime.now(UTC))
+            raise EndpointUnavailableError(says + quoted, named, busy=status in _BUSY)
+        if status == HTTPStatus.UNAUTHORIZED:
+            # Not quoted: endpoints like to repeat parts of the key.
+            raise ModelAccessError(f"{says}: check {self._section}.api_key")
+        if status == HTTPStatus.FORBIDDEN:
+            raise ModelAccessError(f"{says}: check what {self._section}.api_key may do")
+        quoted = self._quoted(answer)
+        if status == HTTPStatus.NOT_FOUND:
+            raise ModelAccessError(f"{says}: check {self._section}.model and {self._section}.base_url{quoted}")
+        if status in _OF_ONE_REQUEST:
+            raise self._refusal(answer, call, says + quoted)
+        if status < HTTPStatus.BAD_REQUEST:
+            raise ModelAccessError(f"{says} instead of a reply: check {self._section}.base_url")
+        raise ModelAccessError(says + quoted)
+
+    def _refusal(self, answer: Reply, call: Call, says: str) -> ModelRefusedError:
+        match refusal_of(answer.body):
+            case TooLong(tokens, room):
+                counted = f"{tokens} tokens" if tokens else f"about {call.prompt_tokens} tokens"
+                fits = f", and the model takes {room}" if room else ""
+                # Some endpoints count the longest reply in.
+                lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
+                return ModelPromptTooLongError(
+                    f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
+                )
+            case ("stream" | "temperature") as field:
+                return FieldRefusedError(says, field)
+            case "form":
+                hint = f"set {self._section}.schema_choices = false, or another {self._section}.structured_output"
+                return ModelSchemaError(f"{says}; if it cannot take the form of the reply, {hint}")
+            case None:
+                hint = f"; if it does not know the response format, set {self._section}.structured_output"
+                return ModelRefusedError(says + ("" if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else hint))
+
+    def _quoted(self, answer: Reply) -> str:
+        said = self._scrubbed(answer.body.decode("utf-8", "replace"))
+        return f": {said}" if said else ""
+
+    def _scrubbed(self, text: str) -> str:
+        """The beginning of a stranger's text, without our key."""
+        return excerpt(text.replace(self._key, "[secret]") if self._key else text)
+
+
+class Reply(NamedTuple):
+    """A reply as it came, or as it would have come without streaming."""
+
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+class Heard:
+    """When an endpoint last said anything in an attempt."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        """Seconds of anyio's clock; the start of the attempt where it has said nothing yet."""
+
+
+class Call(NamedTuple):
+    """One request."""
+
+    prompt: str
+    """Under which name it is counted."""
+    what: str
+    """Prompt and endpoint, for errors."""
+    body: bytes
+    prompt_tokens: int
+    """Estimated."""
+    bounded_by: tuple[str, ...]
+
+
+def _client(options: LlmOptions) -> httpx.AsyncClient:
+    """Connections for as many calls as may be in flight; `Limits` has the waiting."""
+    most = options.max_in_flight
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=_LONGEST_IDLE)
+    return httpx.AsyncClient(limits=limits)
+
+
+async def _read(response: httpx.Response, heard: Heard) -> bytes:
+    """The body, little more than the largest one that we take.
+
+    A stream is complete with its last event. The end of the response is then waited for shortly, since only a
+    connection whose response was read to its end can be used again.
+    """
+    read = bytearray()
+    is_complete = False
+    with anyio.CancelScope() as enough:
+        try:
+            async for chunk in response.aiter_bytes():
+                read += chunk
+                heard.at = anyio.current_time()
+                if len(read) > _LARGEST_REPLY:
+                    # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
+                    enough.cancel()
+                elif not is_complete and has_ended(read, len(chunk)):
+                    is_complete = True
+                    enough.deadline = heard.at + _LONGEST_END
+        except httpx.TransportError:
+            if not is_complete:
+                raise
+    return bytes(read)
+
+
+def _whole(reply: Reply, what: str) -> Reply:
+    """A streamed reply as it would have come whole. Raises httpx's `RemoteProtocolError` where it breaks off."""
+    if len(reply.body) > _LARGEST_REPLY:
+        raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
+    if reply.status != HTTPStatus.OK or not is_stream(reply.body):
+        return reply
+    whole = joined(reply.body, what=what)
+    if not whole.is_whole:
+        raise httpx.RemoteProtocolError("the stream ended before the reply did")
+    return Reply(whole.status, reply.retry_after, whole.body)
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says, or else what caused it: on trio, httpx leaves the message empty."""
+    said, cause = str(error), error.__cause__ or error.__context__
+    return said or (_reason(cause) if cause else "")
+
+
+def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
+    """The seconds that the endpoint named, or else a jittered pause that doubles with each retry before it."""
+    if error.retry_after is not None:
+        return error.retry_after
+    growing = _FIRST_PAUSE * 2.0 ** min(tried, 10) + random.uniform(0, _JITTER)  # noqa: S311
+    return min(growing, _LONGEST_PAUSE)
+
+
+def retry_after(header: str | None, now: datetime) -> float | None:
+    """The seconds that a `Retry-After` header asks for, as a number or as an HTTP date, within our own bounds."""
+    if header is None:
+        return None
+    text = header.strip()
+    if _SECONDS.fullmatch(text):
+        seconds = float(text)
+    else:
+        try:
+            until = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
+    return min(max(seconds, _SHORTEST_RETRY_AFTER), _LONGEST_RETRY_AFTER)
+
+
+def _url_of(base_url: str, path: str, section: str) -> httpx.URL:
+    wrong = f"{section}.base_url must be an address like https://api.example.com/v1"
+    try:
+        url = httpx.URL(base_url.strip())
+    except httpx.InvalidURL as error:
+        raise ConfigError(wrong) from error
+    strange = url.scheme not in {"http", "https"} or not _HOST.fullmatch(url.raw_host)
+    if strange or url.username or url.password:
+        raise ConfigError(wrong + (", without a password in it" if url.username or url.password else ""))
+    return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)
+
+
+def _checked_key(options: LlmOptions, section: str) -> str:
+    key = options.api_key.reveal().strip()
+    if not _KEY.fullmatch(key):
+        raise ConfigError(f"{section}.api_key holds characters that no key has: blanks or letters beyond ASCII")
+    return key
+
+
+def _shown(url: httpx.URL) -> str:
+    """An address for people; its query may hold secrets."""
+    return str(url.copy_with(query=None)).removesuffix("/chat/completions").removesuffix("/embeddings")
