@@ -25,7 +25,8 @@ from benchmarks.figures import Figure
 from intern.core.clock import SystemClock
 from intern.core.ids import ConversationId, MessageId, snowflake_at
 from intern.core.records import Turn
-from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn
+from intern.facts.prompts import EXTRACT
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn
 from intern.service.models import offline_rules, open_models
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn

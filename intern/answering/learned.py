@@ -16,8 +16,7 @@ from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ConversationId, FactId, NuggetId, SourceId
 from intern.core.records import Distilled, Fact, IndexEntry, Learned, Nugget, SearchFilter, SearchKind, SourceText
 from intern.core.text.words import overlap
-from intern.facts.distilling import Segment
-from intern.facts.extracting import standing_segment
+from intern.facts.segments import Segment, standing_segment
 from intern.search.finding import Finder, Found, best_found
 from intern.sources.library import DISCORD, message_link
 from intern.stores.archive import Archive

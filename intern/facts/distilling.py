@@ -9,20 +9,20 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from hashlib import sha256
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 from msgspec import Struct
 
-from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, NuggetId, SourceId, UserId
-from intern.core.records import Distilled, Fact, Nugget, NuggetStatus, Origin, SearchDocument, Speaker, Turn, Visibility
+from intern.core.ids import GuildId, NuggetId, SourceId
+from intern.core.records import Fact, Nugget, NuggetStatus, SearchDocument, Speaker, Visibility
 from intern.core.text.masking import mask_secrets
+from intern.core.text.passages import even_share
+from intern.facts.prompts import ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.pseudonyms import LABEL, NAMELESS, Cast
 from intern.facts.reconciling import Proposal
+from intern.facts.segments import Segment
 from intern.facts.visibility import of_account
-from intern.learning.material import even_share
-from intern.learning.prompts import ExtractIn, ExtractOut, FactOut, NuggetOut
 
 MAX_CONVERSATION_CHARS = 12_000
 """Of what a model sees of one conversation; longer messages are cut, at the same length."""
@@ -40,49 +40,6 @@ _MAX_SNIPPET = 300
 _NOT_SHOWN = "not shown"
 
 _ROLES: Mapping[Speaker, str] = {"Team": "team", "User": "member"}
-
-
-class Segment(Struct, frozen=True, kw_only=True):
-    """A conversation that something may be learned from. `turns` and `message_ids` run side by side, oldest first."""
-
-    id: ConversationId
-    origin: Origin = "capture"
-    turns: tuple[Turn, ...]
-    message_ids: tuple[MessageId, ...]
-    author_ids: tuple[UserId, ...] = ()
-    """Beside `message_ids`, or empty; "" for one that nobody knows."""
-    last_message_at: datetime
-    guild_id: GuildId | None = None
-    channel_id: ChannelId | None = None
-    names: Mapping[UserId, tuple[str, ...]] = {}
-    """What its authors are called, as far as that is known."""
-    others: tuple[str, ...] = ()
-    """Names of people who may come up besides."""
-    ours: frozenset[MessageId] = frozenset()
-    """What intern wrote itself: it helps to understand, and nothing is learned from it."""
-
-    @property
-    def content_hash(self) -> str:
-        """Another one whenever there is something else to learn from."""
-        said = [(turn.speaker, turn.text) for turn in self.turns]
-        return sha256(msgspec.json.encode((said, self.message_ids))).hexdigest()
-
-    def cast(self) -> Cast:
-        """Who is in it."""
-        return Cast(self.turns, self.author_ids, names=self.names, others=self.others)
-
-    def distilled(self, agent_id: str) -> Distilled:
-        """What is kept of it beside what was learned."""
-        return Distilled(
-            id=self.id,
-            agent_id=agent_id,
-            origin=self.origin,
-            guild_id=self.guild_id,
-            channel_id=self.channel_id,
-            message_ids=tuple(each for each in self.message_ids if each not in self.ours),
-            last_message_at=self.last_message_at,
-            content_hash=self.content_hash,
-        )
 
 
 class Reading(Struct, frozen=True, kw_only=True):

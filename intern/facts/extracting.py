@@ -6,50 +6,38 @@ says what was read before. So doing it again costs nothing, and a kill in betwee
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from datetime import timedelta
+from typing import Literal, TypeVar
 
 from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
-from msgspec import structs
 
 from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelUnavailableError
-from intern.core.ids import ConversationId, FactId, MessageId, NuggetId, QAId, SourceId, UserId
+from intern.core.ids import ConversationId, FactId, MessageId, NuggetId, SourceId
 from intern.core.log import get_logger
 from intern.core.records import (
-    Applied,
-    CapturedPair,
-    Distilled,
     Fact,
-    Filed,
-    Forgotten,
-    KnownFacts,
-    Match,
-    Moved,
-    Nugget,
     Outcome,
-    PairDecision,
     RefusedFact,
     RepeatedFact,
-    SearchDocument,
     SearchKind,
-    Touched,
-    Withdrawn,
 )
 from intern.core.text.words import key_terms
-from intern.facts.distilling import Segment, fact_documents, fact_stamp, given, nugget_documents, read
-from intern.facts.pseudonyms import others_in
+from intern.facts.distilling import fact_documents, fact_stamp, given, nugget_documents, read
+from intern.facts.options import ExtractionOptions, FactOptions
+from intern.facts.prompts import EXTRACT
 from intern.facts.reconciling import decide, judged_again, rules_hash
-from intern.learning.material import is_whole, text_of, without_withdrawn
-from intern.learning.options import ExtractionOptions, FactOptions
-from intern.learning.prompts import EXTRACT
+from intern.facts.segments import Segment, named, standing_segment
 from intern.models.prompt import Model
 from intern.search.query import any_of, terms_of
-from intern.stores.decisions import Placed
-from intern.stores.sqlite.extractions import Extraction
-from intern.stores.sqlite.facts import FactFilter, FactState
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.extractions import Extraction, ExtractionLog, NuggetStore
+from intern.stores.sqlite.facts import FactFilter, FactStore
+from intern.stores.sqlite.members import NameStore
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
@@ -78,166 +66,6 @@ async def at_once() -> None:
     """No waiting."""
 
 
-class Archive(Protocol):
-    """The archive of all captures; see `intern.stores.archive`."""
-
-    def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
-        """The newest pair of a conversation."""
-        ...
-
-    def get(self, qa_id: QAId, /) -> CapturedPair | None:
-        """The pair of that id."""
-        ...
-
-
-class PairsByMessage(Protocol):
-    """Finds what a message was captured with; see `intern.stores.archive`."""
-
-    def get(self, qa_id: QAId, /) -> CapturedPair | None:
-        """The pair of that id."""
-        ...
-
-    def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
-        """All conversations that a message was captured with."""
-        ...
-
-
-class Decisions(Protocol):
-    """What was decided; see `intern.stores.decisions`."""
-
-    def of(self, qa_id: QAId, /) -> PairDecision | None:
-        """The last decision about a pair."""
-        ...
-
-    def is_withdrawn(self, message_id: MessageId, /) -> bool:
-        """Whether a message may teach nothing any more."""
-        ...
-
-
-class Log(Protocol):
-    """What was learned from which conversation; see `intern.stores.sqlite.extractions`."""
-
-    async def apply(self, outcome: Outcome, /) -> Applied:
-        """Keep what was learned from a conversation, in place of what was learned before."""
-        ...
-
-    async def log_failure(
-        self, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
-    ) -> Extraction:
-        """Keep that a conversation could not be read."""
-        ...
-
-    async def entry(self, conversation_id: ConversationId, /) -> Extraction | None:
-        """What the log says of a conversation."""
-        ...
-
-    async def failed(self) -> Sequence[Extraction]:
-        """What is to be tried again, in the order in which it is due."""
-        ...
-
-    async def conversation(self, conversation_id: ConversationId, /) -> Distilled | None:
-        """A conversation as it was read last."""
-        ...
-
-    async def withdraw(self, conversation_ids: Collection[ConversationId], /) -> None:
-        """Nothing is learned from these conversations any more."""
-        ...
-
-    async def forget(self, message_ids: Collection[MessageId], /) -> None:
-        """Leave nothing of conversations that hold one of these messages."""
-        ...
-
-    async def touched(self, message_ids: Collection[MessageId], /) -> Touched:
-        """The nuggets and facts that forgetting these messages is about."""
-        ...
-
-    async def position(self, follower: str, /) -> str | None:
-        """How far somebody has come."""
-        ...
-
-    async def move(self, follower: str, position: str, /) -> None:
-        """Somebody has come so far."""
-        ...
-
-
-class Facts(Protocol):
-    """What is known already; see `intern.stores.sqlite.facts`."""
-
-    async def search_facts(
-        self, match: Match | None, wanted: FactFilter, limit: int, *, holding: Sequence[str] = ()
-    ) -> Sequence[Fact]:
-        """Facts that match, best first."""
-        ...
-
-    async def known_for(self, conversation: Distilled, contents: Iterable[str], ids: Iterable[str] = ()) -> KnownFacts:
-        """What has to be known to decide about proposals."""
-        ...
-
-    async def by_ids(self, ids: Collection[FactId], /) -> Sequence[Fact]:
-        """Those of these that there are."""
-        ...
-
-    async def of_conversation(self, conversation_id: ConversationId, /) -> Sequence[Fact]:
-        """All facts that a conversation says."""
-        ...
-
-    async def states(self) -> Mapping[FactId, FactState]:
-        """What tells of every fact that may be found whether it has changed."""
-        ...
-
-    async def retired_of(self, conversation_id: ConversationId, /) -> Sequence[Fact]:
-        """Facts that a conversation says, or once said, and that an operator retired."""
-        ...
-
-    async def judge(self, verdict: Callable[[Fact], Fact | None], /) -> Touched:
-        """Hold all facts against rules, and keep what these make of them."""
-        ...
-
-
-class Nuggets(Protocol):
-    """What was distilled; see `intern.stores.sqlite.extractions`."""
-
-    async def of_conversation(self, conversation_id: ConversationId, /) -> Sequence[Nugget]:
-        """What was distilled from a conversation."""
-        ...
-
-    async def stamps(self) -> Mapping[NuggetId, str]:
-        """What tells of each nugget whether it has changed."""
-        ...
-
-    async def by_ids(self, ids: Collection[NuggetId], /) -> Sequence[Nugget]:
-        """Those of these that stand."""
-        ...
-
-
-class Names(Protocol):
-    """What members are called; see `intern.stores.sqlite.members`."""
-
-    async def of(self, author_ids: Collection[UserId], /) -> Mapping[UserId, tuple[str, ...]]:
-        """What these are called."""
-        ...
-
-    async def in_text(self, text: str, /) -> Sequence[tuple[UserId, str]]:
-        """Whose names occur in a text, be it within or across words."""
-        ...
-
-
-class Documents(Protocol):
-    """What can be searched; see `intern.stores.sqlite.search_index`."""
-
-    async def put(self, documents: Sequence[SearchDocument], /) -> None:
-        """These are from now on all the documents of the sources that they are of."""
-        ...
-
-    async def drop(self, source_ids: Collection[SourceId], /) -> None:
-        """Nothing leads to these sources any more."""
-        ...
-
-    async def stamps(self, kind: SearchKind, /) -> Mapping[SourceId, str]:
-        """The stamp of each source of a kind."""
-        ...
-
-
 class Extractor:
     """Keeps nuggets and facts true to what stands.
 
@@ -251,15 +79,15 @@ class Extractor:
         model: Model,
         model_name: str,
         archive: Archive,
-        decisions: Decisions,
-        log: Log,
-        facts: Facts,
-        nuggets: Nuggets,
-        documents: Documents,
+        decisions: DecisionLog,
+        log: ExtractionLog,
+        facts: FactStore,
+        nuggets: NuggetStore,
+        documents: SqliteSearchStore,
         clock: Clock,
         options: ExtractionOptions,
         fact_options: FactOptions,
-        names: Names | None = None,
+        names: NameStore | None = None,
         pace: Pace = at_once,
     ) -> None:
         """`model_name` is what the log says of who read a conversation; `names` knows what people are called.
@@ -439,7 +267,7 @@ class Extractor:
         retired = tuple(await self._facts.retired_of(segment.id))[:_MOST_RETIRED]
         if not self._options.existing_facts:
             return retired
-        asked = terms_of(" ".join(await run_sync(key_terms, text_of(segment.turns), _QUERY_TERMS)))
+        asked = terms_of(" ".join(await run_sync(key_terms, segment.text, _QUERY_TERMS)))
         wanted = FactFilter(agent_id=AGENT)
         # Words are found as words; what stands without spaces, as part of the text.
         unspaced = [each for each in (*asked.grams, *asked.short) if not each.isascii()]
@@ -523,59 +351,6 @@ class Extractor:
             await self._log.move(_JUDGED, rules)
             if judged.facts:
                 _log.info("facts_judged_again", changed=len(judged.facts))
-
-
-def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: Decisions) -> Segment | None:
-    """What stands of a captured conversation in the topics, less what was withdrawn; None where nothing does. Blocks.
-
-    A newer version that waits (for a model, for the team's word) leaves the one before it standing. What does not tell
-    which turn is whose message (archives of other programs) is passed over: nobody could say what a nugget comes from.
-    Raises KnowledgeError.
-    """
-    pair = archive.latest_of(conversation_id)
-    while pair is not None and not isinstance(decisions.of(pair.qa_id), Filed | Moved):
-        older = archive.get(pair.replaces) if pair.replaces is not None else None
-        pair = older if older is not None and older.timestamp < pair.timestamp else None
-    if pair is None or len(pair.turns) != len(pair.message_ids):
-        return None
-    left = without_withdrawn(pair, decisions.is_withdrawn)
-    kept = [n for n, turn in enumerate(left.turns) if turn.text.strip()]
-    if not is_whole(left.turns[n] for n in kept):
-        return None
-    return Segment(
-        id=conversation_id,
-        turns=tuple(left.turns[n] for n in kept),
-        message_ids=tuple(left.message_ids[n] for n in kept),
-        author_ids=tuple(left.author_ids[n] for n in kept) if left.author_ids else (),
-        last_message_at=left.answered_at,
-        guild_id=left.guild_id,
-        channel_id=left.channel_id,
-    )
-
-
-async def named(segment: Segment, names: Names | None) -> Segment:
-    """The conversation with what its people are called, and those whom its text names, as far as that is known."""
-    if names is None:
-        return segment
-    called = await names.of({each for each in segment.author_ids if each})
-    known = {
-        each: tuple(dict.fromkeys((*segment.names.get(each, ()), *called.get(each, ()))))
-        for each in (*segment.names, *(author for author in called if author not in segment.names))
-    }
-    text = "\n".join(turn.text for turn in segment.turns)
-    there = [name for author, name in await names.in_text(text) if author not in known]
-    others = await run_sync(others_in, text, there)
-    return structs.replace(segment, names=known, others=(*segment.others, *others))
-
-
-def concerned(placed: Placed, archive: PairsByMessage) -> tuple[ConversationId, ...]:
-    """The conversations that a decision is about. Blocks; raises KnowledgeError."""
-    decision = placed.decision
-    if isinstance(decision, Withdrawn | Forgotten):
-        found = (each for message_id in decision.message_ids for each in archive.conversations_of(message_id))
-        return tuple(dict.fromkeys(found))
-    pair = archive.get(decision.qa_id)
-    return () if pair is None else (pair.conversation_id,)
 
 
 def _source(kind: SearchKind, item_id: str) -> SourceId:

@@ -34,8 +34,8 @@ from intern.core.records import (
 from intern.core.text.masking import mask_secrets
 from intern.core.text.similarity import likeness, same_subject
 from intern.core.text.words import wording
+from intern.facts.options import FactOptions
 from intern.facts.visibility import RULES, of_words, strictest, visibility_of
-from intern.learning.options import FactOptions
 
 _LIKE_REFUTED = 0.2  # to be taken for what was retired: the same messages say it, so little is enough
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")

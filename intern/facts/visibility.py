@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from intern.core.records import Visibility
 from intern.core.text.masking import mask_secrets
-from intern.learning.options import VisibilityRule
+from intern.facts.options import VisibilityRule
 
 _SHORTEST_PIN = 4
 _SHORTEST_KEY = 8

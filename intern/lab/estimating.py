@@ -10,8 +10,9 @@ from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, MAX_LINE, SE
 from intern.answering.retrieving import is_chatter
 from intern.answering.working import Asked as Question, asked
 from intern.core.records import Capture
+from intern.facts.prompts import EXTRACT
 from intern.lab.timeline import Taught, Timeline, by_reason
-from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE
+from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.models.chat import chat_request
 from intern.models.options import LlmOptions, Price
 from intern.models.prompt import Prompt

@@ -24,10 +24,9 @@ from intern.core.ids import ChannelId, ConversationId, MessageId, answered_conve
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage, Lookups
 from intern.core.records import Turn
-from intern.core.text.masking import mask_secrets
-from intern.facts.distilling import Segment
 from intern.facts.extracting import Came, Extractor
-from intern.settings.loading import Settings
+from intern.facts.options import ExtractionOptions
+from intern.facts.segments import Segment
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.answered_threads import AnsweredThreads, ThreadMessage
@@ -112,8 +111,9 @@ class Answered:
 
     def __init__(
         self,
-        settings: Settings,
+        options: ExtractionOptions,
         *,
+        mask: Callable[[str], str],
         threads: AnsweredThreads,
         posts: PostLedger,
         archive: Archive,
@@ -123,6 +123,7 @@ class Answered:
         extractor: Extractor,
         clock: Clock,
     ) -> None:
+        """`mask` takes secrets out of what a message says."""
         self.threads = threads
         self._posts = posts
         self._archive = archive
@@ -132,9 +133,9 @@ class Answered:
         self._extractor = extractor
         self._clock = clock
         self._reader: ThreadReader | None = None
-        self._learns = settings.extraction.auto and settings.extraction.from_questions
-        self._min_turns = settings.extraction.min_turns
-        self._kb = settings.kb
+        self._learns = options.auto and options.from_questions
+        self._min_turns = options.min_turns
+        self._mask = mask
 
     async def open(self, reader: ThreadReader) -> None:
         """From now on threads can be read."""
@@ -275,9 +276,8 @@ class Answered:
         )
 
     def _turn(self, message: ChatMessage) -> Turn:
-        masked = mask_secrets(text_of(message), secrets=self._kb.mask_secrets, emails=self._kb.mask_emails)
         # Ours is nobody's word: it counts for the team as little as for a member.
-        return Turn("Team" if message.author.type == "team_member" else "User", masked.text)
+        return Turn("Team" if message.author.type == "team_member" else "User", self._mask(text_of(message)))
 
     def _is_gone(self, message: ChatMessage) -> bool:
         return self._decisions.is_withdrawn(message.id) or self._decisions.is_forgotten(message.author.id, message.id)

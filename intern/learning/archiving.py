@@ -21,10 +21,13 @@ from intern.core.ids import ConversationId, MessageId, UserId, by_age
 from intern.core.log import get_logger
 from intern.core.records import Capture, CapturedPair, Turn
 from intern.core.text.masking import mask_secrets
-from intern.learning.material import IsForgotten, IsWithdrawn, is_whole, without_forgotten, without_withdrawn
+from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
 from intern.stores.archive import Erased
 
 _log = get_logger(__name__)
+
+IsForgotten = Callable[[UserId, MessageId], bool]
+"""Whether a member wants nothing kept of what they wrote in a message, be it read again."""
 
 
 class Archive(Protocol):
@@ -125,7 +128,7 @@ class Archivist:
         return pair
 
     def _left_of(self, capture: Capture) -> Capture:
-        return without_forgotten(without_withdrawn(capture, self._is_withdrawn), self._is_forgotten)
+        return _without_forgotten(without_withdrawn(capture, self._is_withdrawn), self._is_forgotten)
 
     def _without_secrets(self, capture: Capture) -> tuple[Capture, Mapping[MessageId, Mapping[str, int]]]:
         """The capture, and what was masked in which message."""
@@ -196,3 +199,10 @@ def _authors_of(capture: Capture) -> dict[MessageId, UserId]:
     if not capture.author_ids:
         return {}
     return {each: author for each, author in zip(capture.message_ids, capture.author_ids, strict=True) if author}
+
+
+def _without_forgotten(capture: Capture, is_forgotten: IsForgotten) -> Capture:
+    """The capture less the messages of members who want nothing kept of them."""
+    written = zip(capture.message_ids, capture.author_ids, strict=True) if capture.author_ids else ()
+    gone = {message_id for message_id, author in written if author and is_forgotten(author, message_id)}
+    return without_withdrawn(capture, gone.__contains__)

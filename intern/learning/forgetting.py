@@ -18,7 +18,8 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId
 from intern.core.records import CapturedPair, Decision, Filed, Forgotten, Moved, PairDecision, Removed
-from intern.learning.material import IsWithdrawn, left_of
+from intern.facts.segments import IsWithdrawn
+from intern.learning.material import left_of
 from intern.stores.archive import Erased
 from intern.stores.blocks import bare, time_of, without_blocks
 from intern.stores.files import FileLayer

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect
-from collections.abc import Callable, Iterable, Sequence, Set as AbstractSet
+from collections.abc import Iterable, Sequence, Set as AbstractSet
 from datetime import datetime
 from math import inf
-from typing import TypeVar
 
 from msgspec.structs import replace
 
-from intern.core.ids import MessageId, SourceId, UserId
-from intern.core.records import Capture, CapturedPair, IndexEntry, TopicBlock, Turn
+from intern.core.ids import SourceId
+from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn
+from intern.core.text.passages import even_share
 from intern.core.text.similarity import likeness
 from intern.core.text.words import Rarity, weight_of, word_set, words
+from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
 from intern.stores.blocks import format_topic
 from intern.stores.indices import format_index
-
-CaptureT = TypeVar("CaptureT", bound=Capture)
-IsWithdrawn = Callable[[MessageId], bool]
-IsForgotten = Callable[[UserId, MessageId], bool]
-"""Whether a member wants nothing kept of what they wrote in a message, be it read again."""
 
 # Likeness of two questions, or of two answers. All but 1 in 100 pairs of unrelated questions of a support channel are
 # below it, and of 77 real updates of an entry none is. Of 70 questions and their duplicates, 57 reach it.
@@ -48,30 +44,6 @@ def block_of(pair: CapturedPair) -> TopicBlock:
     )
 
 
-def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
-    """The capture less the messages that were withdrawn, which may leave nothing of it."""
-    gone = set(filter(is_withdrawn, capture.message_ids))
-    if not gone:
-        return capture
-    if len(capture.turns) != len(capture.message_ids):
-        # An archive from elsewhere need not tell which turn is whose, and a deleted message must go.
-        return replace(capture, turns=(), message_ids=(), author_ids=())
-    kept = [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone]
-    return replace(
-        capture,
-        turns=tuple(capture.turns[n] for n in kept),
-        message_ids=tuple(capture.message_ids[n] for n in kept),
-        author_ids=tuple(capture.author_ids[n] for n in kept) if capture.author_ids else (),
-    )
-
-
-def without_forgotten(capture: CaptureT, is_forgotten: IsForgotten) -> CaptureT:
-    """The capture less the messages of members who want nothing kept of them."""
-    written = zip(capture.message_ids, capture.author_ids, strict=True) if capture.author_ids else ()
-    gone = {message_id for message_id, author in written if author and is_forgotten(author, message_id)}
-    return without_withdrawn(capture, gone.__contains__)
-
-
 def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | None:
     """What a pair may still teach: None once its question or its answer is gone, be it from the archive.
 
@@ -82,11 +54,6 @@ def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | Non
     if not is_whole(turns):
         return None
     return pair if turns == pair.turns else replace(left, turns=turns)
-
-
-def is_whole(turns: Iterable[Turn]) -> bool:
-    """Whether both a user and the team say something."""
-    return {turn.speaker for turn in turns} == {"User", "Team"}
 
 
 def age_of(block: TopicBlock) -> datetime:
@@ -264,14 +231,3 @@ def _cut(turns: Sequence[Turn], room: int) -> tuple[Turn, ...]:
         Turn(turn.speaker, text if len(text) <= limit else f"{text[: max(limit - 1, 0)]}…")
         for turn, text in zip(turns, folded, strict=True)
     )
-
-
-def even_share(sizes: Sequence[int], room: int) -> int:
-    """The length at which to cut, so that all fit into `room` and what the short ones leave goes to the long."""
-    left = room
-    for n, size in enumerate(sorted(sizes)):
-        share = left // (len(sizes) - n)
-        if size > share:
-            return share
-        left -= size
-    return room

@@ -13,23 +13,19 @@ from typing import Any, NamedTuple
 
 from intern.core.records import IndexEntry, TopicBlock
 from intern.core.text.words import key_terms, topic_name, word_set, words
+from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.learning.material import age_of, question_of
 from intern.learning.prompts import (
     CLASSIFY,
-    EXTRACT,
     INTEGRATE,
     SPLIT_TOPIC,
     SUMMARIZE_IMAGES,
     ClassifyIn,
     ClassifyOut,
-    ExtractIn,
-    ExtractOut,
-    FactOut,
     ImagesIn,
     ImagesOut,
     IntegrateIn,
     IntegrateOut,
-    NuggetOut,
     SplitIn,
     SplitOut,
 )

@@ -17,9 +17,10 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, UserId, answered_conversation, answered_thread
 from intern.core.records import Decision, Forgotten, Withdrawn
-from intern.facts.distilling import Segment
-from intern.facts.extracting import Came, Documents, Extractor, Names, at_once, concerned
+from intern.core.text.masking import mask_secrets
+from intern.facts.extracting import Came, Extractor, at_once
 from intern.facts.reconciling import Retirement
+from intern.facts.segments import Segment, concerned
 from intern.learning.answered_threads import Answered
 from intern.models.limits import Window
 from intern.models.prompt import Model
@@ -30,8 +31,10 @@ from intern.stores.sqlite.answered_threads import AnsweredThreads
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
+from intern.stores.sqlite.members import NameStore
 from intern.stores.sqlite.outbox import PostLedger
 from intern.stores.sqlite.pending import PendingCaptures
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 FOLLOWER = "extractor"
 """Whose position it is."""
@@ -95,8 +98,8 @@ class Extraction:
         pending: PendingCaptures,
         posts: PostLedger,
         decisions: DecisionLog,
-        documents: Documents,
-        names: Names | None = None,
+        documents: SqliteSearchStore,
+        names: NameStore | None = None,
     ) -> None:
         self.facts = FactStore(db, clock=clock)
         self.nuggets = NuggetStore(db)
@@ -122,7 +125,8 @@ class Extraction:
             pace=_Pacing(settings.extraction.max_per_minute) if paced else at_once,
         )
         self.answered = Answered(
-            settings,
+            settings.extraction,
+            mask=lambda text: mask_secrets(text, secrets=settings.kb.mask_secrets, emails=settings.kb.mask_emails).text,
             threads=AnsweredThreads(db),
             posts=posts,
             archive=archive,

@@ -32,9 +32,9 @@ from intern.core.records import (
     SearchFilter,
 )
 from intern.core.text.untrusted import encoded
-from intern.facts.distilling import Segment
 from intern.facts.extracting import Came
 from intern.facts.reconciling import Retirement
+from intern.facts.segments import Segment
 from intern.learning.filing import Tally
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.importing import Kept

@@ -16,8 +16,9 @@ from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERI
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger
+from intern.facts.prompts import EXTRACT
 from intern.learning import offline as offline_learning
-from intern.learning.prompts import CLASSIFY, EXTRACT, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
+from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
 from intern.models.chat import Form
 from intern.models.circuit_breaker import Breaker
 from intern.models.endpoint import EndpointModel

@@ -22,8 +22,9 @@ from intern.core.progress import tell
 from intern.core.records import Turn
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import passages
-from intern.facts.distilling import MAX_CONVERSATION_CHARS, Segment, given
-from intern.learning.prompts import EXTRACT
+from intern.facts.distilling import MAX_CONVERSATION_CHARS, given
+from intern.facts.prompts import EXTRACT
+from intern.facts.segments import Segment
 from intern.service.costs import measure
 from intern.service.extraction import NotesRead
 from intern.service.intern import open_intern

@@ -21,7 +21,8 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.log import LogFormat, LogLevel
 from intern.core.secret import Secret, address_secrets
-from intern.learning.options import ExtractionOptions, FactOptions, LearningOptions
+from intern.facts.options import ExtractionOptions, FactOptions
+from intern.learning.options import LearningOptions
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
 from intern.platforms.discord.options import DiscordOptions
 from intern.settings.page import PageOptions

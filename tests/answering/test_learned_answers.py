@@ -20,9 +20,10 @@ from intern.core.flow import Filing, Topic
 from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, SourceId, TopicName, UserId
 from intern.core.messages import AIResult, Conversation, Message, RequestContext
 from intern.core.records import Capture, Learned, SourceText, Turn
+from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.reconciling import Retirement
 from intern.learning.forgetting import Forget
-from intern.learning.prompts import EXTRACT, INTEGRATE, ExtractIn, ExtractOut, FactOut, IntegrateOut, NuggetOut
+from intern.learning.prompts import INTEGRATE, IntegrateOut
 from intern.search.finding import Finder
 from intern.service.intern import open_intern
 from intern.service.workshop import Workshop

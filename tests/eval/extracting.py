@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,17 +11,18 @@ from typing import NamedTuple
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ModelReplyError
-from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicName, UserId
-from intern.core.records import Capture, CapturedPair, Filed, PairDecision, Turn
+from intern.core.ids import ChannelId, ConversationId, MessageId, UserId
+from intern.core.records import Capture, Turn
 from intern.core.text.words import STOP_WORDS
-from intern.facts.distilling import Reading, Segment, given, read
-from intern.facts.extracting import named as with_names, standing_segment
+from intern.facts.distilling import Reading, given, read
+from intern.facts.prompts import EXTRACT, ExtractOut
 from intern.facts.pseudonyms import LABEL, NAMELESS
+from intern.facts.segments import Segment, named as with_names, segment_of
 from intern.learning.importing import Rehearsal, names_of
-from intern.learning.prompts import EXTRACT, ExtractOut
 from intern.models.prompt import Model
 from intern.service.models import open_models
 from intern.settings.loading import Settings, load_settings
+from intern.stores.archive import Archive
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.members import NameStore
 from tests.eval.chats import Exchange, chat_lines, exchanges
@@ -105,47 +105,17 @@ async def measured_with(model: Model, asked: Sequence[Segment]) -> Measured:
     )
 
 
-class _Filed:
-    """An archive and decisions in which captures stand as they were captured."""
-
-    def __init__(self, captures: Iterable[Capture]) -> None:
-        rehearsal = Rehearsal(_Nothing())
-        self._pairs = {pair.conversation_id: pair for pair in map(rehearsal.append, captures)}
-
-    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
-        return self._pairs.get(conversation_id)
-
-    def get(self, qa_id: QAId) -> CapturedPair | None:
-        return next((pair for pair in self._pairs.values() if pair.qa_id == qa_id), None)
-
-    def of(self, qa_id: QAId) -> PairDecision:
-        return Filed(at=datetime(2026, 1, 1, tzinfo=UTC), qa_id=qa_id, topic=TopicName("all"))
-
-    def is_withdrawn(self, message_id: MessageId) -> bool:
-        del message_id
-        return False
-
-
-class _Nothing:
-    def latest_of(self, conversation_id: ConversationId) -> None:
-        del conversation_id
-
-    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
-        del message_id
-        return ()
-
-
 async def segments() -> list[Segment]:
     """Every exchange as the extractor sees it, once all were captured: names are those of who wrote in one of them."""
     captures = [_capture(each) for each in exchanges()]
-    filed = _Filed(captures)
     found: list[Segment] = []
     with TemporaryDirectory() as folder:
         async with await Database.open(Path(folder) / "intern.db") as db:
             names = NameStore(db)
             await names.note(each for capture in captures for each in names_of(capture))
-            for each in captures:
-                segment = standing_segment(each.conversation_id, filed, filed)
+            rehearsal = Rehearsal(Archive(Path(folder) / "qa-raw"))
+            for pair in map(rehearsal.append, captures):
+                segment = segment_of(pair, lambda _: False)
                 if segment is not None:
                     found.append(await with_names(segment, names))
     return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from intern.facts.distilling import Segment
-from intern.learning.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
+from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
+from intern.facts.segments import Segment
 from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
 from tests.eval.chats import EVAL

@@ -11,16 +11,9 @@ import pytest
 
 from intern.core.ids import ConversationId, FactId, MessageId, UserId
 from intern.core.records import Fact, Speaker, Turn
-from intern.facts.distilling import (
-    MAX_CONVERSATION_CHARS,
-    Reading,
-    Segment,
-    fact_documents,
-    given,
-    nugget_documents,
-    read,
-)
-from intern.learning.prompts import EXTRACT, ExtractOut, FactOut, NuggetOut
+from intern.facts.distilling import MAX_CONVERSATION_CHARS, Reading, fact_documents, given, nugget_documents, read
+from intern.facts.prompts import EXTRACT, ExtractOut, FactOut, NuggetOut
+from intern.facts.segments import Segment
 from intern.models.schema import narrowed, reply_schema
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from intern.core.records import Visibility
+from intern.facts.options import VisibilityRule
 from intern.facts.visibility import of_account, strictest, visibility_of
-from intern.learning.options import VisibilityRule
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 from intern.core.ids import SourceId
 from intern.core.records import CapturedPair, IndexEntry
 from intern.core.text.words import topic_name
+from intern.facts.prompts import EXTRACT
 from intern.learning.material import block_material, block_of, blocks_material, index_material
 from intern.learning.offline import RULES, classify, integrate
 from intern.learning.prompts import (
     CLASSIFY,
-    EXTRACT,
     INTEGRATE,
     SPLIT_TOPIC,
     SUMMARIZE_IMAGES,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from intern.core.errors import ModelError, ModelReplyError
-from intern.learning.prompts import EXTRACT
+from intern.facts.prompts import EXTRACT
 from intern.models.chat import read_completion, reply_of
 from intern.models.options import LlmOptions
 

@@ -18,19 +18,10 @@ from intern.core.flow import Failed, Filing, Skip, Topic
 from intern.core.ids import ConversationId, MessageId, TopicName, UserId
 from intern.core.records import Approved, Capture, CapturedPair, Moved, Rejected, SearchFilter, Speaker, Turn
 from intern.facts.extracting import PAUSES
+from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.reconciling import Retirement
 from intern.learning.forgetting import Forget
-from intern.learning.prompts import (
-    CLASSIFY,
-    EXTRACT,
-    INTEGRATE,
-    ClassifyOut,
-    ExtractIn,
-    ExtractOut,
-    FactOut,
-    IntegrateOut,
-    NuggetOut,
-)
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.search.finding import Finder
 from intern.service.workshop import Workshop
 from intern.settings.loading import Settings, load_settings

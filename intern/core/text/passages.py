@@ -260,3 +260,14 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     blank = len(piece) - len(piece.lstrip())
     line = piece.rfind("\n", 0, min(blank, kept)) + 1
     return start + line, start + max(kept, line)
+
+
+def even_share(sizes: Sequence[int], room: int) -> int:
+    """The length at which to cut, so that all fit into `room` and what the short ones leave goes to the long."""
+    left = room
+    for n, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - n)
+        if size > share:
+            return share
+        left -= size
+    return room

@@ -1,0 +1,157 @@
+"""Segments: conversations as they stand, whose parts may still teach something.
+
+Nothing that was withdrawn is in them, and each turn goes with its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import TypeVar
+
+import msgspec
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, UserId
+from intern.core.records import Capture, CapturedPair, Distilled, Filed, Forgotten, Moved, Origin, Turn, Withdrawn
+from intern.facts.pseudonyms import Cast, others_in
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog, Placed
+from intern.stores.sqlite.members import NameStore
+
+CaptureT = TypeVar("CaptureT", bound=Capture)
+IsWithdrawn = Callable[[MessageId], bool]
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """A conversation that something may be learned from. `turns` and `message_ids` run side by side, oldest first."""
+
+    id: ConversationId
+    origin: Origin = "capture"
+    turns: tuple[Turn, ...]
+    message_ids: tuple[MessageId, ...]
+    author_ids: tuple[UserId, ...] = ()
+    """Beside `message_ids`, or empty; "" for one that nobody knows."""
+    last_message_at: datetime
+    guild_id: GuildId | None = None
+    channel_id: ChannelId | None = None
+    names: Mapping[UserId, tuple[str, ...]] = {}
+    """What its authors are called, as far as that is known."""
+    others: tuple[str, ...] = ()
+    """Names of people who may come up besides."""
+    ours: frozenset[MessageId] = frozenset()
+    """What intern wrote itself: it helps to understand, and nothing is learned from it."""
+
+    @property
+    def text(self) -> str:
+        """All that was said, without who said it."""
+        return "\n".join(turn.text for turn in self.turns)
+
+    @property
+    def content_hash(self) -> str:
+        """Another one whenever there is something else to learn from."""
+        said = [(turn.speaker, turn.text) for turn in self.turns]
+        return sha256(msgspec.json.encode((said, self.message_ids))).hexdigest()
+
+    def cast(self) -> Cast:
+        """Who is in it."""
+        return Cast(self.turns, self.author_ids, names=self.names, others=self.others)
+
+    def distilled(self, agent_id: str) -> Distilled:
+        """What is kept of it beside what was learned."""
+        return Distilled(
+            id=self.id,
+            agent_id=agent_id,
+            origin=self.origin,
+            guild_id=self.guild_id,
+            channel_id=self.channel_id,
+            message_ids=tuple(each for each in self.message_ids if each not in self.ours),
+            last_message_at=self.last_message_at,
+            content_hash=self.content_hash,
+        )
+
+
+def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: DecisionLog) -> Segment | None:
+    """What stands of a captured conversation in the topics, less what was withdrawn; None where nothing does. Blocks.
+
+    A newer version that waits (for a model, for the team's word) leaves the one before it standing. Raises
+    KnowledgeError.
+    """
+    pair = archive.latest_of(conversation_id)
+    while pair is not None and not isinstance(decisions.of(pair.qa_id), Filed | Moved):
+        older = archive.get(pair.replaces) if pair.replaces is not None else None
+        pair = older if older is not None and older.timestamp < pair.timestamp else None
+    return None if pair is None else segment_of(pair, decisions.is_withdrawn)
+
+
+def segment_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
+    """What stands of a pair; None where its question or its answer is gone.
+
+    What does not tell which turn is whose message (archives of other programs) is passed over: nobody could say what a
+    nugget comes from.
+    """
+    if len(pair.turns) != len(pair.message_ids):
+        return None
+    left = without_withdrawn(pair, is_withdrawn)
+    kept = [n for n, turn in enumerate(left.turns) if turn.text.strip()]
+    if not is_whole(left.turns[n] for n in kept):
+        return None
+    return Segment(
+        id=pair.conversation_id,
+        turns=tuple(left.turns[n] for n in kept),
+        message_ids=tuple(left.message_ids[n] for n in kept),
+        author_ids=tuple(left.author_ids[n] for n in kept) if left.author_ids else (),
+        last_message_at=left.answered_at,
+        guild_id=left.guild_id,
+        channel_id=left.channel_id,
+    )
+
+
+def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
+    """The capture less the messages that were withdrawn, which may leave nothing of it."""
+    gone = set(filter(is_withdrawn, capture.message_ids))
+    if not gone:
+        return capture
+    if len(capture.turns) != len(capture.message_ids):
+        # An archive from elsewhere need not tell which turn is whose, and a deleted message must go.
+        return replace(capture, turns=(), message_ids=(), author_ids=())
+    kept = [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone]
+    return replace(
+        capture,
+        turns=tuple(capture.turns[n] for n in kept),
+        message_ids=tuple(capture.message_ids[n] for n in kept),
+        author_ids=tuple(capture.author_ids[n] for n in kept) if capture.author_ids else (),
+    )
+
+
+def is_whole(turns: Iterable[Turn]) -> bool:
+    """Whether both a user and the team say something."""
+    return {turn.speaker for turn in turns} == {"User", "Team"}
+
+
+async def named(segment: Segment, names: NameStore | None) -> Segment:
+    """The conversation with what its people are called, and those whom its text names, as far as that is known."""
+    if names is None:
+        return segment
+    called = await names.of({each for each in segment.author_ids if each})
+    known = {
+        each: tuple(dict.fromkeys((*segment.names.get(each, ()), *called.get(each, ()))))
+        for each in (*segment.names, *(author for author in called if author not in segment.names))
+    }
+    text = segment.text
+    there = [name for author, name in await names.in_text(text) if author not in known]
+    others = await run_sync(others_in, text, there)
+    return replace(segment, names=known, others=(*segment.others, *others))
+
+
+def concerned(placed: Placed, archive: Archive) -> tuple[ConversationId, ...]:
+    """The conversations that a decision is about. Blocks; raises KnowledgeError."""
+    decision = placed.decision
+    if isinstance(decision, Withdrawn | Forgotten):
+        found = (each for message_id in decision.message_ids for each in archive.conversations_of(message_id))
+        return tuple(dict.fromkeys(found))
+    pair = archive.get(decision.qa_id)
+    return () if pair is None else (pair.conversation_id,)
