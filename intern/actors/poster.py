@@ -20,12 +20,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from intern.actors.events import Witness
 from intern.actors.guard import Pauses, growing_pauses, surviving
 from intern.actors.settling import Settles
-from intern.chat.outbox import NO_LONGER, Ended, LedgerPost, PostOutcome
+from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
+from intern.stores.sqlite.outbox import Post
 
 T = TypeVar("T")
 
@@ -178,7 +179,7 @@ class _Desk:
         await self._keep(reply.notice or outcome.notice, reply.question.id, outcome.status, outcome.reason)
         self._with.witness.posted(reply, _came_to(outcome))
 
-    async def resumed(self, entry: LedgerPost, outcome: PostOutcome) -> None:
+    async def resumed(self, entry: Post, outcome: PostOutcome) -> None:
         """A reply of an earlier run came to its end; all that was kept until then is that it failed, or was begun."""
         await self._keep(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
         self._with.witness.resumed(entry.question_id, entry.channel_id, _came_to(outcome))

@@ -26,7 +26,7 @@ from msgspec import Struct, structs
 
 from intern.chat.conversations import joined, without
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import plain_line
+from intern.chat.reply_text import plain_line
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply

@@ -18,7 +18,7 @@ from intern.answering.replying import Wording, answer_buttons, why_line
 from intern.chat.context import Gathered, History, gather
 from intern.chat.conversations import answer_request, conversation_around
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import parts_of, thread_name
+from intern.chat.reply_text import parts_of, thread_name
 from intern.core.errors import ChatError, ChatRefusedError, KnowledgeError
 from intern.core.flow import (
     AnswerRequest,

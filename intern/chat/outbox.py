@@ -1,14 +1,11 @@
-"""From an answer to messages on Discord: what they say, and how each of them gets there exactly once."""
+"""The outbox: how each message of a reply gets to Discord exactly once."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -16,7 +13,7 @@ from intern.chat.addressing import named_by
 from intern.chat.context import History
 from intern.chat.options import STILL_WAITED_FOR
 from intern.chat.outgoing import Outgoing
-from intern.chat.splitting import split_message
+from intern.chat.reply_text import reply_parts, thread_name
 from intern.core.clock import Clock
 from intern.core.errors import (
     ChatError,
@@ -26,15 +23,14 @@ from intern.core.errors import (
     ChatUnknownOutcomeError,
     KnowledgeError,
 )
-from intern.core.flow import Reply, ReplyTarget
+from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId, by_age, snowflake_time
 from intern.core.log import get_logger
-from intern.core.messages import Button, ChatMessage, Citation
+from intern.core.messages import Button, ChatMessage
+from intern.stores.sqlite.outbox import Part, Post, PostLedger
 
 _log = get_logger(__name__)
 
-_THREAD_NAME_LIMIT = 100
-_TITLE_LIMIT = 80
 _PAGE = 100  # what Discord gives at most
 _PAGES = 5  # how far we look: for a message of ours that may have been posted, from a question's beginning to its end
 
@@ -70,164 +66,6 @@ class Outlet(Protocol):
         ...
 
 
-class LedgerPart(Protocol):
-    """One message of a reply, as the ledger holds it."""
-
-    @property
-    def n(self) -> int:
-        """From 0, in reading order."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """At most 2,000 characters."""
-        ...
-
-    @property
-    def nonce(self) -> str:
-        """Always the same for the same question and `n`."""
-        ...
-
-    @property
-    def message_id(self) -> MessageId | None:
-        """None until Discord confirmed the message."""
-        ...
-
-
-class LedgerPost(Protocol):
-    """A reply, as the ledger holds it."""
-
-    @property
-    def question_id(self) -> MessageId:
-        """The message that the reply answers."""
-        ...
-
-    @property
-    def channel_id(self) -> ChannelId:
-        """Where the question stands."""
-        ...
-
-    @property
-    def target(self) -> ReplyTarget:
-        """Whether a thread has to be made."""
-        ...
-
-    @property
-    def parts(self) -> Sequence[LedgerPart]:
-        """All of them, sent or not."""
-        ...
-
-    @property
-    def thread_id(self) -> ChannelId | None:
-        """Where the parts go; None while the thread may still have to be made."""
-        ...
-
-    @property
-    def state(self) -> Literal["open", "finished", "dropped"]:
-        """Whether there is anything left to do."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why it was dropped, or is but a word on why there is no answer."""
-        ...
-
-    @property
-    def covers(self) -> Collection[MessageId]:
-        """All messages that the reply is for."""
-        ...
-
-    @property
-    def called(self) -> bool:
-        """Its asker called the bot."""
-        ...
-
-    @property
-    def notice(self) -> bool:
-        """It says why there is no answer."""
-        ...
-
-    @property
-    def changed_at(self) -> datetime:
-        """When something happened to it last (UTC)."""
-        ...
-
-    @property
-    def buttons(self) -> tuple[Button, ...]:
-        """Under the last part."""
-        ...
-
-    @property
-    def mention_role(self) -> RoleId | None:
-        """Whom the last part pings."""
-        ...
-
-
-class Ledger(Protocol):
-    """What is to be posted, on disk before Discord hears of it. All methods raise KnowledgeError."""
-
-    async def begin(
-        self,
-        question_id: MessageId,
-        channel_id: ChannelId,
-        target: ReplyTarget,
-        parts: Sequence[str],
-        /,
-        *,
-        covers: Sequence[MessageId] = (),
-        called: bool = False,
-        notice: bool = False,
-        buttons: Sequence[Button] = (),
-        mention_role: RoleId | None = None,
-        citations: Sequence[Citation] = (),
-        asked: str = "",
-        author_id: UserId | None = None,
-    ) -> LedgerPost:
-        """Keep all that it takes to post a reply. A question that has a post already gets that one, unchanged.
-
-        It takes the place of posts for messages in `covers` that nobody has seen anything of.
-        """
-        ...
-
-    async def replaced(
-        self, question_id: MessageId, parts: Sequence[str], /, *, reason: str, in_place: bool = False
-    ) -> LedgerPost:
-        """A post of which nobody has seen anything becomes a word on why there is no answer, and the reason."""
-        ...
-
-    async def thread_made(self, question_id: MessageId, thread_id: ChannelId, /) -> None:
-        """The parts go there."""
-        ...
-
-    async def part_sent(self, question_id: MessageId, n: int, message_id: MessageId, /) -> None:
-        """Discord holds part `n` as this message."""
-        ...
-
-    async def finished(self, question_id: MessageId, /) -> None:
-        """All of the reply stands in its thread."""
-        ...
-
-    async def dropped(self, question_id: MessageId, reason: str, /) -> None:
-        """The reply will not be posted, or not further."""
-        ...
-
-    async def recalled(self, question_id: MessageId, /) -> None:
-        """None of the reply was posted, and none will be; the question may get another one."""
-        ...
-
-    async def get(self, question_id: MessageId, /) -> LedgerPost | None:
-        """The post that a message got, alone or with others, whatever became of it."""
-        ...
-
-    async def holds(self, message_id: MessageId, /) -> bool:
-        """Whether this message of ours is known as a part of any reply."""
-        ...
-
-    async def unfinished(self) -> Sequence[LedgerPost]:
-        """What is still to be posted, wholly or in part, oldest first."""
-        ...
-
-
 class PostOutcome(Struct, frozen=True, kw_only=True):
     """What became of a reply."""
 
@@ -243,7 +81,7 @@ class PostOutcome(Struct, frozen=True, kw_only=True):
     """Where it is held: the asker's newest message."""
 
 
-Ended = Callable[[LedgerPost, PostOutcome], Awaitable[None]]
+Ended = Callable[[Post, PostOutcome], Awaitable[None]]
 """Told what became of a reply."""
 
 
@@ -252,35 +90,24 @@ async def everywhere(_: ChannelId) -> bool:
     return True
 
 
+@dataclass(frozen=True)
 class Posting:
-    """Posts replies by way of the ledger: doing it again is harmless."""
+    """Posts replies by way of the outbox in the database: doing it again is harmless."""
 
-    def __init__(
-        self,
-        outlet: Outlet,
-        ledger: Ledger,
-        history: History,
-        *,
-        outgoing: Outgoing,
-        clock: Clock,
-        admits: Callable[[ChannelId], Awaitable[bool]] = everywhere,
-        max_age: timedelta | None = None,
-        late_word: str = "",
-        no_thread_word: str = "",
-    ) -> None:
-        """`admits` says whether we may still speak in a channel: it may have turned private since somebody asked.
-
-        What was begun longer than `max_age` ago, and nobody has seen any of, is not posted any more. Who called the bot
-        gets the `late_word` then, and the `no_thread_word`, in place, where no thread can be opened.
-        """
-        self._outlet = outlet
-        self._ledger = ledger
-        self._history = history
-        self._outgoing = outgoing
-        self._clock = clock
-        self._admits = admits
-        self._max_age = max_age
-        self._words = _Words(late_word, no_thread_word)
+    outlet: Outlet
+    outbox: PostLedger
+    history: History
+    _: KW_ONLY
+    outgoing: Outgoing
+    clock: Clock
+    admits: Callable[[ChannelId], Awaitable[bool]] = everywhere
+    """Whether we may still speak in a channel: it may have turned private since somebody asked."""
+    max_age: timedelta | None = None
+    """What was begun longer ago, and nobody has seen any of, is not posted any more."""
+    late_word: str = ""
+    """Who called the bot gets this then."""
+    no_thread_word: str = ""
+    """The same, in place, where no thread can be opened."""
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
         """Post a reply, or finish posting it. One question gets at most one reply, however often this is called.
@@ -291,7 +118,7 @@ class Posting:
         """
         question = reply.question
         known = await self._room_for(question.id)
-        begun = known or await self._ledger.begin(
+        begun = known or await self.outbox.begin(
             question.id,
             question.channel_id,
             reply.target,
@@ -305,25 +132,25 @@ class Posting:
             asked=reply.asked,
             author_id=question.author.id,
         )
-        delivery = self._delivery(begun, fresh=known is None)
-        if begun.question_id != question.id and self._outgoing.taken_back(question.id):
+        delivery = _Delivery(self, begun, fresh=known is None)
+        if begun.question_id != question.id and self.outgoing.taken_back(question.id):
             return await delivery.recall(question.id)  # the reply that took its place is on its way by itself
         return await delivery.run(reply, waited_for)
 
-    async def _room_for(self, question_id: MessageId) -> LedgerPost | None:
+    async def _room_for(self, question_id: MessageId) -> Post | None:
         """The ledger's post for a question, if it has one that still counts.
 
         A reply to several messages may have been taken back because one of them was deleted. Until the poster comes to
         it, its row would stand in the way of the reply to what is left.
         """
-        known = await self._ledger.get(question_id)
+        known = await self.outbox.get(question_id)
         if known is None or known.question_id == question_id or known.state != "open":
             return known
-        if self._outgoing.taken_back(known.question_id) != "withdrawn":
+        if self.outgoing.taken_back(known.question_id) != "withdrawn":
             return known
-        if await self._delivery(known, fresh=False).stands():
+        if await _Delivery(self, known).stands():
             return known
-        await self._ledger.recalled(known.question_id)
+        await self.outbox.recalled(known.question_id)
         return None
 
     async def resume(self, ended: Ended) -> int:
@@ -331,10 +158,10 @@ class Posting:
 
         One that fails holds up no other. Raises as `post` does, when all were tried.
         """
-        begun = await self._ledger.unfinished()
+        begun = await self.outbox.unfinished()
         failure: ChatError | KnowledgeError | None = None
         for entry in begun:
-            delivery = self._delivery(entry, fresh=False)
+            delivery = _Delivery(self, entry)
             try:
                 outcome = await delivery.run(None, NO_LONGER)
             except (ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError) as error:
@@ -351,265 +178,46 @@ class Posting:
         A message that says so already is left alone, so calling it again edits nothing twice. Raises
         ChatUnavailableError where calling again later is worthwhile, and KnowledgeError.
         """
-        post = await self._ledger.get(question_id)
+        post = await self.outbox.get(question_id)
         if post is None or post.state != "finished" or post.notice or post.thread_id is None:
             return False
         said = False
         try:
-            if not await self._admits(post.channel_id):
+            if not await self.admits(post.channel_id):
                 return False
             for message_id in filter(None, (part.message_id for part in post.parts)):
-                message = await self._history.message(post.thread_id, message_id)
+                message = await self.history.message(post.thread_id, message_id)
                 if message is None:
                     continue  # deleted
                 if message.text.strip() != note.strip():
-                    await self._outlet.rewrite(post.thread_id, message_id, note)
+                    await self.outlet.rewrite(post.thread_id, message_id, note)
                 said = True
         except ChatRefusedError as error:
             _log.warning("retraction_refused", message_id=question_id, error=str(error))
         return said
 
-    def _delivery(self, entry: LedgerPost, *, fresh: bool) -> _Delivery:
-        return _Delivery(
-            entry,
-            self._outlet,
-            self._ledger,
-            self._history,
-            self._outgoing,
-            self._admits,
-            self._words,
-            fresh=fresh,
-            late=self._is_late(entry),
-            very_late=self._is_very_late(entry),
-        )
-
-    def _is_late(self, entry: LedgerPost) -> bool:
-        if self._max_age is None:
+    def is_late(self, entry: Post) -> bool:
+        """Whether nobody waits for the answer any more."""
+        if self.max_age is None:
             return False
         if entry.reason:  # a word on that it is too late is itself in time for longer
-            return self._is_very_late(entry)
-        return self._clock.now() - entry.changed_at > self._max_age
+            return self.is_very_late(entry)
+        return self.clock.now() - entry.changed_at > self.max_age
 
-    def _is_very_late(self, entry: LedgerPost) -> bool:
-        return self._clock.now() - snowflake_time(entry.question_id) > STILL_WAITED_FOR
-
-
-def thread_name(question: str) -> str:
-    """A thread's name for a question: one line of 1 to 100 characters, without mentions and markup."""
-    # What is invisible goes first: it may part a mention.
-    text = re.sub(r"<a?:(\w+):\d+>", r":\1:", "".join(filter(_shows, question[:1000])))  # a custom emoji
-    text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
-    text = re.sub(r"@+(?=everyone|here)", "", text)
-    text = re.sub(r"[`*~|\\]+|^\s*(?:>|#{1,3}\s|-#\s)+", " ", text, flags=re.MULTILINE)
-    line = " ".join(text.split())
-    if not any(character.isalnum() for character in line):
-        return "Answer"
-    return _cut(line, _THREAD_NAME_LIMIT)
-
-
-def reply_parts(reply: Reply) -> list[str]:
-    """The messages that a reply consists of."""
-    return split_message(reply.text) if reply.notice else parts_of(reply.text, reply.citations)
-
-
-def parts_of(text: str, citations: Sequence[Citation] = ()) -> list[str]:
-    """The messages that say a text, and then its sources. Only what is cited can be clicked."""
-    links = {url for citation in citations if (url := _url_of(citation))}
-    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations))))
-    # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
-    return [piece for part in split_message(whole) for piece in split_message(unlinked(part, links))]
-
-
-# Pages that Discord shows as a card of their own, without any scheme before them.
-_CARDS = r"discord(?:app)?\.(?:gg|new|gift|com/(?:invite|template|gifts?))"
-# What Discord's own parser takes for code, an escape, or something to click, in its order of precedence. Whatever it
-# takes for code is left alone (but see `_code_stays`); elsewhere, no link remains that is not among the allowed ones.
-_TOKENS = re.compile(
-    r"(?P<escape>\\[^0-9A-Za-z\s])"
-    r"|(?P<code>```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`))"
-    r"|(?P<lone>`+)"  # opens no code: neither does a shorter run of the same ticks
-    r"|(?P<masked>\[(?P<label>[^\[\]\n]*)\]\(\s*<?(?P<target>[^\s()<>]*:[^\s()<>]*)>?(?:\s+[\"'(][^\n]*?[\"')])?\s*\))"
-    r"|(?P<auto><(?P<inner>[^<>\s]+(?::/|@)[^<>\s]*|(?:(?:tel|sms):|\+)[0-9+][^<>\s]*)>)"
-    r"|(?P<bare>(?:[a-z][a-z0-9+.-]{0,30}:|(?<![:/0-9a-z])(?=discord))(?://|" + _CARDS + r"/)[^\s<]+)"
-    r"|(?P<seam>\](?=\())",
-    re.IGNORECASE,
-)
-_TRAILING = ".,:;!?\"')]}*_~|"
-
-
-def unlinked(text: str, allowed: Collection[str]) -> str:
-    """The text with each link that is not allowed shown as code, without its `https://`."""
-    for _ in range(3):
-        cleaned = _TOKENS.sub(partial(_token, allowed=allowed, code_stays=_code_stays(text)), text)
-        if cleaned == text:
-            return text
-        text = cleaned
-    # Markup so tangled that each pass lays bare something new: no scheme, no link.
-    return _inert(text)
-
-
-def _token(token: re.Match[str], *, allowed: Collection[str], code_stays: bool) -> str:
-    whole = token[0]
-    match token.lastgroup:
-        case "masked":
-            return _masked(token, allowed)
-        case "auto":
-            return whole if token["inner"] in allowed else _as_code(token["inner"])
-        case "bare":
-            url = whole.rstrip(_TRAILING)
-            return whole if url in allowed else _as_code(url) + whole[len(url) :]
-        case "seam":
-            return "] "
-        case "code" if not code_stays:
-            return _inert(whole)
-        case _:
-            return whole
-
-
-def _masked(token: re.Match[str], allowed: Collection[str]) -> str:
-    if token["target"] in allowed and "/" not in token["label"]:
-        return token[0]
-    return f"{unlinked(token['label'], allowed)} ({_as_code(token['target'])})".lstrip()
-
-
-# What Discord pairs up, in this order, before it looks for code inside.
-_SPANS = re.compile(
-    r"\\[^0-9A-Za-z\s]"
-    r"|```[\s\S]+?```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`)"
-    r"|(?P<pair>\*\*(?:\\.|[^\\])+?\*\*(?!\*)|\*(?!\s)(?:\\.|\*\*|[^*\\])+?(?<!\s) {0,2}\*(?!\*)"
-    r"|__(?:\\.|[^\\])+?__(?!_)|_(?:\\.|__|[^_\\])+?_(?![0-9A-Za-z_])"
-    r"|~~.+?~~|\|\|.+?\|\||\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()",
-    re.DOTALL,
-)
-# Each may begin within a quote or a pair.
-_HEADING = re.compile(r"^[ >*_~|]*(?:#{1,3}|-#)\s+[^\n]*\Z", re.MULTILINE)
-_ITEM = re.compile(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
-
-
-def _code_stays(text: str) -> bool:
-    """Whether Discord, too, takes for code what we do: nothing that begins before it may end in it.
-
-    Emphasis may, and so may the line that a heading, a quote or a list item is. On empty fences clients do not agree.
-    Where one piece of code is none, all that follow may begin where they seem to end.
-    """
-    codes = [token for token in _TOKENS.finditer(text) if token.lastgroup == "code"]
-    return not (
-        any(re.match(r"```[^\n`]*\s*```", code[0]) for code in codes)
-        or any(_ends_with_its_line(text[: code.start()], code[0]) for code in codes)
-        or any(_cuts(span, codes) for span in _spans(text, codes))
-    )
-
-
-def _ends_with_its_line(before: str, code: str) -> bool:
-    further = code.split("\n")[1:]
-    if not further or _HEADING.search(before):
-        return bool(further)
-    if _ITEM.search(before):
-        return not all(line.startswith(" ") for line in further)
-    quoted = re.match(r"[ *_~|]*> ", before.rpartition("\n")[2])
-    return bool(quoted) and not all(re.match(" *> ", line) for line in further)
-
-
-def _spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
-    """Where each pair and each piece of code begins and ends, as far as it may matter to `codes`."""
-    waiting = [(0, len(text))] if codes else []
-    while waiting:
-        at, end = waiting.pop()
-        while (found := _SPANS.search(text, at, end)) and found.start() < codes[-1].start():
-            yield found.span()
-            at = found.end()
-            if found.lastgroup == "pair" and any(found.start() < code.start() < at for code in codes):
-                width = 2 if found[0][:2] in {"**", "__", "~~", "||"} else 1
-                waiting.append((found.start() + width, at - width))
-
-
-def _cuts(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:
-    return any(span[0] < code.start() < span[1] < code.end() for code in codes)
-
-
-def _inert(text: str) -> str:
-    """The text with nothing in it that can be clicked, wherever it may stand."""
-    return re.sub(rf"(?i):(?=//)|\](?=\()|<(?=[^\s<>]+@|\w+:/|tel:|sms:|\+)|{_CARDS}(?=/)", r"\g<0> ", text)
-
-
-def _as_code(url: str) -> str:
-    bare = re.sub(r"^(?:https?:)?[/\\]+", "", url.replace("`", ""), flags=re.IGNORECASE)
-    return f"`{bare or 'link'}`"
-
-
-def _sources(citations: Sequence[Citation]) -> str:
-    lines = dict.fromkeys(_source(citation) for citation in citations)
-    if not lines:
-        return ""
-    return "\n".join(["Sources:", *(f"- {line}" for line in lines)])
-
-
-def _source(citation: Citation) -> str:
-    """Title, id and link of a source; of a web page the id is the link."""
-    url = _url_of(citation)
-    title = plain_line(citation.title)
-    name = plain_line(citation.source_id)
-    shown = [title] if title and title != name else []
-    if url and citation.source_id.endswith(url):
-        return " ".join([*shown, f"<{url}>"])
-    shown.append(f"(`{name}`)" if shown else f"`{name}`")
-    return " ".join([*shown, *([f"<{url}>"] if url else [])])
-
-
-def _url_of(citation: Citation) -> str | None:
-    url = citation.url or ""
-    return url if re.fullmatch(r"https?://[^\s<>`]+", url, re.IGNORECASE) else None
-
-
-def plain_line(text: str) -> str:
-    """Somebody's title or file name on one line, with nothing in it that Discord reads as markup."""
-    line = " ".join("".join(filter(_shows, re.sub(r"[`*~|\\<>\[\]]", "", text))).split())
-    return _cut(re.sub(r"(?i)(?:https?:)?//", "", line), _TITLE_LIMIT)
-
-
-def _shows(character: str) -> bool:
-    """False for what has no width or turns the line around; spaces of all kinds count as shown."""
-    return character.isspace() or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
-
-
-def _cut(line: str, limit: int) -> str:
-    """At most `limit` UTF-16 units, the narrowest way to count; cut at a word where one ends near."""
-    if _units(line) <= limit:
-        return line
-    while _units(line) > limit - 1:
-        line = line[: max(0, min(len(line) - 1, limit - 1))]
-    head, _, tail = line.rpartition(" ")
-    return (head if head and len(tail) < limit // 4 else line).rstrip(" ,;:.-") + "…"
-
-
-def _units(line: str) -> int:
-    return len(line.encode("utf-16-le", "surrogatepass")) // 2
-
-
-class _Words(NamedTuple):
-    """What is said in place of an answer; nothing where it is empty."""
-
-    late: str
-    no_thread: str
+    def is_very_late(self, entry: Post) -> bool:
+        """Whether nobody waits for any word any more."""
+        return self.clock.now() - snowflake_time(entry.question_id) > STILL_WAITED_FOR
 
 
 @dataclass
 class _Delivery:
     """One try to bring one reply to Discord."""
 
-    begun: LedgerPost
-    outlet: Outlet
-    ledger: Ledger
-    history: History
-    outgoing: Outgoing
-    admits: Callable[[ChannelId], Awaitable[bool]]
-    words: _Words
-    fresh: bool
+    to: Posting
+    begun: Post
+    _: KW_ONLY
+    fresh: bool = False
     """Nobody can have posted any of it before."""
-    late: bool
-    """Nobody waits for the answer any more."""
-    very_late: bool
-    """Nobody waits for any word any more."""
     sent: set[MessageId] = field(default_factory=set[MessageId])
 
     async def run(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome:
@@ -640,13 +248,13 @@ class _Delivery:
     async def _weigh(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
         """What stands against posting it now; None if nothing does, and from then on it cannot be taken back."""
         question_id = self.begun.question_id
-        if self.outgoing.taken_back(question_id):
+        if self.to.outgoing.taken_back(question_id):
             return await self.recall(question_id)
-        if self.late and not await self._say_instead(self.words.late, "too_old"):
+        if self.to.is_late(self.begun) and not await self._say_instead(self.to.late_word, "too_old"):
             return await self.drop("too_old")
         if against := await self._look(reply, waited_for):
             return against
-        return None if self.outgoing.leave(question_id) else await self.recall(question_id)
+        return None if self.to.outgoing.leave(question_id) else await self.recall(question_id)
 
     async def _deliver(self, reply: Reply | None) -> PostOutcome:
         thread = await self._place(reply.question.text if reply else None)
@@ -655,33 +263,33 @@ class _Delivery:
         if not await self._send_all(thread):
             return await self.drop("not_public")
         begun = self.begun
-        await self.ledger.finished(begun.question_id)
+        await self.to.outbox.finished(begun.question_id)
         return PostOutcome(status="posted", reason=begun.reason, notice=begun.notice, thread_id=thread)
 
     async def drop(self, reason: str) -> PostOutcome:
         """It will not be posted, or not further."""
-        if self.outgoing.taken_back(self.begun.question_id):  # another reply may have taken its place in the ledger
+        if self.to.outgoing.taken_back(self.begun.question_id):  # another reply may have taken its place in the ledger
             return await self.recall(self.begun.question_id)
-        await self.ledger.dropped(self.begun.question_id, reason)
+        await self.to.outbox.dropped(self.begun.question_id, reason)
         return PostOutcome(status="dropped", reason=reason)
 
     async def _say_instead(self, word: str, reason: str, *, in_place: bool = False) -> bool:
         """From now on, this is what is to be posted to who called the bot; false where nothing is."""
         begun = self.begun
-        if not (begun.called and word) or begun.reason or self.very_late:
+        if not (begun.called and word) or begun.reason or self.to.is_very_late(begun):
             return False
         # It may stand there though nobody confirmed it: then it is what was said.
         if begun.parts and begun.thread_id and await self._find(begun.parts[0], begun.thread_id):
             return True
-        if self.outgoing.taken_back(begun.question_id):  # as in `drop`; who asks us looks again before it leaves
+        if self.to.outgoing.taken_back(begun.question_id):  # as in `drop`; who asks us looks again before it leaves
             return True
-        self.begun = await self.ledger.replaced(begun.question_id, [word], reason=reason, in_place=in_place)
+        self.begun = await self.to.outbox.replaced(begun.question_id, [word], reason=reason, in_place=in_place)
         return True
 
     async def recall(self, question_id: MessageId) -> PostOutcome:
         """It was taken back: its question is asked anew, or gone."""
-        await self.ledger.recalled(question_id)
-        return PostOutcome(status="recalled", reason=self.outgoing.taken_back(question_id) or "")
+        await self.to.outbox.recalled(question_id)
+        return PostOutcome(status="recalled", reason=self.to.outgoing.taken_back(question_id) or "")
 
     async def _look(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
         """What stands against posting it now, by a look at the question's channel; None if nothing does."""
@@ -704,7 +312,7 @@ class _Delivery:
         """Why nobody needs to look; empty where somebody does."""
         if not self.begun.parts:
             return "empty"
-        return "" if await self.admits(self.begun.channel_id) else "not_public"
+        return "" if await self.to.admits(self.begun.channel_id) else "not_public"
 
     async def _said(self, asked: Collection[MessageId]) -> Sequence[ChatMessage]:
         """What was said since the first message of the question, and a page's worth from its last one on."""
@@ -714,13 +322,13 @@ class _Delivery:
         for _ in range(_PAGES):
             if cursor >= _before(last):
                 break
-            page = await self.history.after(channel, _id(cursor), limit=_PAGE)
+            page = await self.to.history.after(channel, _id(cursor), limit=_PAGE)
             said += page
             # Discord's own messages are left out of a page, so one that is nearly full need not be the last.
             if len(page) < _PAGE // 2:
                 return said
             cursor = int(page[-1].id)
-        return [*said, *await self.history.after(channel, _id(_before(last)), limit=_PAGE)]
+        return [*said, *await self.to.history.after(channel, _id(_before(last)), limit=_PAGE)]
 
     async def _is_answered(self, asker: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> bool:
         """Whether the team speaks: in the thread, by reply or mention, or in a thread that hangs on what was asked."""
@@ -740,7 +348,7 @@ class _Delivery:
 
     async def _after(self, channel: ChannelId, message_id: MessageId) -> Sequence[ChatMessage]:
         try:
-            return await self.history.after(channel, message_id, limit=_PAGE)
+            return await self.to.history.after(channel, message_id, limit=_PAGE)
         except ChatRefusedError:
             return ()  # the channel is gone, or closed to us
 
@@ -754,7 +362,7 @@ class _Delivery:
             raise
         except ChatRefusedError as error:
             _log.warning("thread_refused", message_id=self.begun.question_id, error=str(error))
-            said = await self._say_instead(self.words.no_thread, "no_thread", in_place=True)
+            said = await self._say_instead(self.to.no_thread_word, "no_thread", in_place=True)
             return self.begun.channel_id if said else None
 
     async def _thread(self, question: str | None) -> ChannelId:
@@ -762,15 +370,15 @@ class _Delivery:
         if self.begun.target == "in_place":
             return channel
         if question is None:
-            message = await self.history.message(channel, message_id)
+            message = await self.to.history.message(channel, message_id)
             question = message.text if message else ""
         name = thread_name(question)
         try:
-            thread = await self.outlet.start_thread(channel, message_id, name)
+            thread = await self.to.outlet.start_thread(channel, message_id, name)
         except ChatUnknownOutcomeError:
             # A message has one thread at most: asking again is harmless.
-            thread = await self.outlet.start_thread(channel, message_id, name)
-        await self.ledger.thread_made(message_id, thread)
+            thread = await self.to.outlet.start_thread(channel, message_id, name)
+        await self.to.outbox.thread_made(message_id, thread)
         return thread
 
     async def _send_all(self, thread: ChannelId) -> bool:
@@ -781,38 +389,38 @@ class _Delivery:
         for part in self.begun.parts:
             if part.message_id:
                 continue
-            if not await self.admits(self.begun.channel_id):
+            if not await self.to.admits(self.begun.channel_id):
                 return False
             message_id = await self._find(part, thread) if unsure else None
             unsure = False
             message_id = message_id or await self._sent(part, thread)
             self.sent.add(message_id)
-            await self.ledger.part_sent(self.begun.question_id, part.n, message_id)
+            await self.to.outbox.part_sent(self.begun.question_id, part.n, message_id)
         return True
 
-    async def _sent(self, part: LedgerPart, thread: ChannelId) -> MessageId:
+    async def _sent(self, part: Part, thread: ChannelId) -> MessageId:
         try:
             return await self._send(part, thread)
         except ChatUnknownOutcomeError:
             return await self._find(part, thread) or await self._send(part, thread)
 
-    async def _send(self, part: LedgerPart, thread: ChannelId) -> MessageId:
+    async def _send(self, part: Part, thread: ChannelId) -> MessageId:
         if part.n < len(self.begun.parts) - 1:
-            return await self.outlet.send(thread, part.text, part.nonce)
-        return await self.outlet.send(
+            return await self.to.outlet.send(thread, part.text, part.nonce)
+        return await self.to.outlet.send(
             thread, part.text, part.nonce, buttons=self.begun.buttons, mention_role=self.begun.mention_role
         )
 
-    async def _find(self, part: LedgerPart, thread: ChannelId) -> MessageId | None:
+    async def _find(self, part: Part, thread: ChannelId) -> MessageId | None:
         """The message after the question that says this part already, if there is one."""
         cursor = self.begun.question_id
         for _ in range(_PAGES):
-            page = await self.history.after(thread, cursor, limit=_PAGE)
+            page = await self.to.history.after(thread, cursor, limit=_PAGE)
             for message in page:
                 if not message.author.is_self or message.text.strip() != part.text.strip():
                     continue
                 # Other replies in the thread may say the same: that there is no answer.
-                if message.id not in self.sent and not await self.ledger.holds(message.id):
+                if message.id not in self.sent and not await self.to.outbox.holds(message.id):
                     return message.id
             if not page:
                 break

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from intern.actors.events import Witness
 from intern.actors.guard import growing_pauses
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
-from intern.chat.outbox import NO_LONGER, Ended, LedgerPost, PostOutcome
+from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply, ReplyTarget
@@ -41,7 +41,7 @@ class Posts:
         self.gate = Event()
         self.resume_fails: list[Exception] = []
         self.resumes_slowly = False
-        self.half_posted: list[tuple[LedgerPost, PostOutcome]] = []
+        self.half_posted: list[tuple[Post, PostOutcome]] = []
         self._trouble = {text: list(laid_out) for text, laid_out in trouble.items()}
 
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
@@ -117,7 +117,7 @@ def reply(text: str, n: int = 0, target: ReplyTarget = "new_thread", *, notice: 
     return Reply(question=question, target=target, text=text, settles=(MessageId("1"), question.id), notice=notice)
 
 
-def left(question_id: str, *, notice: bool = False) -> LedgerPost:
+def left(question_id: str, *, notice: bool = False) -> Post:
     """What an earlier run left half posted."""
     return Post(
         question_id=MessageId(question_id),

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from intern.answering.replying import Replying, Wording, answer_buttons, load_wording, reply_of
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import reply_parts
+from intern.chat.reply_text import reply_parts
 from intern.core.errors import ConfigError
 from intern.core.flow import AnswerRequest
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId

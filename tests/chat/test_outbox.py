@@ -1,9 +1,7 @@
-"""Posting: one reply a question, whatever breaks; and nothing to click but what is cited."""
+"""Posting: one reply a question, whatever breaks."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,23 +10,18 @@ from pathlib import Path
 
 import pytest
 from anyio import fail_after
-from hypothesis import given, strategies as st
 from msgspec import structs
 
 from intern.answering.replying import answer_buttons
 from intern.chat.context import History
 from intern.chat.outbox import (
     NO_LONGER,
-    Ledger,
-    LedgerPost,
     Outlet,
     Posting,
     PostOutcome,
-    reply_parts,
-    thread_name,
-    unlinked,
 )
 from intern.chat.outgoing import Outgoing
+from intern.chat.reply_text import reply_parts
 from intern.core.errors import (
     ChatNotFoundError,
     ChatRefusedError,
@@ -41,7 +34,7 @@ from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
 from intern.platforms.memory.chat import Sandbox, Sent
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.outbox import Post, PostLedger
 from tests.fakes import HandClock
 from tests.samples import batch, channel
 
@@ -81,10 +74,9 @@ class World:
     def posting(self) -> Posting:
         outlet: Outlet = self.discord
         history: History = self.discord
-        ledger: Ledger = self.ledger
         return Posting(
             outlet,
-            ledger,
+            self.ledger,
             history,
             outgoing=self.outgoing,
             clock=self.clock,
@@ -113,14 +105,14 @@ class World:
         with fail_after(5):
             return await self.posting.resume(self._keep)
 
-    async def _keep(self, entry: LedgerPost, outcome: PostOutcome) -> None:
+    async def _keep(self, entry: Post, outcome: PostOutcome) -> None:
         self.ended[entry.question_id] = outcome.reason or outcome.status
 
     def said(self) -> list[str]:
         return [message.text for message in self.discord.posts()]
 
 
-async def _tell_nobody(_entry: LedgerPost, _outcome: PostOutcome) -> None:
+async def _tell_nobody(_entry: Post, _outcome: PostOutcome) -> None:
     """For who looks at the ledger."""
 
 
@@ -781,168 +773,3 @@ def request(question: ChatMessage) -> AnswerRequest:
         context=RequestContext(),
         addressed=False,
     )
-
-
-@pytest.mark.parametrize(
-    ("question", "name"),
-    [
-        ("How do I start?", "How do I start?"),
-        ("<@8> how\ndo I <#12> start <:sad:77>?", "how do I start :sad:?"),
-        ("@everyone look: **bold** `code`", "everyone look: bold code"),
-        ("# Title\n> quote", "Title quote"),
-        ("\u202egnidaer \u200b", "gnidaer"),
-        ("<@8>", "Answer"),
-        ("", "Answer"),
-        ("???", "Answer"),
-        ("\u200b\u202e", "Answer"),
-        ("Привет, как запустить?", "Привет, как запустить?"),
-    ],
-)
-def test_a_threads_name_is_the_question_on_one_line(question: str, name: str) -> None:
-    assert thread_name(question) == name
-
-
-@given(st.text(max_size=300))
-def test_a_threads_name_always_fits_and_never_mentions(question: str) -> None:
-    name = thread_name(question)
-    assert 1 <= len(name.encode("utf-16-le")) // 2 <= 100
-    assert name == name.strip()
-    assert "\n" not in name
-    assert not re.search(r"<[@#]\d|@everyone|@here", name)
-
-
-def parts(text: str, *citations: Citation) -> list[str]:
-    clock = HandClock()
-    question = Sandbox(clock).say("alice", "?")
-    return reply_parts(Reply(question=question, target="new_thread", text=text, citations=citations))
-
-
-def test_sources_stand_below_the_answer_each_once_with_its_link() -> None:
-    jump = "https://discord.com/channels/1/2/3"
-    [text] = parts(
-        "Run it.",
-        FAQ,
-        FAQ,
-        Citation(source_id=SourceId("team:gpu.txt#qa_20260201_031056"), title="gpu", url=jump),
-        Citation(source_id=SourceId("kb:https://docs.example/a"), title="Docs", url="https://docs.example/a"),
-        Citation(source_id=SourceId("kb:b.md"), title="kb:b.md"),
-    )
-    assert text == (
-        "Run it.\n\nSources:\n- FAQ (`kb:faq.md`)\n"
-        f"- gpu (`team:gpu.txt#qa_20260201_031056`) <{jump}>\n"
-        "- Docs <https://docs.example/a>\n- `kb:b.md`"
-    )
-
-
-def test_an_answer_without_sources_has_no_list_of_them() -> None:
-    assert parts("Run it.") == ["Run it."]
-    assert parts(" ") == []
-
-
-def test_a_hostile_title_or_file_name_stays_a_title() -> None:
-    hostile = Citation(
-        source_id=SourceId("kb:`[x](https://evil.example).md"),
-        title="[free](https://evil.example)\n# big `code",
-        url="javascript:alert(1)",
-    )
-    [text] = parts("Run it.", hostile)
-    assert "https" not in text
-    assert "](" not in text
-    assert text.count("\n") == 3
-    assert "javascript" not in text
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("see https://evil.example/x.", "see `evil.example/x`."),
-        ("see <https://evil.example/x>", "see `evil.example/x`"),
-        ("see [docs](https://evil.example/x)!", "see docs (`evil.example/x`)!"),
-        ("see [docs](<https://evil.example/x> 'title')", "see docs (`evil.example/x`)"),
-        ("see [https://good.example](https://evil.example)", "see `good.example` (`evil.example`)"),
-        ("see HTTPS://EVIL.example", "see `EVIL.example`"),
-        ("xhttps://evil.example", "`xhttps://evil.example`"),
-        ("join discord.gg/abc", "join `discord.gg/abc`"),
-        ("see https://cited.example/a, and", "see https://cited.example/a, and"),
-        ("see [this](https://cited.example/a).", "see [this](https://cited.example/a)."),
-        ("see https://cited.example/a.evil.example", "see `cited.example/a.evil.example`"),
-        ("run `curl https://evil.example`", "run `curl https://evil.example`"),
-        ("```sh\ncurl https://evil.example\n```", "```sh\ncurl https://evil.example\n```"),
-        (r"\`https://evil.example`", r"\``evil.example`"),
-        ("a: b, f[0](x), 10:30, kb:faq.md", "a: b, f[0] (x), 10:30, kb:faq.md"),
-    ],
-)
-def test_only_what_is_cited_can_be_clicked(text: str, shown: str) -> None:
-    assert unlinked(text, {"https://cited.example/a"}) == shown
-
-
-_CODE = re.compile(
-    r"\\[^0-9A-Za-z\s]|```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(`+)[\s\S]*?[^`]\1(?!`)", re.IGNORECASE
-)
-
-
-def clickable(text: str) -> list[str]:
-    """What Discord would make a link of: any web address, or masked link, outside of code."""
-    return re.findall(r"https?://[^\s<]+|\]\(\s*<?[a-z]+:[^)]*\)", _CODE.sub(" ", text), re.IGNORECASE)
-
-
-_BITS = st.sampled_from(
-    [
-        "https://evil.example",
-        "http://x.y",
-        "[",
-        "]",
-        "](",
-        ")",
-        "(",
-        "`",
-        "``",
-        "```",
-        "\n",
-        " ",
-        "<",
-        ">",
-        "\\",
-        "a",
-        "b c",
-        ":",
-        "/",
-    ]
-)
-
-
-@given(st.lists(_BITS, max_size=40).map("".join))
-def test_no_tangle_of_markup_leaves_a_link(text: str) -> None:
-    assert clickable(unlinked(text, ())) == []
-
-
-@given(st.lists(_BITS, max_size=40).map("".join), st.integers(0, 700))
-def test_no_part_of_a_split_reply_holds_a_link(text: str, filler: int) -> None:
-    for part in parts(f"{'word ' * filler}{text} {text}"):
-        assert clickable(part) == []
-        assert 0 < len(part) <= 2000
-        assert part.strip()
-
-
-def test_a_cut_through_code_lays_no_link_bare() -> None:
-    first, second = parts(f"`{'word ' * 450}https://evil.example`")
-    assert len(first) > 1900
-    assert second.rstrip("`").endswith("evil.example")
-    assert "https" not in second
-
-
-@pytest.mark.parametrize("text", ["`", "```\n", "[", "](", "<", "a", "a:", "\\`", "``a", "\n", "> ", "discord"])
-def test_endless_markup_holds_nobody_up(text: str) -> None:
-    assert clickable("".join(parts(text * (6000 // len(text))))) == []
-    assert thread_name(text * 4000)
-
-
-ADVERSARIAL = Path(__file__).parents[3] / "shared" / "eval" / "adversarial.jsonl"
-
-
-@pytest.mark.skipif(not ADVERSARIAL.exists(), reason="the development data is not here")
-def test_hostile_answers_post_no_links() -> None:
-    for line in ADVERSARIAL.read_bytes().splitlines():
-        for part in parts(json.loads(line)["text"], FAQ):
-            assert clickable(part) == []
-            assert len(part) <= 2000

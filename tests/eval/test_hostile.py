@@ -21,7 +21,7 @@ from intern.actors.events import Witness
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import CONFIRM, DECIDE, MAX_LINE, Claim, Confirmation, Decision, Quote
 from intern.answering.workflow import Answerer
-from intern.chat.outbox import reply_parts, thread_name
+from intern.chat.reply_text import reply_parts, thread_name
 from intern.core.errors import SourceError
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ConversationId, MessageId, QAId, SourceId

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from intern.chat.outbox import unlinked
+from intern.chat.reply_text import unlinked
 from tests.eval.links import clickable, uncited
 
 EVIL = "https://evil.example/x"

@@ -1,0 +1,207 @@
+"""The text of a reply: its messages, what in them can be clicked, and the name of the thread that it opens."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+from intern.chat.splitting import split_message
+from intern.core.flow import Reply
+from intern.core.messages import Citation
+
+_THREAD_NAME_LIMIT = 100
+_TITLE_LIMIT = 80
+
+
+def thread_name(question: str) -> str:
+    """A thread's name for a question: one line of 1 to 100 characters, without mentions and markup."""
+    # What is invisible goes first: it may part a mention.
+    text = re.sub(r"<a?:(\w+):\d+>", r":\1:", "".join(filter(_shows, question[:1000])))  # a custom emoji
+    text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
+    text = re.sub(r"@+(?=everyone|here)", "", text)
+    text = re.sub(r"[`*~|\\]+|^\s*(?:>|#{1,3}\s|-#\s)+", " ", text, flags=re.MULTILINE)
+    line = " ".join(text.split())
+    if not any(character.isalnum() for character in line):
+        return "Answer"
+    return _cut(line, _THREAD_NAME_LIMIT)
+
+
+def reply_parts(reply: Reply) -> list[str]:
+    """The messages that a reply consists of."""
+    return split_message(reply.text) if reply.notice else parts_of(reply.text, reply.citations)
+
+
+def parts_of(text: str, citations: Sequence[Citation] = ()) -> list[str]:
+    """The messages that say a text, and then its sources. Only what is cited can be clicked."""
+    links = {url for citation in citations if (url := _url_of(citation))}
+    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations))))
+    # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
+    return [piece for part in split_message(whole) for piece in split_message(unlinked(part, links))]
+
+
+# Pages that Discord shows as a card of their own, without any scheme before them.
+_CARDS = r"discord(?:app)?\.(?:gg|new|gift|com/(?:invite|template|gifts?))"
+# What Discord's own parser takes for code, an escape, or something to click, in its order of precedence. Whatever it
+# takes for code is left alone (but see `_code_stays`); elsewhere, no link remains that is not among the allowed ones.
+_TOKENS = re.compile(
+    r"(?P<escape>\\[^0-9A-Za-z\s])"
+    r"|(?P<code>```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`))"
+    r"|(?P<lone>`+)"  # opens no code: neither does a shorter run of the same ticks
+    r"|(?P<masked>\[(?P<label>[^\[\]\n]*)\]\(\s*<?(?P<target>[^\s()<>]*:[^\s()<>]*)>?(?:\s+[\"'(][^\n]*?[\"')])?\s*\))"
+    r"|(?P<auto><(?P<inner>[^<>\s]+(?::/|@)[^<>\s]*|(?:(?:tel|sms):|\+)[0-9+][^<>\s]*)>)"
+    r"|(?P<bare>(?:[a-z][a-z0-9+.-]{0,30}:|(?<![:/0-9a-z])(?=discord))(?://|" + _CARDS + r"/)[^\s<]+)"
+    r"|(?P<seam>\](?=\())",
+    re.IGNORECASE,
+)
+_TRAILING = ".,:;!?\"')]}*_~|"
+
+
+def unlinked(text: str, allowed: Collection[str]) -> str:
+    """The text with each link that is not allowed shown as code, without its `https://`."""
+    for _ in range(3):
+        cleaned = _TOKENS.sub(partial(_token, allowed=allowed, code_stays=_code_stays(text)), text)
+        if cleaned == text:
+            return text
+        text = cleaned
+    # Markup so tangled that each pass lays bare something new: no scheme, no link.
+    return _inert(text)
+
+
+def _token(token: re.Match[str], *, allowed: Collection[str], code_stays: bool) -> str:
+    whole = token[0]
+    match token.lastgroup:
+        case "masked":
+            return _masked(token, allowed)
+        case "auto":
+            return whole if token["inner"] in allowed else _as_code(token["inner"])
+        case "bare":
+            url = whole.rstrip(_TRAILING)
+            return whole if url in allowed else _as_code(url) + whole[len(url) :]
+        case "seam":
+            return "] "
+        case "code" if not code_stays:
+            return _inert(whole)
+        case _:
+            return whole
+
+
+def _masked(token: re.Match[str], allowed: Collection[str]) -> str:
+    if token["target"] in allowed and "/" not in token["label"]:
+        return token[0]
+    return f"{unlinked(token['label'], allowed)} ({_as_code(token['target'])})".lstrip()
+
+
+# What Discord pairs up, in this order, before it looks for code inside.
+_SPANS = re.compile(
+    r"\\[^0-9A-Za-z\s]"
+    r"|```[\s\S]+?```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`)"
+    r"|(?P<pair>\*\*(?:\\.|[^\\])+?\*\*(?!\*)|\*(?!\s)(?:\\.|\*\*|[^*\\])+?(?<!\s) {0,2}\*(?!\*)"
+    r"|__(?:\\.|[^\\])+?__(?!_)|_(?:\\.|__|[^_\\])+?_(?![0-9A-Za-z_])"
+    r"|~~.+?~~|\|\|.+?\|\||\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()",
+    re.DOTALL,
+)
+# Each may begin within a quote or a pair.
+_HEADING = re.compile(r"^[ >*_~|]*(?:#{1,3}|-#)\s+[^\n]*\Z", re.MULTILINE)
+_ITEM = re.compile(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
+
+
+def _code_stays(text: str) -> bool:
+    """Whether Discord, too, takes for code what we do: nothing that begins before it may end in it.
+
+    Emphasis may, and so may the line that a heading, a quote or a list item is. On empty fences clients do not agree.
+    Where one piece of code is none, all that follow may begin where they seem to end.
+    """
+    codes = [token for token in _TOKENS.finditer(text) if token.lastgroup == "code"]
+    return not (
+        any(re.match(r"```[^\n`]*\s*```", code[0]) for code in codes)
+        or any(_ends_with_its_line(text[: code.start()], code[0]) for code in codes)
+        or any(_cuts(span, codes) for span in _spans(text, codes))
+    )
+
+
+def _ends_with_its_line(before: str, code: str) -> bool:
+    further = code.split("\n")[1:]
+    if not further or _HEADING.search(before):
+        return bool(further)
+    if _ITEM.search(before):
+        return not all(line.startswith(" ") for line in further)
+    quoted = re.match(r"[ *_~|]*> ", before.rpartition("\n")[2])
+    return bool(quoted) and not all(re.match(" *> ", line) for line in further)
+
+
+def _spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
+    """Where each pair and each piece of code begins and ends, as far as it may matter to `codes`."""
+    waiting = [(0, len(text))] if codes else []
+    while waiting:
+        at, end = waiting.pop()
+        while (found := _SPANS.search(text, at, end)) and found.start() < codes[-1].start():
+            yield found.span()
+            at = found.end()
+            if found.lastgroup == "pair" and any(found.start() < code.start() < at for code in codes):
+                width = 2 if found[0][:2] in {"**", "__", "~~", "||"} else 1
+                waiting.append((found.start() + width, at - width))
+
+
+def _cuts(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:
+    return any(span[0] < code.start() < span[1] < code.end() for code in codes)
+
+
+def _inert(text: str) -> str:
+    """The text with nothing in it that can be clicked, wherever it may stand."""
+    return re.sub(rf"(?i):(?=//)|\](?=\()|<(?=[^\s<>]+@|\w+:/|tel:|sms:|\+)|{_CARDS}(?=/)", r"\g<0> ", text)
+
+
+def _as_code(url: str) -> str:
+    bare = re.sub(r"^(?:https?:)?[/\\]+", "", url.replace("`", ""), flags=re.IGNORECASE)
+    return f"`{bare or 'link'}`"
+
+
+def _sources(citations: Sequence[Citation]) -> str:
+    lines = dict.fromkeys(_source(citation) for citation in citations)
+    if not lines:
+        return ""
+    return "\n".join(["Sources:", *(f"- {line}" for line in lines)])
+
+
+def _source(citation: Citation) -> str:
+    """Title, id and link of a source; of a web page the id is the link."""
+    url = _url_of(citation)
+    title = plain_line(citation.title)
+    name = plain_line(citation.source_id)
+    shown = [title] if title and title != name else []
+    if url and citation.source_id.endswith(url):
+        return " ".join([*shown, f"<{url}>"])
+    shown.append(f"(`{name}`)" if shown else f"`{name}`")
+    return " ".join([*shown, *([f"<{url}>"] if url else [])])
+
+
+def _url_of(citation: Citation) -> str | None:
+    url = citation.url or ""
+    return url if re.fullmatch(r"https?://[^\s<>`]+", url, re.IGNORECASE) else None
+
+
+def plain_line(text: str) -> str:
+    """Somebody's title or file name on one line, with nothing in it that Discord reads as markup."""
+    line = " ".join("".join(filter(_shows, re.sub(r"[`*~|\\<>\[\]]", "", text))).split())
+    return _cut(re.sub(r"(?i)(?:https?:)?//", "", line), _TITLE_LIMIT)
+
+
+def _shows(character: str) -> bool:
+    """False for what has no width or turns the line around; spaces of all kinds count as shown."""
+    return character.isspace() or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
+
+
+def _cut(line: str, limit: int) -> str:
+    """At most `limit` UTF-16 units, the narrowest way to count; cut at a word where one ends near."""
+    if _units(line) <= limit:
+        return line
+    while _units(line) > limit - 1:
+        line = line[: max(0, min(len(line) - 1, limit - 1))]
+    head, _, tail = line.rpartition(" ")
+    return (head if head and len(tail) < limit // 4 else line).rstrip(" ,;:.-") + "…"
+
+
+def _units(line: str) -> int:
+    return len(line.encode("utf-16-le", "surrogatepass")) // 2
