@@ -8,7 +8,7 @@ Search in two stages: what words and likeness find, then which of the nuggets am
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -16,15 +16,16 @@ from typing import NamedTuple, Protocol, TypeVar
 from anyio import create_task_group
 from anyio.to_thread import run_sync
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from intern.core.errors import KnowledgeError, ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.records import Hit, Match, Scored, SearchDocument, SearchFilter, SearchKind
+from intern.core.records import Hit, Scored, SearchDocument, SearchFilter, SearchKind
 from intern.core.text.words import word_set
 from intern.search.embedding_local import knows_any
-from intern.search.query import LEAST_LIKENESS, LeastLikeness, Terms, by_term, each_of, fused, joined, of_best, terms_of
+from intern.search.query import LEAST_LIKENESS, LeastLikeness, Terms, each_of, fused, joined, of_best, quoted, terms_of
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
@@ -37,37 +38,6 @@ T = TypeVar("T")
 _PROPOSED = 200
 
 _REMEMBERED = 16  # questions that are answered at the same time, and some
-
-
-class SearchStore(Protocol):
-    """Where documents lie and are matched. All methods raise KnowledgeError."""
-
-    async def matching(
-        self, words: Sequence[Match], trigrams: Sequence[Match], wanted: SearchFilter, limit: int
-    ) -> tuple[Sequence[Scored], Sequence[Scored]]:
-        """The sources that hold one of the words, and those that hold one of the trigrams; both best first."""
-        ...
-
-    async def containing(self, part: str, wanted: SearchFilter, limit: int) -> Sequence[Scored]:
-        """Sources that hold a run of characters too short for trigrams, in scripts without spaces."""
-        ...
-
-    async def which(self, terms: Mapping[str, Match], rids: Collection[int]) -> Mapping[int, tuple[str, ...]]:
-        """Which of the terms each document holds."""
-        ...
-
-    async def like(
-        self, vector: bytes, model: str, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
-    ) -> Sequence[Scored]:
-        """The sources whose best document is most like a vector of this model, best first; then those of `also`.
-
-        With a `limit` of 0 nothing but `also` is compared.
-        """
-        ...
-
-    async def documents_at(self, rids: Collection[int], wanted: SearchFilter) -> Mapping[int, SearchDocument]:
-        """These documents, as far as the filter lets them pass."""
-        ...
 
 
 class Embedder(Protocol):
@@ -119,15 +89,14 @@ class LastVectors:
         return [vector]
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class _Candidate(Struct, frozen=True, kw_only=True):
     """A source, and why it is here."""
 
-    document: SearchDocument
-    """The best of the source's documents."""
+    rid: int
+    """Of the best of the source's documents."""
+    source_id: SourceId
     score: float
     """From words and likeness together; 1 at most, not comparable between questions."""
-    matched: tuple[str, ...] = ()
-    """Terms of the question that it holds."""
     bm25: float = 0.0
     """How well its words fit; not comparable between questions."""
     likeness: float | None = None
@@ -140,17 +109,12 @@ class Found(Struct, frozen=True, kw_only=True):
     """Likeness should have been looked at, and could not: what says the same in other words may be missing."""
 
 
-class _Candidate(Struct, frozen=True, kw_only=True):
-    """A source that may be told of, and what `Found` says of it."""
+class Found(_Candidate, frozen=True, kw_only=True):
+    """A source with the best of its documents."""
 
-    rid: int
-    source_id: SourceId
-    score: float
-    bm25: float = 0.0
-    likeness: float | None = None
-    words_place: int | None = None
-    likeness_place: int | None = None
-    words_only: bool = False
+    document: SearchDocument
+    matched: tuple[str, ...] = ()
+    """Terms of the question that it holds."""
 
 
 class Finder:
@@ -160,7 +124,7 @@ class Finder:
     embedder's model, and of others `LeastLikeness()`, with which whatever is not opposed counts.
     """
 
-    def __init__(self, store: SearchStore, embedder: Embedder | None = None) -> None:
+    def __init__(self, store: SqliteSearchStore, embedder: Embedder | None = None) -> None:
         self._store = store
         self._embedder = embedder
 
@@ -174,15 +138,14 @@ class Finder:
         """
         found = await self._found(text, wanted or SearchFilter(), limit, least)
         terms = terms_of(text)
-        held = await self._store.which(by_term(terms.words), list(found))
+        wanted_words = {term: quoted(term) for term in terms.words}
+        held = await self._store.which(wanted_words, [each.rid for each in found])
         inside = (*terms.grams, *terms.short)
-        return tuple(
-            replace(each, matched=held.get(rid, ()) or _inside(each.document, inside)) for rid, each in found.items()
-        )
+        return tuple(replace(each, matched=held.get(each.rid, ()) or _inside(each.document, inside)) for each in found)
 
     async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
         """What `find` finds, without the words that each holds: these take as long again to tell."""
-        return tuple((await self._found(text, wanted or SearchFilter(), limit, None)).values())
+        return tuple(await self._found(text, wanted or SearchFilter(), limit, None))
 
     async def rank(
         self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
@@ -209,27 +172,13 @@ class Finder:
                 likeness=each.likeness,
                 is_measured=measured,
             )
-            for each in found.values()
+            for each in found
         ]
 
-    async def _found(
-        self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None
-    ) -> dict[int, Found]:
+    async def _found(self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None) -> list[Found]:
         candidates = await self._candidates(text, wanted, limit, least)
         documents = await self._store.documents_at([each.rid for each in candidates], wanted)
-        return {
-            each.rid: Found(
-                document=documents[each.rid],
-                score=each.score,
-                bm25=each.bm25,
-                likeness=each.likeness,
-                words_place=each.words_place,
-                likeness_place=each.likeness_place,
-                words_only=each.words_only,
-            )
-            for each in candidates
-            if each.rid in documents
-        }
+        return [Found(document=documents[each.rid], **asdict(each)) for each in candidates if each.rid in documents]
 
     async def _candidates(
         self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None
@@ -388,16 +337,8 @@ STAGE_ONE = 30
 """How many the search proposes."""
 
 
-class Searches(Protocol):
-    """The first stage."""
-
-    async def find(self, text: str, wanted: SearchFilter, limit: int, /) -> Sequence[Found]:
-        """The best sources for a text, best first. Raises KnowledgeError."""
-        ...
-
-
 async def best_found(
-    search: Searches, text: str, wanted: SearchFilter, limit: int, *, now: datetime
+    search: Finder, text: str, wanted: SearchFilter, limit: int, *, now: datetime
 ) -> tuple[Found, ...]:
     """The sources that say most of a text; of nuggets, those that can be trusted most. Raises KnowledgeError."""
     return reranked(await search.find(text, wanted, max(STAGE_ONE, limit)), text, now=now)[:limit]

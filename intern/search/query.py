@@ -74,11 +74,6 @@ def any_of(terms: Iterable[str]) -> Match | None:
     return Match(" OR ".join(wanted)) if wanted else None
 
 
-def by_term(terms: Iterable[str]) -> Mapping[str, Match]:
-    """Each term and what finds it."""
-    return {term: quoted(term) for term in terms}
-
-
 T = TypeVar("T", bound=Hashable)
 
 _K = 60

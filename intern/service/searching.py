@@ -23,7 +23,7 @@ from intern.sources.discovery.reading import FileText, read_file
 from intern.sources.discovery.scanning import Scanner, names_of
 from intern.sources.files import SourceFolder
 from intern.sources.library import Library
-from intern.sources.searchable import Covered, SearchDocuments, covered_text, covered_topic, keep_searchable
+from intern.sources.searchable import Covered, covered_text, covered_topic, keep_searchable
 from intern.stores.indices import CachedFile, CachedSource, is_source_id
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.topics import TopicLibrary
@@ -36,7 +36,7 @@ class Searchable:
     """Keeps the search true to both indices."""
 
     def __init__(
-        self, store: SearchDocuments, *, library: Library, topics: TopicLibrary, catalogues: Collection[Catalogue]
+        self, store: SqliteSearchStore, *, library: Library, topics: TopicLibrary, catalogues: Collection[Catalogue]
     ) -> None:
         self._store = store
         self._library = library

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import anyio
 import httpx
@@ -37,7 +37,7 @@ from intern.sources.options import IndexingOptions
 from intern.sources.page_copies import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links
 from intern.sources.refresh import Due, Owed, Refreshed, summarise
 from intern.sources.web.addresses import Policy
-from intern.sources.web.fetching import FetchedPage
+from intern.sources.web.fetching import FetchedPage, PageFetcher
 from intern.stores.indices import FRESH, NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource, content_hash, is_source_id
 
 _log = get_logger(__name__)
@@ -62,19 +62,7 @@ _FIRST_PART = 64
 _LONGEST_STATUS = 300
 
 
-class Web(Protocol):
-    """Where pages come from."""
-
-    async def fetch(self, url: str, *, etag: str | None = None, last_modified: str | None = None) -> FetchedPage | None:
-        """The page; None where it is still the one with this `etag` or `last_modified`. Raises the WebError family."""
-        ...
-
-    async def render(self, url: str) -> bytes | None:
-        """The page once its scripts have run; None where nothing renders pages. Raises the WebError family."""
-        ...
-
-
-OpenWeb = Callable[[], AbstractAsyncContextManager[Web]]
+OpenWeb = Callable[[], AbstractAsyncContextManager[PageFetcher]]
 
 
 async def refresh_pages(
@@ -240,7 +228,7 @@ class _Round:
 
     def __init__(
         self,
-        web: Web,
+        web: PageFetcher,
         copies: PageCopies,
         clock: Clock,
         interval: timedelta,

@@ -7,9 +7,8 @@ database, is made good by the next refresh, and a refresh that finds nothing cha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
 
 from anyio.to_thread import run_sync
 
@@ -17,10 +16,11 @@ from intern.core.errors import SourceError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.progress import tell
-from intern.core.records import SearchDocument, SearchKind, SourceType, TopicBlock
+from intern.core.records import SearchDocument, SourceType, TopicBlock
 from intern.core.text.passages import passages
 from intern.sources.descriptions import question_of
 from intern.stores.indices import CachedFile, CachedSource
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
@@ -36,26 +36,6 @@ _MANY = 0.05  # of all sources: to optimize writes all of the full-text tables a
 # Changes with what is made of a source, so that a newer intern makes it anew.
 _VERSION = "1"
 _UNREAD = "!"
-
-
-class SearchDocuments(Protocol):
-    """Where documents are put to be found. All methods raise KnowledgeError."""
-
-    async def put(self, documents: Sequence[SearchDocument], /) -> None:
-        """These are from now on all the documents of the sources that they are of."""
-        ...
-
-    async def drop(self, source_ids: Collection[SourceId], /) -> None:
-        """Nothing leads to these sources any more."""
-        ...
-
-    async def stamps(self, kind: SearchKind, /) -> Mapping[SourceId, str]:
-        """The stamp of each source of a kind."""
-        ...
-
-    async def optimize(self) -> None:
-        """Make searching fast again after many puts."""
-        ...
 
 
 class Covered:
@@ -82,7 +62,7 @@ def covered_topic(title: str, blocks: Sequence[TopicBlock]) -> Covered:
     return Covered(title, parts, max((block.answered_at or block.timestamp for block in blocks), default=None))
 
 
-async def keep_searchable(store: SearchDocuments, listed: Mapping[SourceId, CachedSource], read: Read) -> int:
+async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, CachedSource], read: Read) -> int:
     """Bring the documents of all listed sources up to date, and say how many sources changed. Raises KnowledgeError."""
     # What has no description (a page that was never had, or is gone) is in no index either.
     listed = {source_id: source for source_id, source in listed.items() if source.summary_text}

@@ -10,7 +10,6 @@ import hashlib
 import math
 from collections.abc import AsyncIterable, Sequence
 from itertools import islice
-from typing import Protocol
 
 from anyio import Event, Lock, current_time
 
@@ -19,6 +18,7 @@ from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import SearchDocument
 from intern.search.finding import Embedder
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
@@ -28,29 +28,13 @@ _SOME = 128
 _REMEMBERED = 4096
 
 
-class VectorStore(Protocol):
-    """Where documents and their vectors lie. All methods raise KnowledgeError."""
-
-    async def unembedded(self, model: str, limit: int, /) -> Sequence[SearchDocument]:
-        """Documents without a vector of this model: texts first, and of each part those that were put first."""
-        ...
-
-    async def missing(self, model: str, /) -> int:
-        """How many documents have no vector of this model."""
-        ...
-
-    async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]], /) -> int:
-        """Give documents their vectors; those that changed meanwhile take none."""
-        ...
-
-
 class Embedding:
     """Gives documents their vectors. Two who ask at once take turns.
 
     Of identical texts one is embedded, where no more than 4,096 others come between.
     """
 
-    def __init__(self, store: VectorStore, embedder: Embedder) -> None:
+    def __init__(self, store: SqliteSearchStore, embedder: Embedder) -> None:
         self._store = store
         self._embedder = embedder
         self._turn = Lock()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from anyio import CapacityLimiter, create_task_group
 from anyio.to_thread import run_sync
@@ -15,10 +15,9 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelReplyError
-from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.progress import tell
-from intern.core.records import Scalar, SearchDocument, SearchKind
+from intern.core.records import Scalar, SearchDocument
 from intern.core.text.passages import GAP
 from intern.models.prompt import Model
 from intern.sources.discovery.feed import Question, doc_id_of, due, feed, source_id_of
@@ -26,6 +25,7 @@ from intern.sources.discovery.prompts import SUMMARIZE_FILE, SummarizeFileIn
 from intern.sources.discovery.reading import FileText, Unread, file_type_of, read_file, structure_of, without_secrets
 from intern.sources.discovery.scanning import FoundFile, Scanned, Scanner
 from intern.sources.options import DiscoveryOptions
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
@@ -34,24 +34,6 @@ SUMMARY_FAILED = "[Summary generation failed]"
 # 500 tokens, as the specification has it.
 _MOST_SUMMARY_CHARS = 2000
 _SIDE_BY_SIDE = 4
-
-
-class DiscoveredFiles(Protocol):
-    """Where discovered files are remembered. All methods raise KnowledgeError."""
-
-    async def documents(
-        self, kind: SearchKind, source_ids: Collection[SourceId] | None = None, /
-    ) -> tuple[SearchDocument, ...]:
-        """All documents of a kind, or those of some sources."""
-        ...
-
-    async def put(self, documents: Sequence[SearchDocument], /) -> None:
-        """These are from now on all the documents of the sources that they are of."""
-        ...
-
-    async def drop(self, source_ids: Collection[SourceId], /) -> None:
-        """Nothing leads to these sources any more."""
-        ...
 
 
 class Discovered(Struct, frozen=True, kw_only=True):
@@ -90,7 +72,7 @@ class Discovery:
         self,
         options: DiscoveryOptions,
         *,
-        store: DiscoveredFiles,
+        store: SqliteSearchStore,
         scanner: Scanner,
         model: Model,
         clock: Clock,
