@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import anyio
 from anyio import Event, create_task_group, move_on_after, open_signal_receiver
@@ -58,10 +58,11 @@ from intern.platforms.memory.commands import SandboxCommands
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder, Finder, LastVectors
 from intern.service.health import HealthChecks, ModelWatch, posting_check
+from intern.service.measuring import CountedModel, Counters, Standing, count_embeddings, count_request
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.overview import Looked, Overheard, OverviewDesk, leaves_open
 from intern.service.searching import Ranking, discovered_sources, never_discovered
-from intern.service.views import Check
+from intern.service.views import Check, Desk
 from intern.service.workshop import Workshop
 from intern.settings.loading import Settings
 from intern.sources.discovery.scanning import Changes
@@ -73,9 +74,6 @@ from intern.stores.sqlite.members import Greeted
 from intern.stores.sqlite.replies import FeedbackStore, ReplyStore
 from intern.stores.sqlite.traces import Counts, TraceStore, Unanswered
 from intern.stores.sqlite.usage import UsageLog
-
-if TYPE_CHECKING:
-    from intern.frontends.http.metrics import Metrics
 
 
 class ToldAudience(Audience, Protocol):
@@ -118,6 +116,14 @@ class Discord:
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
 
 
+class Beside(NamedTuple):
+    """What a front end runs beside the bot, such as the status page."""
+
+    counters: Counters
+    serving: Callable[[Desk, Standing], AbstractAsyncContextManager[object]]
+    """Serves for as long as the bot is at work and until it has left."""
+
+
 @asynccontextmanager
 async def _parts(
     settings: Settings,
@@ -126,9 +132,9 @@ async def _parts(
     witness: Witness,
     clock: Clock,
     models: OpenModels = open_models,
-    page: bool = False,
+    beside: Beside | None = None,
 ) -> AsyncGenerator[Parts]:
-    """The bot, put together around a Discord; it holds the data folder meanwhile. With `page`, its page is served."""
+    """The bot, put together around a Discord; it holds the data folder meanwhile."""
     with FolderLock(settings.data.dir) as lock:
         async with (
             await Database.open(settings.paths.database) as db,
@@ -136,12 +142,11 @@ async def _parts(
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
             watch = ModelWatch(clock, _breakers(opened, embedder))
-            metrics = _metrics(settings, discord, opened, witness) if page and settings.page.enabled else None
-            _count_embeddings(embedder, metrics)
+            counters = None if beside is None else _told(beside.counters, discord, opened, witness, embedder)
             watched = opened._replace(
-                answering=_repeating(watch.over(_counted(opened.answering, metrics)), opened, settings, db, clock),
+                answering=_repeating(watch.over(_counted(opened.answering, counters)), opened, settings, db, clock),
                 learning=watch.over(
-                    _counted(opened.learning, metrics),
+                    _counted(opened.learning, counters),
                     work="learning",
                     section="llm" if settings.llm_kb is None else "llm.kb",
                 ),
@@ -180,8 +185,8 @@ async def _parts(
             parts, posted = await _around(room)
             served = (
                 nullcontext()
-                if metrics is None
-                else _page(room, parts, posted, overheard, lock=lock, watch=watch, metrics=metrics)
+                if beside is None
+                else beside.serving(*_looked_at(room, parts, posted, overheard, lock=lock, watch=watch))
             )
             async with served:
                 yield parts
@@ -405,21 +410,21 @@ def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> 
         unanswered.add(request.batch.messages, reason)
 
 
-def _metrics(settings: Settings, discord: Discord, opened: Models, witness: Witness) -> Metrics:
+def _told(
+    counters: Counters, discord: Discord, opened: Models, witness: Witness, embedder: Embedder | None
+) -> Counters:
     """The counters, told by all who know."""
-    from intern.frontends.http.measuring import count_request, metrics_of  # noqa: PLC0415 costs a tenth of a second
+    witness.tally = counters
+    if opened.usage is not None:
+        opened.usage.counted = counters.spent
+    if isinstance(embedder, EndpointEmbedder):
+        count_embeddings(counters, embedder)
+    discord.tell_requests(partial(count_request, counters), counters.reconnected)
+    return counters
 
-    metrics = metrics_of(settings, witness, opened.usage)
-    discord.tell_requests(partial(count_request, metrics), metrics.reconnected)
-    return metrics
 
-
-def _counted(model: Model, metrics: Metrics | None) -> Model:
-    if metrics is None:
-        return model
-    from intern.frontends.http.measuring import CountedModel  # noqa: PLC0415 as above
-
-    return CountedModel(model, metrics)
+def _counted(model: Model, counters: Counters | None) -> Model:
+    return model if counters is None else CountedModel(model, counters)
 
 
 def _repeating(model: Model, opened: Models, settings: Settings, db: Database, clock: Clock) -> Model:
@@ -429,29 +434,10 @@ def _repeating(model: Model, opened: Models, settings: Settings, db: Database, c
     return RepeatingModel(model, ReplyStore(db, clock=clock), request_key(settings.llm, templates_of(settings)))
 
 
-def _count_embeddings(embedder: Embedder | None, metrics: Metrics | None) -> None:
-    if metrics is None or not isinstance(embedder, EndpointEmbedder):
-        return
-    from intern.frontends.http.measuring import count_embeddings  # noqa: PLC0415 as above
-
-    count_embeddings(metrics, embedder)
-
-
-@asynccontextmanager
-async def _page(
-    room: _Room,
-    parts: Parts,
-    posted: PostedAnswers,
-    overheard: Overheard,
-    *,
-    lock: FolderLock,
-    watch: ModelWatch,
-    metrics: Metrics,
-) -> AsyncGenerator[None]:
-    """The status page, for as long as the bot is at work and until it has left."""
-    from intern.frontends.http.measuring import Standing  # noqa: PLC0415 as above
-    from intern.frontends.http.server import serving  # noqa: PLC0415 aiohttp.web costs its import only where a page is served
-
+def _looked_at(
+    room: _Room, parts: Parts, posted: PostedAnswers, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
+) -> tuple[OverviewDesk, Standing]:
+    """What a page shows, and what a monitoring system reads."""
     waiting = parts.posting.waiting
 
     def asked_elsewhere() -> tuple[Check, ...]:
@@ -482,8 +468,7 @@ async def _page(
         breakers=_breakers(room.models, room.embedder),
         clock=room.clock,
     )
-    async with serving(room.settings.page, desk, now=room.clock.now, metrics=partial(standing.text, metrics)):
-        yield
+    return desk, standing
 
 
 def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Breaker]:
@@ -538,16 +523,18 @@ class _Desk:
         return answer
 
 
-async def run_on_discord(settings: Settings, *, stop: Event, clock: Clock | None = None) -> None:
+async def run_on_discord(
+    settings: Settings, *, stop: Event, clock: Clock | None = None, beside: Beside | None = None
+) -> None:
     """The bot on real Discord, until `stop` is set. asyncio only, for hikari is."""
-    async with parts_on_discord(settings, witness=Witness(), clock=clock or SystemClock()) as parts:
+    async with parts_on_discord(settings, witness=Witness(), clock=clock or SystemClock(), beside=beside) as parts:
         with set_aside():
             await office(parts, stop=stop)
 
 
 @asynccontextmanager
 async def parts_on_discord(
-    settings: Settings, *, witness: Witness, clock: Clock, first_pause: float = 1.0
+    settings: Settings, *, witness: Witness, clock: Clock, first_pause: float = 1.0, beside: Beside | None = None
 ) -> AsyncGenerator[Parts]:
     """The bot, put together around real Discord, where it waits `first_pause` seconds before its second session."""
     from intern.platforms.discord.commands import HikariCommands  # noqa: PLC0415 as below
@@ -576,7 +563,7 @@ async def parts_on_discord(
             noted_roles=hikari.noted_roles,
             recall_roles=hikari.recall_roles,
         )
-        async with _parts(settings, discord, witness=witness, clock=clock, page=True) as parts:
+        async with _parts(settings, discord, witness=witness, clock=clock, beside=beside) as parts:
             yield parts
 
 
@@ -616,12 +603,12 @@ async def open_sandbox(
             stop.set()
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, beside: Beside | None = None) -> None:
     """`intern run`: until SIGINT or SIGTERM. Raises ConfigError, KnowledgeError or ChatError, maybe in a group."""
-    anyio.run(_until_told, settings)
+    anyio.run(_until_told, settings, beside)
 
 
-async def _until_told(settings: Settings) -> None:
+async def _until_told(settings: Settings, beside: Beside | None) -> None:
     stop = Event()
 
     async def wait_for_signal() -> None:
@@ -632,5 +619,5 @@ async def _until_told(settings: Settings) -> None:
     async with create_task_group() as tg:
         tg.start_soon(wait_for_signal)
         tg.start_soon(giving_back)
-        await run_on_discord(settings, stop=stop)
+        await run_on_discord(settings, stop=stop, beside=beside)
         tg.cancel_scope.cancel()

@@ -10,12 +10,12 @@ import pytest
 from anyio import create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.events import Witness
 from intern.core.errors import ModelUnavailableError
-from intern.frontends.http.measuring import count_embeddings, metrics_of
+from intern.frontends.http.beside import metrics_of
 from intern.frontends.http.metrics import Metrics
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder
+from intern.service.measuring import count_embeddings
 from intern.settings.loading import load_settings
 from tests.fakes import HandClock
 
@@ -47,7 +47,8 @@ async def test_embeddings_are_counted_under_their_own_name_with_calls_seconds_to
     embeddings = {"provider": "endpoint", "model": "e"}
     settings = load_settings(environ={}, overrides={"llm": llm, "embeddings": embeddings})
     usage = Usage(clock=HandClock())
-    metrics = metrics_of(settings, Witness(), usage)
+    metrics = metrics_of(settings)
+    usage.counted = metrics.spent
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         embedder = EndpointEmbedder(settings.embeddings.over(settings.llm), usage=usage, client=client)
         count_embeddings(metrics, embedder)

@@ -21,5 +21,10 @@ def command(ctx: click.Context) -> None:
     from intern.core.progress import heard_by
     from intern.runtime.bot import run
 
+    beside = None
+    if settings.page.enabled:
+        from intern.frontends.http.beside import page_beside  # aiohttp.web and Prometheus cost half a second
+
+        beside = page_beside(settings)
     with heard_by(LogProgress()):  # its output is a log, on a terminal, too
-        run(settings)
+        run(settings, beside)

@@ -7,7 +7,7 @@ comes from elsewhere and is not known is counted as `other`. Counters are told; 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,14 +17,11 @@ from prometheus_client.metrics_core import Metric
 from intern.core.flow import DeclineReason
 from intern.core.messages import COULD_NOT_LOOK, AIResult, SilenceReason
 from intern.core.records import CapturedPair, Decision
+from intern.service.measuring import CallOutcome, Gauge, RequestOutcome
 
 PREFIX: Final = "intern"
 OTHER: Final = "other"
 
-CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply", "failed", "given_up"]
-"""What became of a call of a model."""
-RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
-"""What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 _REPLIES = (
     *("posted", "already_posted", "dropped", "recalled", "failed"),
     *("question_deleted", "team_answered", "not_public", "refused", "no_thread", "too_old", "empty"),
@@ -41,19 +38,6 @@ _CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
 _ANSWER_SECONDS = (0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 _LAG_SECONDS = (1, 5, 15, 60, 120, 300, 900, 3600, 6 * 3600, 86_400)
 _SOURCES = (0, 1, 2, 3, 5, 8)
-
-
-class Gauge(NamedTuple):
-    """What stands somewhere right now."""
-
-    name: str
-    """Without the prefix; its unit last."""
-    help: str
-    values: Mapping[str, float]
-    """By the value of the label; by the empty string where there is none."""
-    label: str = ""
-    only_grows: bool = False
-    """It is a counter."""
 
 
 class Metrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ import pytest
 from anyio import Event, create_task_group, fail_after
 from msgspec.structs import replace
 
-from intern.actors.pipeline import WIRES, office
+from intern.actors.pipeline import WIRES, Parts, office
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
 from intern.core.messages import AIResult
 from intern.core.secret import Secret
+from intern.frontends.http.beside import page_beside
 from intern.models.circuit_breaker import FAILURES
 from intern.runtime.bot import parts_on_discord
 from intern.settings.loading import Settings
@@ -51,12 +52,17 @@ def settings_of(folder: Path, discord: DiscordDouble, **llm: Any) -> Settings:
     return replace(settings_in(folder, llm=llm or None, **door), page=PageOptions(enabled=True, port=port))
 
 
+def serving_bot(settings: Settings, seen: Watching) -> AbstractAsyncContextManager[Parts]:
+    """The bot with its page beside it."""
+    return parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1, beside=page_beside(settings))
+
+
 async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDouble, tmp_path: Path) -> None:
     settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
     address = f"http://127.0.0.1:{settings.page.port}"
     with fail_after(60):
         async with httpx.AsyncClient(base_url=address, timeout=30) as client:
-            async with parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts:
+            async with serving_bot(settings, seen) as parts:
                 before = (await client.get("/readyz")).json()["checks"]
                 assert (before["discord"], before["folder"], before["database"]) == (False, True, True)
                 async with create_task_group() as tg:
@@ -85,7 +91,7 @@ async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_ho
     with fail_after(60):
         async with (
             httpx.AsyncClient(base_url=address, timeout=30) as client,
-            parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts,
+            serving_bot(settings, seen) as parts,
             create_task_group() as tg,
         ):
             tg.start_soon(partial(office, parts, stop=stop))
@@ -115,7 +121,7 @@ async def refused(settings: Settings, discord: DiscordDouble, *, times: int = 1)
     with fail_after(60):
         async with (
             httpx.AsyncClient(base_url=address, timeout=30) as client,
-            parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1) as parts,
+            serving_bot(settings, seen) as parts,
             create_task_group() as tg,
         ):
             tg.start_soon(partial(office, parts, stop=stop))
@@ -174,9 +180,9 @@ async def test_a_port_that_is_taken_ends_the_start_and_lets_the_folder_go(
         taken.bind(("127.0.0.1", settings.page.port))
         taken.listen()
         with pytest.raises(ConfigError, match=r"page\.port: .*in use.*choose another"):
-            async with parts_on_discord(settings, witness=Watching(), clock=HandClock()):
+            async with serving_bot(settings, Watching()):
                 pass
     on = replace(settings, page=PageOptions(enabled=True, port=0, token=Secret("a-token-of-the-operator")))
     with fail_after(30):
-        async with parts_on_discord(on, witness=Watching(), clock=HandClock()):
+        async with serving_bot(on, Watching()):
             pass

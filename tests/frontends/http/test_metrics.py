@@ -14,16 +14,16 @@ from anyio import Event, create_task_group, current_time, fail_after
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.events import Witness
 from intern.actors.pipeline import BATCHES, WIRES, Fill, office
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
-from intern.frontends.http.measuring import Standing, metrics_of
+from intern.frontends.http.beside import metrics_of, page_beside, text_of
 from intern.models.circuit_breaker import Breaker, Permit
 from intern.models.options import EmbeddingOptions
 from intern.models.usage import Usage
 from intern.runtime.bot import parts_on_discord
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
+from intern.service.measuring import Standing
 from intern.service.models import PROMPTS
 from intern.settings.page import PageOptions
 from intern.sources.refresh import Refreshed
@@ -74,7 +74,9 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
         with fail_after(60):
             async with (
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
-                parts_on_discord(settings, witness=seen, clock=clock, first_pause=0.1) as parts,
+                parts_on_discord(
+                    settings, witness=seen, clock=clock, first_pause=0.1, beside=page_beside(settings)
+                ) as parts,
                 create_task_group() as tg,
             ):
                 tg.start_soon(partial(office, parts, stop=stop))
@@ -156,8 +158,9 @@ async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_
         with batches, routed:
             for n in range(3):
                 batches.send_nowait(samples.batch(samples.message(n=n)))
-            metrics = metrics_of(settings, Witness(), usage)
-            found = read((await standing.text(metrics))[0].decode())
+            metrics = metrics_of(settings)
+            usage.counted = metrics.spent
+            found = read((await text_of(metrics, standing))[0].decode())
     told = {(name, *(value for _, value in labels)): count for (name, labels), count in found.items()}
     expected = {
         ("intern_stream_items", BATCHES.name): 3,

@@ -1,18 +1,16 @@
-"""What Prometheus reads of a running bot: calls counted as they end, and how things stand when somebody looks."""
+"""What a monitoring system is told of a running bot: calls as they end, and how things stand when it looks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from anyio import current_time, get_running_tasks
 from anyio.to_thread import run_sync
 
-from intern import __version__
-from intern.actors.events import Witness
+from intern.actors.events import Tally
 from intern.actors.pipeline import Fill
 from intern.core.clock import Clock
 from intern.core.errors import (
@@ -31,17 +29,25 @@ from intern.core.errors import (
 )
 from intern.core.log import get_logger
 from intern.core.messages import Image
-from intern.frontends.http.metrics import CallOutcome, Gauge, Metrics, RequestOutcome
 from intern.models.circuit_breaker import Breaker
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
 from intern.service.models import PROMPTS
+from intern.service.overview import Overheard
 from intern.service.sources_status import sources_of
 from intern.service.workshop import Workshop
 from intern.settings.loading import Settings
 
 _log = get_logger(__name__)
+
+CALLED: Final = (*(prompt.name for prompt in PROMPTS), EMBEDDINGS)
+"""All that a model can be asked, by the name that it is counted under."""
+
+CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply", "failed", "given_up"]
+"""What became of a call of a model."""
+RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
+"""What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 
 _CALLS: Final[Mapping[type[InternError], CallOutcome]] = {  # a family after those of its own that are told apart
     ModelBudgetError: "over_budget",
@@ -58,30 +64,55 @@ _REQUESTS: Final[Mapping[type[ChatError], RequestOutcome]] = {
 }
 
 
-def metrics_of(settings: Settings, witness: Witness, usage: Usage | None) -> Metrics:
-    """The counters of a bot with these settings, told by who sees what is done."""
-    prompts = (*(prompt.name for prompt in PROMPTS), EMBEDDINGS)
-    metrics = Metrics(prompts=prompts, version=__version__, currency=settings.llm.currency)
-    witness.tally = metrics
-    if usage is not None:
-        usage.counted = metrics.spent
-    return metrics
+class Gauge(NamedTuple):
+    """What stands somewhere right now."""
+
+    name: str
+    """Without the prefix; its unit last."""
+    help: str
+    values: Mapping[str, float]
+    """By the value of the label; by the empty string where there is none."""
+    label: str = ""
+    only_grows: bool = False
+    """It is a counter."""
 
 
-def count_request(metrics: Metrics, error: type[ChatError] | None) -> None:
+class Counters(Tally, Protocol):
+    """What a front end counts for a monitoring system (see `intern.frontends.http`); neither waits nor raises."""
+
+    def called(self, prompt: str, outcome: CallOutcome, seconds: float, /) -> None:
+        """A call of a model came to its end."""
+        ...
+
+    def spent(
+        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float, cached_tokens: int = 0, /
+    ) -> None:
+        """What a call took."""
+        ...
+
+    def requested(self, outcome: RequestOutcome, /) -> None:
+        """A call of Discord came to its end."""
+        ...
+
+    def reconnected(self) -> None:
+        """The connection with Discord was lost, and stands again."""
+        ...
+
+
+def count_request(counters: Counters, error: type[ChatError] | None) -> None:
     """A call of Discord ended, hikari's retries included, and came to this."""
     outcome: RequestOutcome = "ok"
     if error is not None:
         known: list[RequestOutcome] = [told for kind, told in _REQUESTS.items() if issubclass(error, kind)]
         outcome = known[0] if known else "unknown"
-    metrics.requested(outcome)
+    counters.requested(outcome)
 
 
-def count_embeddings(metrics: Metrics, embedder: EndpointEmbedder) -> None:
+def count_embeddings(counters: Counters, embedder: EndpointEmbedder) -> None:
     """Count the calls of an endpoint that embeds; what was embedded before costs none."""
 
     def ended(error: BaseException | None, seconds: float) -> None:
-        metrics.called(EMBEDDINGS, "ok" if error is None else _outcome_of(error), seconds)
+        counters.called(EMBEDDINGS, "ok" if error is None else _outcome_of(error), seconds)
 
     embedder.ended = ended
 
@@ -94,9 +125,9 @@ def _outcome_of(error: BaseException) -> CallOutcome:
 class CountedModel:
     """A model whose calls are counted, whatever becomes of them."""
 
-    def __init__(self, model: Model, metrics: Metrics) -> None:
+    def __init__(self, model: Model, counters: Counters) -> None:
         self._model = model
-        self._metrics = metrics
+        self._counters = counters
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """As the model does it."""
@@ -104,21 +135,15 @@ class CountedModel:
         try:
             reply = await self._model.ask(prompt, given, images=images)
         except BaseException as error:
-            self._metrics.called(prompt.name, _outcome_of(error), current_time() - began)
+            self._counters.called(prompt.name, _outcome_of(error), current_time() - began)
             raise
-        self._metrics.called(prompt.name, "ok", current_time() - began)
+        self._counters.called(prompt.name, "ok", current_time() - began)
         return reply
-
-
-class Overheard(Protocol):
-    """Notes when a message was last told of; see `intern.service.overview`."""
-
-    last_message_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """How things stand, for `Metrics`."""
+    """How things stand."""
 
     settings: Settings
     workshop: Workshop
@@ -128,8 +153,8 @@ class Standing:
     breakers: Mapping[str, Breaker]
     clock: Clock
 
-    async def text(self, metrics: Metrics) -> tuple[bytes, str]:
-        """All that a monitoring system reads, and its content type."""
+    async def gauges(self) -> list[Gauge]:
+        """All of it, as it is right now."""
         now = current_time()
         read = [*self._streams(), *self._circuits(now), *await self._budgets()]
         read += await run_sync(lambda: [*self._sources(), *self._captures()])
@@ -137,7 +162,7 @@ class Standing:
         read.append(Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}))
         if (last := self.overheard.last_message_at) is not None:
             read.append(Gauge("last_message_timestamp_seconds", "When a message last came", {"": last.timestamp()}))
-        return await run_sync(metrics.text, read)
+        return read
 
     def _streams(self) -> Iterable[Gauge]:
         streams = self.fill.now()
