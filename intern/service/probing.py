@@ -39,7 +39,7 @@ from intern.sources.discovery.scanning import Scanner
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.maintenance import problems, schema_of, unsearchable
+from intern.stores.sqlite.maintenance import is_made, problems, unsearchable
 from intern.stores.sqlite.usage import FormLog, UsageLog
 from intern.stores.topics import TopicLibrary
 
@@ -154,29 +154,16 @@ class LocalChecks:
                 return [good(f"{what}; `intern init` or the first start makes them"), self._embeddings()]
             if not path.exists():
                 return [good("there is no database yet; the first start makes it"), self._embeddings()]
-            schema, newest = schema_of(path)
-            if schema > newest:
-                return [_newer(path, schema, newest)]
-            found = [*_sound(path)]
+            if not is_made(path):
+                return [good("the database is empty; the next start makes its tables"), self._embeddings()]
+            return [*_sound(path), self._embeddings()]
         except KnowledgeError as error:
             return [Finding(level="todo", what=f"the database could not be looked at: {error}", do=str(error))]
-        if schema < newest:
-            what = f"the database has schema {schema}; the next start makes it {newest}; `intern backup` comes first"
-            return [*found, Finding(level="note", what=what)]
-        return [*found, self._embeddings()]
 
     def prices(self) -> Iterator[Finding]:
         """Whether each model that is asked has one, where any has."""
         for table in self._settings.without_price:
             yield Finding(level="note", what=NO_PRICE.format(table))
-
-
-def _newer(path: Path, schema: int, newest: int) -> Finding:
-    return Finding(
-        level="todo",
-        what=f"the database is of a newer intern: it has schema {schema}, and this one knows schemas up to {newest}",
-        do=f"install the intern that wrote {path}, or a newer one; or go back to a backup of before",
-    )
 
 
 def _sound(path: Path) -> Iterator[Finding]:
@@ -242,11 +229,10 @@ def _asked_of(options: LlmOptions) -> tuple[object, ...]:
 
 
 async def _database(settings: Settings, stack: AsyncExitStack) -> Database | None:
-    """The database where there is one of today's schema that can be written to: none is made or migrated here."""
+    """The database where there is one that can be written to: none is made here."""
     path = settings.paths.database
     try:
-        schema, newest = await run_sync(schema_of, path)
-        return await stack.enter_async_context(await Database.open(path)) if schema == newest else None
+        return await stack.enter_async_context(await Database.open(path)) if await run_sync(is_made, path) else None
     except KnowledgeError:
         return None  # the look at the folder says what is wrong
 

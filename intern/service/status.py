@@ -137,7 +137,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     topics = TopicLibrary(paths.topics)
     with _Reader(paths.database) as db:
         today, counts = clock.now().date().isoformat(), db.rows("counts", "select day, name, number from counts")
-        retries, used = retries_of(db.rows("retries", _RETRIES)), db.rows("usage", _usage(db))
+        retries, used = retries_of(db.rows("retries", _RETRIES)), db.rows("usage", _USAGE)
         votes = dict(cast("list[tuple[str, int]]", db.rows("feedback", _VOTES)))
         return Status(
             data_dir=str(settings.data.dir),
@@ -174,15 +174,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         )
 
 
-_USAGE = "select day, sum(prompt_tokens + completion_tokens), {cost} from usage group by day"
-
-
-def _usage(db: _Reader) -> str:
-    """What was spent each day; a database that no newer intern has opened yet knows of no money."""
-    columns = {str(row[1]) for row in db.rows("usage", "pragma table_info(usage)")}
-    return _USAGE.format(cost="sum(cost)" if "cost" in columns else "0.0")
-
-
+_USAGE = "select day, sum(prompt_tokens + completion_tokens), sum(cost) from usage group by day"
 _PENDING = "select since, reason from pending_captures order by rid"
 _RETRIES = "select qa_id, tries, next_at from retries"
 _MADE = "select model, count(*) from search_vectors group by model"

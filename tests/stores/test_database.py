@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,11 +17,11 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from intern.core.errors import KnowledgeError
-from intern.stores.sqlite.database import MIGRATIONS, Database, Transaction
+from intern.stores.sqlite.database import SCHEMA_VERSION, Database, Transaction
 
 pytestmark = pytest.mark.anyio
 
-NOTES = ("create table notes (id integer primary key, text text not null) strict",)
+NOTES = "create table notes (id integer primary key, text text not null) strict"
 
 
 def add(text: str, db: Transaction) -> None:
@@ -49,10 +50,10 @@ class Gate:
 async def test_what_was_written_is_read_and_survives_closing(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "intern.db"
     with anyio.fail_after(5):
-        async with await Database.open(path, migrations=NOTES) as db:
+        async with await Database.open(path, schema=NOTES) as db:
             await db.write(partial(add, "one"))
             assert await db.read(texts) == ["one"]
-        async with await Database.open(path, migrations=NOTES) as db:
+        async with await Database.open(path, schema=NOTES) as db:
             assert await db.read(texts) == ["one"]
 
 
@@ -71,7 +72,7 @@ async def test_work_that_fails_undoes_itself_and_nothing_else(tmp_path: Path) ->
         raised.append(error)
 
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as db:
+        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
             async with anyio.create_task_group() as tg:
                 tg.start_soon(db.write, gate.hold)
                 await gate.is_reached()  # so that the rest shares one commit
@@ -89,7 +90,7 @@ async def test_work_that_fails_undoes_itself_and_nothing_else(tmp_path: Path) ->
 
 async def test_wrong_sql_is_a_bug_and_not_a_knowledge_error(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as db:
+        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
             with pytest.raises(apsw.SQLError):
                 await db.write(lambda tx: tx.run("insert into nowhere values (1)"))
             with pytest.raises(apsw.ConstraintError):
@@ -100,7 +101,7 @@ async def test_wrong_sql_is_a_bug_and_not_a_knowledge_error(tmp_path: Path) -> N
 
 async def test_work_that_ends_the_transaction_is_told_and_the_writer_goes_on(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as db:
+        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
             with pytest.raises(apsw.SQLError):
                 await db.write(lambda tx: tx.rows("rollback"))
             await db.write(partial(add, "next"))
@@ -111,7 +112,7 @@ async def test_many_writers_at_once_share_few_commits(tmp_path: Path) -> None:
     gate = Gate()
     commits: list[int] = []
 
-    async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as db:
+    async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
         with anyio.fail_after(5):
             await db.write(partial(count_commits, commits))
             commits.clear()
@@ -137,7 +138,7 @@ def count_commits(commits: list[int], tx: Transaction) -> None:
 async def test_a_group_has_a_largest_size(tmp_path: Path) -> None:
     gate = Gate()
     commits: list[int] = []
-    async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as db:
+    async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
         with anyio.fail_after(10):
             await db.write(partial(count_commits, commits))
             commits.clear()
@@ -154,7 +155,7 @@ async def test_a_group_has_a_largest_size(tmp_path: Path) -> None:
 async def test_a_cancelled_writer_harms_nobody(tmp_path: Path) -> None:
     gate = Gate()
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as db:
+        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
             async with anyio.create_task_group() as tg:
                 tg.start_soon(db.write, gate.hold)
                 await gate.is_reached()
@@ -179,7 +180,7 @@ def names_in(folder: Path) -> list[str]:
 async def test_closing_finishes_what_is_queued_and_takes_no_more(tmp_path: Path) -> None:
     gate = Gate()
     with anyio.fail_after(5):
-        db = await Database.open(tmp_path / "intern.db", migrations=NOTES)
+        db = await Database.open(tmp_path / "intern.db", schema=NOTES)
         async with anyio.create_task_group() as tg:
             tg.start_soon(db.write, gate.hold)
             await gate.is_reached()
@@ -194,13 +195,13 @@ async def test_closing_finishes_what_is_queued_and_takes_no_more(tmp_path: Path)
         with pytest.raises(RuntimeError, match="closed"):
             await db.read(texts)
         assert names_in(tmp_path) == ["intern.db"], "the last to close tidies the WAL"
-        async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as again:
+        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as again:
             assert await again.read(texts) == ["queued"]
 
 
 async def test_readers_cannot_write_and_see_one_moment(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as db:
+        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
             gate = Gate()
 
             def twice(tx: Transaction) -> tuple[list[str], list[str]]:
@@ -224,44 +225,34 @@ async def test_readers_cannot_write_and_see_one_moment(tmp_path: Path) -> None:
             assert await db.read(texts) == ["meanwhile"]
 
 
-async def test_all_migrations_run_once_each_and_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "intern.db"
-
-    def fill(tx: Transaction) -> None:
-        add("by step two", tx)
-
-    with anyio.fail_after(5):
-        async with await Database.open(path, migrations=NOTES):
-            pass
-        for _ in range(2):
-            async with await Database.open(path, migrations=(*NOTES, fill)) as db:
-                assert await db.read(texts) == ["by step two"]
-
-
-async def test_a_migration_that_fails_leaves_the_old_schema(tmp_path: Path) -> None:
+async def test_tables_that_cannot_be_made_leave_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "intern.db"
     with anyio.fail_after(5):
         with pytest.raises(apsw.SQLError):
-            await Database.open(path, migrations=(*NOTES, "drop table notes; drop table nowhere"))
-        async with await Database.open(path, migrations=NOTES) as db:
+            await Database.open(path, schema=f"{NOTES}; drop table notes; drop table nowhere")
+        async with await Database.open(path, schema=NOTES) as db:
             assert await db.read(texts) == []
 
 
-async def test_a_newer_schema_is_refused_by_file_and_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
+async def test_another_schema_is_refused_by_file_and_numbers(tmp_path: Path, version: int) -> None:
     path = tmp_path / "intern.db"
-    with anyio.fail_after(5):
-        async with await Database.open(path, migrations=(*NOTES, "select 1", "select 1")):
-            pass
-        with pytest.raises(KnowledgeError, match=r"intern\.db has schema 3, and this intern knows schemas up to 1"):
-            await Database.open(path, migrations=NOTES)
+    other: Any = apsw.Connection(str(path))
+    with closing(other):
+        other.execute("create table notes (text text)").fetchall()
+        other.pragma("user_version", version)
+    said = rf"intern\.db has schema {version}, and this intern knows schema {SCHEMA_VERSION} only"
+    with anyio.fail_after(5), pytest.raises(KnowledgeError, match=said):
+        await Database.open(path)
 
 
-async def test_the_released_schema_opens(tmp_path: Path) -> None:
+async def test_the_schema_is_made_once(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
-            assert await db.read(lambda tx: tx.row("pragma user_version")) == (len(MIGRATIONS),)
-            assert await db.read(lambda tx: tx.row("pragma journal_mode")) == ("wal",)
-            assert await db.write(lambda tx: tx.row("pragma synchronous")) == (2,)
+        for _ in range(2):
+            async with await Database.open(tmp_path / "intern.db") as db:
+                assert await db.read(lambda tx: tx.row("pragma user_version")) == (SCHEMA_VERSION,)
+                assert await db.read(lambda tx: tx.row("pragma journal_mode")) == ("wal",)
+                assert await db.write(lambda tx: tx.row("pragma synchronous")) == (2,)
 
 
 async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
@@ -274,13 +265,13 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 async def test_damage_found_while_reading_is_a_knowledge_error(tmp_path: Path) -> None:
     path = tmp_path / "intern.db"
     with anyio.fail_after(5):
-        async with await Database.open(path, migrations=NOTES) as db:
+        async with await Database.open(path, schema=NOTES) as db:
             for n in range(200):
                 await db.write(partial(add, f"{n}" * 100))
         data = bytearray(path.read_bytes())
         data[8192:] = b"\xff" * (len(data) - 8192)
         path.write_bytes(data)
-        async with await Database.open(path, migrations=NOTES) as db:
+        async with await Database.open(path, schema=NOTES) as db:
             with pytest.raises(KnowledgeError, match="damaged"):
                 await db.read(texts)
             with pytest.raises(KnowledgeError, match="damaged"):
@@ -300,7 +291,7 @@ async def test_a_place_where_nothing_can_be_written_is_named(tmp_path: Path) -> 
 async def test_a_file_that_another_program_holds_is_named(tmp_path: Path) -> None:
     path = tmp_path / "intern.db"
     with anyio.fail_after(20):
-        async with await Database.open(path, migrations=NOTES) as db:
+        async with await Database.open(path, schema=NOTES) as db:
             other: Any = apsw.Connection(str(path))
             await db.write(lambda tx: tx.rows("pragma busy_timeout = 1"))
             other.execute("begin immediate")
@@ -314,7 +305,7 @@ async def test_a_file_that_another_program_holds_is_named(tmp_path: Path) -> Non
 
 async def test_a_full_disk_fails_each_caller_and_later_writes_go_on(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", migrations=NOTES) as db:
+        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
             await db.write(lambda tx: tx.rows("pragma max_page_count = 10"))
             with pytest.raises(KnowledgeError, match="no space is left"):
                 await db.write(partial(add, "x" * 100_000))
@@ -324,6 +315,7 @@ async def test_a_full_disk_fails_each_caller_and_later_writes_go_on(tmp_path: Pa
 
 CHILD = """
 import sys
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -343,8 +335,8 @@ async def write(db: Database, start: int) -> None:
 
 
 async def main() -> None:
-    notes = ("create table notes (id integer primary key, text text not null) strict",)
-    async with await Database.open(Path(sys.argv[1]), migrations=notes) as db, anyio.create_task_group() as tg:
+    notes = "create table notes (id integer primary key, text text not null) strict"
+    async with await Database.open(Path(sys.argv[1]), schema=notes) as db, anyio.create_task_group() as tg:
         for start in range(4):
             tg.start_soon(write, db, start)
 
@@ -358,7 +350,7 @@ async def test_every_acknowledged_row_survives_a_sigkill(tmp_path: Path, anyio_b
     acknowledged = await anyio.to_thread.run_sync(write_until_killed, path, anyio_backend)
     assert len(acknowledged) >= 200
     with anyio.fail_after(5):
-        async with await Database.open(path, migrations=NOTES) as db:
+        async with await Database.open(path, schema=NOTES) as db:
             kept = {row[0] for row in await db.read(lambda tx: tx.rows("select id from notes"))}
             assert await db.read(lambda tx: tx.row("pragma integrity_check")) == ("ok",)
     assert acknowledged <= kept

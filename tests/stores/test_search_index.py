@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import Match, SearchDocument, SearchFilter
-from intern.stores.sqlite.database import MIGRATIONS, Database, Transaction
+from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import NOON, document, opened, vector
 
@@ -84,42 +84,6 @@ async def test_each_part_is_found_where_it_is_wanted_also_once_a_document_is_of_
             await store.put([document(SOME[1], "ports")])
             assert sorted(await found(store, "port", texts)) == [SOME[0], SOME[1], SOME[3]]
             assert sorted(await found(store, "port", descriptions)) == [SOME[0], *SOME[2:]]
-            await store.check()
-
-
-async def test_a_library_of_before_descriptions_lay_apart_keeps_its_documents_and_their_vectors(tmp_path: Path) -> None:
-    fields = "id, source_id, kind, part, type, status, path, title, text, unspaced, meta, stamp, at"
-    insert = (
-        f"insert into search_documents ({fields}) values (?, ?, 'source', ?, '', 'ok', '', '', ?, ?, '{{}}', '', ?)"
-    )
-    rows = [
-        (f"{source}#{n}", source, part, "rotating the ports", "端口轮换", NOON.isoformat(timespec="microseconds"))
-        for source in SOME
-        for n, part in enumerate(("description", "text"))
-    ]
-    with fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", migrations=MIGRATIONS[:11]) as old:
-
-            def fill(db: Transaction) -> None:
-                db.run_each(insert, rows)
-                db.run(
-                    "insert into search_vectors (rid, model, vector) select rid, 'm', ? from search_documents", (UP,)
-                )
-
-            await old.write(fill)
-        async with opened(tmp_path) as (store, db):
-            await store.check()
-            assert await store.unembedded("m", 9) == ()
-            for part in ("text", "description"):
-                wanted = SearchFilter(part=part)
-                assert sorted(await found(store, "port", wanted)) == SOME
-                _, inside = await store.matching([], [Match('"端口轮"')], wanted, 9)
-                assert sorted(each.source_id for each in inside) == SOME
-                assert sorted(each.source_id for each in await store.like(UP, "m", wanted, 9)) == SOME
-            await store.put([document(source, "ports") for source in SOME])
-            assert await db.read(lambda tx: tx.rows("pragma foreign_key_check")) == []
-            assert sorted(await found(store, "rotation")) == []
-            assert sorted(await found(store, "port", SearchFilter(part="text"))) == SOME
             await store.check()
 
 

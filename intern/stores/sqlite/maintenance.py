@@ -24,7 +24,7 @@ from intern.core.ids import MessageId, UserId
 from intern.core.progress import tell
 from intern.core.records import Capture
 from intern.stores.blocks import bare
-from intern.stores.sqlite.database import MIGRATIONS, Database, Transaction, explained
+from intern.stores.sqlite.database import Database, Transaction, explained, has_tables
 
 _PAGES = 4096
 """Copied at a time; 16 MB."""
@@ -58,12 +58,12 @@ def copied(source: Path, to: Path) -> None:
         raise explained(at, error) from error
 
 
-def schema_of(path: Path) -> tuple[int, int]:
-    """The number of the file's schema, and of the newest one that is known here."""
+def is_made(path: Path) -> bool:
+    """Return whether the file has its tables, and is not empty yet."""
     try:
         db = _opened(path)
         try:
-            return int(db.pragma("user_version")), len(MIGRATIONS)
+            return has_tables(db, path)
         finally:
             db.close()
     except apsw.Error as error:

@@ -40,8 +40,7 @@ from intern.service.models import open_models
 from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import MIGRATIONS, Database
-from intern.stores.sqlite.maintenance import schema_of
+from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import FormLog, UsageLog
 from tests import samples
@@ -358,7 +357,7 @@ async def test_a_row_that_points_to_nothing_is_found(tmp_path: Path) -> None:
     assert "fact_beliefs points to nothing in facts" in todos(report)[0]
 
 
-async def test_a_database_of_a_newer_intern_is_refused_before_anything_else(tmp_path: Path) -> None:
+async def test_a_database_of_another_schema_is_refused_before_anything_else(tmp_path: Path) -> None:
     settings = offline(tmp_path)
     with fail_after(20):
         async with await Database.open(settings.paths.database):
@@ -367,8 +366,8 @@ async def test_a_database_of_a_newer_intern_is_refused_before_anything_else(tmp_
         with closing(raw):
             raw.pragma("user_version", 4711)
         report = await examine(settings)
-    assert "of a newer intern: it has schema 4711" in todos(report)[0]
-    assert report.next.startswith("install the intern that wrote")
+    assert "intern.db has schema 4711, and this intern knows schema 1 only" in todos(report)[0]
+    assert "install the intern that wrote it" in report.next
 
 
 async def test_what_is_no_database_is_told_as_damaged(tmp_path: Path) -> None:
@@ -495,15 +494,16 @@ async def test_a_spent_budget_is_noted_and_nothing_is_asked(tmp_path: Path) -> N
     assert endpoint.requests == []
 
 
-async def test_an_endpoint_is_asked_where_nothing_can_be_written_and_an_older_schema_is_left_alone(
+async def test_an_endpoint_is_asked_where_nothing_can_be_written_and_an_empty_database_is_left_alone(
     tmp_path: Path,
 ) -> None:
-    older, unwritable = tmp_path / "older", tmp_path / "unwritable"
+    empty, unwritable = tmp_path / "empty", tmp_path / "unwritable"
     with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
-        settings = asking(endpoint, older)
-        await (await Database.open(settings.paths.database, migrations=MIGRATIONS[:-1])).close()
+        settings = asking(endpoint, empty)
+        await anyio.Path(empty).mkdir(parents=True)
+        await anyio.Path(settings.paths.database).touch()
         report = await examine(settings)
-        assert schema_of(settings.paths.database)[0] == len(MIGRATIONS) - 1
+        assert (await anyio.Path(settings.paths.database).stat()).st_size == 0
         assert f"the endpoint at {endpoint.base_url} answers as double" in said_of_the_model(report)
         settings = asking(endpoint, unwritable)
         await (await Database.open(settings.paths.database)).close()

@@ -120,7 +120,7 @@ def test_a_topic_on_a_full_disk_stays_as_it_was(disk: Path) -> None:
 
 def test_a_database_on_a_full_disk_says_so_and_goes_on_once_there_is_room(disk: Path) -> None:
     async def work() -> None:
-        async with await Database.open(disk / "intern.db", migrations=["create table notes (text text) strict"]) as db:
+        async with await Database.open(disk / "intern.db", schema="create table notes (text text) strict") as db:
             await db.write(lambda tx: tx.run("insert into notes values ('first')"))
             junk = fill(disk)
             with pytest.raises(KnowledgeError, match=r"no space is left for .*intern\.db; free some"):

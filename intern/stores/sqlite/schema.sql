@@ -1,0 +1,464 @@
+-- The tables of intern.db. Times that are integers are milliseconds since 1970 (UTC); times that are text are ISO 8601.
+
+-- Replies: what is to be posted, which messages it is for, and what posted answers cite.
+create table posts (
+    rid integer primary key,
+    question_id text not null unique,
+    channel_id text not null,
+    target text not null,
+    thread_id text,
+    state text not null check (state in ('open', 'finished', 'dropped')),
+    reason text not null,
+    changed_at text not null,
+    notice integer not null default 0,
+    buttons text not null default '[]',
+    mention_role text,
+    called integer not null default 0
+) strict;
+create index posts_of_thread on posts (thread_id) where state = 'finished';
+create index posts_in_work on posts (rid) where state = 'open';
+create index posts_by_end on posts (changed_at, rid) where state = 'finished';
+create table post_parts (
+    question_id text not null references posts (question_id) on delete cascade,
+    n integer not null,
+    text text not null,
+    nonce text not null,
+    message_id text,
+    primary key (question_id, n)
+) strict, without rowid;
+create index parts_by_message on post_parts (message_id) where message_id is not null;
+create table post_messages (
+    message_id text primary key,
+    question_id text not null references posts (question_id) on delete cascade
+) strict, without rowid;
+create index messages_of_post on post_messages (question_id);
+create table posted_answers (
+    rid integer primary key autoincrement,
+    question_id text not null unique references posts (question_id) on delete cascade,
+    author_id text not null,
+    asked text not null,
+    at text not null,
+    retracted text not null check (retracted in ('', 'open', 'retracted', 'dropped'))
+) strict;
+create index answers_of_author on posted_answers (author_id);
+create table posted_citations (
+    question_id text not null references posted_answers (question_id) on delete cascade,
+    n integer not null,
+    source_id text not null,
+    title text not null,
+    quote text not null,
+    digest text not null,
+    state text not null check (state in ('', 'changed', 'extended', 'gone')),
+    since text,
+    primary key (question_id, n)
+) strict, without rowid;
+create index citations_of_source on posted_citations (source_id);
+
+-- Accounts of questions, with a row for each message that an account covers; votes; counts by day.
+create table traces (
+    rid integer primary key,
+    question_id text not null unique,
+    channel_id text not null,
+    at text not null,
+    outcome text not null,
+    reason text not null,
+    debug text not null
+) strict;
+create index traces_of_channel on traces (channel_id, at);
+create table trace_messages (
+    message_id text primary key,
+    trace integer not null references traces (rid) on delete cascade
+) strict, without rowid;
+create index messages_of_trace on trace_messages (trace);
+create table feedback (
+    question_id text not null,
+    user_id text not null,
+    vote text not null check (vote in ('up', 'down')),
+    at text not null,
+    primary key (question_id, user_id)
+) strict, without rowid;
+create table counts (
+    day text not null,
+    name text not null,
+    number integer not null,
+    primary key (day, name)
+) strict, without rowid;
+
+-- Questions without an answer, in their own words, for the operator.
+create table unanswered (
+    rid integer primary key,
+    question_id text not null unique,
+    message_ids text not null,
+    author_id text not null,
+    channel_id text not null,
+    at text not null,
+    reason text not null,
+    text text not null
+) strict;
+create index unanswered_of_author on unanswered (author_id);
+
+-- Replies of the model to whole requests, and the questions that they were used for.
+create table model_replies (
+    key text primary key,
+    reply blob not null,
+    made_at text not null,
+    used_at text not null
+) strict, without rowid;
+create index replies_by_use on model_replies (used_at);
+create table reply_uses (
+    message_id text not null,
+    key text not null,
+    at text not null,
+    primary key (message_id, key)
+) strict, without rowid;
+create index uses_by_age on reply_uses (at);
+create table reply_forgettings (count integer not null) strict;
+insert into reply_forgettings values (0);
+
+-- What endpoints accept in a request; what calls cost, in the currency of the prices at that time.
+create table endpoint_forms (
+    endpoint text primary key,
+    streaming integer not null check (streaming between 0 and 2),
+    temperature integer not null,
+    bounds integer not null
+) strict, without rowid;
+create table usage (
+    day text not null,
+    prompt text not null,
+    calls integer not null,
+    prompt_tokens integer not null,
+    completion_tokens integer not null,
+    cost real not null default 0,
+    cached_tokens integer not null default 0,
+    primary key (day, prompt)
+) strict, without rowid;
+
+-- How far each server and each channel was read, as ids of messages.
+create table attended (
+    guild_id text primary key,
+    until integer not null
+) strict, without rowid;
+create table marks (
+    channel_id text primary key,
+    guild_id text not null,
+    mark integer not null
+) strict, without rowid;
+
+-- Threads with an answer: when to look at each again, and who wrote the messages that were read there.
+create table answered_threads (
+    rid integer primary key,
+    thread_id text not null unique,
+    look_at integer
+) strict;
+create index answered_by_look on answered_threads (look_at) where look_at is not null;
+create table thread_messages (
+    thread_id text not null,
+    message_id text not null,
+    author_id text not null,
+    is_outside integer not null,
+    is_held integer not null,
+    primary key (thread_id, message_id)
+) strict, without rowid;
+create index thread_messages_by_id on thread_messages (message_id);
+create index thread_messages_by_author on thread_messages (author_id);
+
+-- Captures that wait for descriptions of their images, and the descriptions that are known.
+create table pending_captures (
+    rid integer primary key autoincrement,
+    conversation_id text not null,
+    request blob not null,
+    reason text not null,
+    attempts integer not null,
+    next_at text not null,
+    since text not null,
+    version integer not null default 0
+) strict;
+create index pending_by_conversation on pending_captures (conversation_id);
+create table pending_messages (
+    message_id text not null,
+    capture integer not null references pending_captures (rid) on delete cascade,
+    primary key (message_id, capture)
+) strict, without rowid;
+create index messages_of_pending on pending_messages (capture);
+create table image_texts (
+    rid integer primary key autoincrement,
+    message_id text not null,
+    attachment_id text not null,
+    text text not null,
+    unique (message_id, attachment_id)
+) strict;
+
+-- Work on archived pairs that was begun and did not end; parked pairs.
+create table attempts (
+    qa_id text primary key,
+    begun integer not null
+) strict, without rowid;
+create table retries (
+    qa_id text primary key,
+    tries integer not null,
+    next_at text
+) strict, without rowid;
+
+-- Jobs for the process that holds the data folder.
+create table jobs (
+    id integer primary key autoincrement,
+    kind text not null,
+    key text not null,
+    payload blob not null,
+    state text not null check (state in ('waiting', 'claimed', 'finished')),
+    claims integer not null default 0,
+    result blob,
+    error text,
+    exit_code integer
+) strict;
+create index jobs_by_state on jobs (state, id);
+
+-- Members: who has seen the notice about private messages; names, with the form that is searched; roles.
+create table greeted (
+    user_id text primary key,
+    at text not null
+) strict, without rowid;
+create table member_names (
+    rid integer primary key,
+    author_id text not null,
+    name text not null,
+    look text not null,
+    unique (author_id, name)
+) strict;
+create table member_roles (
+    guild_id text not null,
+    user_id text not null,
+    roles text not null,
+    seen_at integer not null,
+    primary key (guild_id, user_id)
+) strict, without rowid;
+create index roles_by_age on member_roles (seen_at);
+
+-- Documents that can be searched. Texts have a `rid` below 2^40, descriptions one from there on, so that a search for
+-- texts need not score descriptions. VACUUM leaves `rid` alone.
+create table search_documents (
+    rid integer primary key,
+    id text not null unique,
+    source_id text not null,
+    kind text not null,
+    part text not null,
+    type text not null,
+    status text not null,
+    path text not null,
+    title text not null,
+    text text not null,
+    unspaced text not null,
+    meta text not null,
+    stamp text not null,
+    at text not null,
+    visibility text not null default 'shared' check (visibility in ('shared', 'private')),
+    guild_id text not null default ''
+) strict;
+create index documents_of_source on search_documents (source_id);
+create index stamps_of_kind on search_documents (kind, source_id, stamp);
+
+-- The full-text tables hold no text of their own: triggers keep them in step with the documents. With `secure-delete`,
+-- their pages keep nothing of a deleted document.
+create virtual table search_words using fts5 (
+    title, path, text, content = 'search_documents', content_rowid = 'rid',
+    tokenize = 'porter unicode61 remove_diacritics 2'
+);
+create virtual table search_trigrams using fts5 (
+    unspaced, content = 'search_documents', content_rowid = 'rid', tokenize = 'trigram'
+);
+insert into search_words (search_words, rank) values ('secure-delete', 1);
+insert into search_trigrams (search_trigrams, rank) values ('secure-delete', 1);
+create trigger document_added after insert on search_documents begin
+    insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
+    insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
+end;
+create trigger document_removed after delete on search_documents begin
+    insert into search_words (search_words, rowid, title, path, text)
+        values ('delete', old.rid, old.title, old.path, old.text);
+    insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
+end;
+-- A topic that grew is put whole; the documents in it that stayed the same are not indexed again.
+create trigger document_changed after update on search_documents
+    when (old.title, old.path, old.text, old.unspaced) is not (new.title, new.path, new.text, new.unspaced) begin
+    insert into search_words (search_words, rowid, title, path, text)
+        values ('delete', old.rid, old.title, old.path, old.text);
+    insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
+    insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
+    insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
+end;
+create trigger document_put_in_its_range after insert on search_documents
+    when (new.part = 'description') <> (new.rid >= 1 << 40) begin
+    select raise(abort, 'a document lies where none of its part is looked for: is an older intern at work?');
+end;
+create trigger document_moved_to_its_range after update of rid, part on search_documents
+    when (new.part = 'description') <> (new.rid >= 1 << 40) begin
+    select raise(abort, 'a document lies where none of its part is looked for: is an older intern at work?');
+end;
+
+-- Vectors of documents. Each goes when its text changes. Processes with vectors in memory read in `search_changes`
+-- which of them to read again, and read all of them after missing more than 8,192 changes.
+create table search_vectors (
+    rid integer primary key references search_documents (rid) on delete cascade,
+    model text not null,
+    vector blob not null
+) strict;
+create index vectors_of_model on search_vectors (model);
+create table search_changes (
+    n integer primary key autoincrement,
+    rid integer not null
+) strict;
+create trigger vector_added after insert on search_vectors begin
+    insert into search_changes (rid) values (new.rid);
+end;
+create trigger vector_changed after update on search_vectors begin
+    insert into search_changes (rid) values (new.rid);
+end;
+create trigger vector_removed after delete on search_vectors begin
+    insert into search_changes (rid) values (old.rid);
+end;
+create trigger document_of_vector_changed
+    after update of source_id, kind, part, type, status, visibility, guild_id, at on search_documents
+    when exists (select 1 from search_vectors where rid = new.rid) begin
+    insert into search_changes (rid) values (new.rid);
+end;
+create trigger text_of_vector_changed after update of title, text on search_documents
+    when old.title <> new.title or old.text <> new.text begin
+    delete from search_vectors where rid = new.rid;
+end;
+create trigger change_noted after insert on search_changes begin
+    delete from search_changes where n <= new.n - 8192;
+end;
+
+-- Vectors by the hash of model and text, so that an endpoint is not paid twice; `used_at` is in seconds since 1970.
+create table vector_memory (
+    key text primary key,
+    vector blob not null,
+    used_at integer not null
+) strict, without rowid;
+create index vectors_by_use on vector_memory (used_at);
+
+-- Conversations that were read, and what was learned from each. `first_at` is the first time that the conversation said
+-- so, however often it was read since.
+create table conversations (
+    rid integer primary key,
+    id text not null unique,
+    agent_id text not null,
+    origin text not null check (origin in ('capture', 'answer', 'note')),
+    guild_id text,
+    channel_id text,
+    message_ids text not null,
+    last_message_at integer not null,
+    content_hash text not null,
+    is_withdrawn integer not null default 0
+) strict;
+create table facts (
+    rid integer primary key,
+    id text not null unique,
+    agent_id text not null,
+    category text not null,
+    content text not null,
+    summary text not null,
+    visibility text not null check (visibility in ('shared', 'private', 'secret')),
+    confidence real not null,
+    first_seen_at integer not null,
+    last_seen_at integer not null,
+    occurrence_count integer not null,
+    supersedes text references facts (id),
+    is_active integer not null,
+    retired_at integer,
+    retired_why text not null default '',
+    wording text not null
+) strict;
+create unique index facts_by_supersedes on facts (supersedes) where supersedes is not null;
+create index facts_by_wording on facts (wording);
+create index facts_by_category on facts (category);
+create index facts_by_agent on facts (agent_id);
+create index facts_by_visibility on facts (visibility);
+create table fact_beliefs (
+    rid integer primary key,
+    fact_id text not null unique references facts (id),
+    since integer not null,
+    until integer
+) strict;
+create table fact_occurrences (
+    rid integer primary key,
+    id text not null unique,
+    fact_id text not null references facts (id),
+    conversation_id text not null references conversations (id),
+    timestamp integer not null,
+    context_snippet text not null,
+    sentiment text not null,
+    is_withdrawn integer not null default 0,
+    first_at integer not null
+) strict;
+create index occurrences_of_fact on fact_occurrences (fact_id);
+create index occurrences_of_conversation on fact_occurrences (conversation_id);
+
+create virtual table facts_fts using fts5 (
+    content, summary, content = 'facts', content_rowid = 'rid', tokenize = 'porter unicode61 remove_diacritics 2'
+);
+insert into facts_fts (facts_fts, rank) values ('secure-delete', 1);
+create trigger fact_added after insert on facts begin
+    insert into facts_fts (rowid, content, summary) values (new.rid, new.content, new.summary);
+end;
+create trigger fact_removed after delete on facts begin
+    insert into facts_fts (facts_fts, rowid, content, summary) values ('delete', old.rid, old.content, old.summary);
+end;
+create trigger fact_changed after update of content, summary on facts begin
+    insert into facts_fts (facts_fts, rowid, content, summary) values ('delete', old.rid, old.content, old.summary);
+    insert into facts_fts (rowid, content, summary) values (new.rid, new.content, new.summary);
+end;
+
+create table nuggets (
+    rid integer primary key,
+    id text not null unique,
+    conversation_id text not null references conversations (id),
+    topic text not null,
+    timestamp integer not null,
+    topic_summary text not null,
+    detailed_analysis text not null,
+    status text not null check (status in ('FACT', 'SPECULATION', 'COMMUNITY_OPINION')),
+    keywords text not null,
+    source_message_ids text not null,
+    user_ids_involved text not null,
+    guild_id text,
+    channel_id text
+) strict;
+create index nuggets_of_conversation on nuggets (conversation_id);
+create table extraction_log (
+    conversation_id text primary key references conversations (id),
+    content_hash text not null,
+    extracted_at integer not null,
+    model_used text not null,
+    facts_extracted integer not null default 0,
+    facts_updated integer not null default 0,
+    facts_deduplicated integer not null default 0,
+    facts_secret integer not null default 0,
+    nuggets_extracted integer not null default 0,
+    attempts integer not null default 0,
+    next_at integer,
+    error text
+) strict, without rowid;
+create table extractions_due (
+    rid integer primary key,
+    conversation_id text not null unique
+) strict;
+create table positions (
+    follower text primary key,
+    position text not null
+) strict, without rowid;
+
+-- Documents and links that are no source, and why.
+create table left_out (
+    kind text not null,
+    place text not null,
+    reason text not null,
+    since text not null,
+    primary key (kind, place)
+) strict, without rowid;
+
+-- A row that is written to learn whether the disk accepts writes.
+create table heartbeat (
+    one integer primary key check (one = 1),
+    at text not null
+) strict;
