@@ -1,7 +1,7 @@
-"""`python -m docs.generate`: the two pages that nobody writes by hand, from what the program itself knows.
+"""Generate the two pages about settings and commands: `python -m docs.generate`.
 
 `configuration.md` comes from the settings' types and from `intern.toml.example`, `commands.md` from the command line's
-own help. A test compares what is committed with what this gives.
+own help. A test compares the committed pages with these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WIDTH = 100
 
 
 def pages() -> Mapping[str, str]:
-    """What each of them should hold."""
+    """Return the text of each page."""
     return {"configuration.md": configuration(EXAMPLE.read_text(encoding="utf-8")), "commands.md": commands()}
 
 
@@ -58,7 +58,7 @@ writes an `intern.toml` that holds all of this as comments.
 
 
 class Entry(NamedTuple):
-    """Keys that one explanation is for."""
+    """The keys that one comment explains."""
 
     keys: Sequence[tuple[str, str, str]]
     """Each with its default and the note behind it, as they stand in the example."""
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
 
 def configuration(example: str) -> str:
-    """The page about settings. Raises ValueError where the example leaves a setting out."""
+    """Return the page about settings. Raises ValueError if the example lacks a setting."""
     lines = [_NOTE, "", _CONFIGURATION]
     left = set(_types(Settings))
     for table, intro, entries in _tables(example):
@@ -130,7 +130,7 @@ def _entries(text: str) -> Iterator[Entry]:
 
 
 def _with_fences(told: Sequence[str]) -> list[str]:
-    """What is indented is TOML."""
+    """Put fences around indented lines: these are TOML."""
     lines: list[str] = []
     inside = False
     for line in told:
@@ -142,7 +142,7 @@ def _with_fences(told: Sequence[str]) -> list[str]:
 
 
 def in_words(hint: Any) -> str:
-    """A type as people say it."""
+    """Describe a type in words."""
     hint = getattr(hint, "__supertype__", hint)  # an id is a text under a name of its own
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
@@ -201,7 +201,7 @@ the data folder, and wait for it; where none runs, they do it themselves.
 
 
 def commands() -> str:
-    """The page about the command line."""
+    """Return the page about the command line."""
     lines = [_NOTE, "", _COMMANDS]
     with cli.make_context("intern", [], resilient_parsing=True) as ctx:
         ctx.terminal_width = ctx.max_content_width = _WIDTH

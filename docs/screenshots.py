@@ -57,7 +57,7 @@ def main() -> int:
 
 
 async def _page_shown() -> int:
-    """Pictures of the status page; the exit code."""
+    """Take the pictures of the status page. Return the exit code."""
     from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium  # noqa: PLC0415 the scene needs no browser
     from tests.frontends.http.site import site  # noqa: PLC0415 likewise
 
@@ -82,7 +82,7 @@ def _tell(picture: Path) -> None:
 
 
 def played() -> str:
-    """What `intern try --play` shows, with the times and ids of a day that is always the same."""
+    """Return the output of `intern try --play`, with fixed times and ids."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("INTERN")}
     command = [str(INTERN), "try", "--play"]
     ended = subprocess.run(
@@ -92,13 +92,13 @@ def played() -> str:
 
 
 def the_same_day(text: str) -> str:
-    """The text without what differs each time: the times in ids of pairs, and Discord's ids."""
+    """Replace the parts that differ each time: the times in ids of pairs, and Discord's ids."""
     text = re.sub(r"\bqa_\d{8}_\d{6}\.\d{6}", "qa_20260201_031056.228000", text)
     return re.sub(r"(?<=/)\d{17,20}", "1458745245675032709", text)
 
 
 def drawn(text: str) -> str:
-    """The text as a terminal shows it, as an SVG."""
+    """Draw the text as a terminal shows it, as an SVG."""
     lines = list(_lines(text))
     width, height = 2 * _MARGIN + _COLUMNS * _WIDTH, 2 * _MARGIN + len(lines) * _HEIGHT
     return "\n".join(
@@ -114,7 +114,7 @@ def drawn(text: str) -> str:
 
 
 def text_of(svg: str) -> str:
-    """What `drawn` was given, up to how lines are broken."""
+    """Return the text that `drawn` drew, up to its line breaks."""
     return "\n".join(unescape(line) for line in re.findall(r"<text[^>]*>(.*?)</text>", svg))
 
 
@@ -143,7 +143,7 @@ def _kind(line: str) -> str:
 
 
 def broken(line: str) -> list[str]:
-    """The line as it fits the screen; what follows stands below its beginning."""
+    """Break a line to fit the screen; indent what follows like its beginning."""
     head = re.match(r"    (?:intern │ |· |)", line)
     return wrap(line, _COLUMNS, subsequent_indent=head[0].replace("·", " ") if head else "  ") or [""]
 

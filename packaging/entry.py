@@ -58,7 +58,7 @@ def _be_apart(arguments: Sequence[str]) -> None:
 
 
 def _die_with_the_launcher() -> None:
-    """The process that was started has unpacked us and waits: who kills it by SIGKILL means us."""
+    """End with the process that unpacked this one and waits for it: a SIGKILL for the first means both."""
     import ctypes  # noqa: PLC0415 not on every system
 
     launcher = os.getppid()
