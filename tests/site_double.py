@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from intern.sources.addresses import GuardedBackend, Policy
+from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
-from intern.sources.web.addresses import GuardedBackend, Policy
-from intern.sources.web.fetching import PageFetcher
 
 ADDRESS = "127.0.0.1"
 

@@ -8,7 +8,7 @@ from anyio import sleep
 
 from intern.actors.events import Witness
 from intern.actors.guard import surviving
-from intern.sources.backoff import unasked
+from intern.sources.catalogue import unasked
 from intern.sources.refresh import Refreshed
 
 

@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from intern.actors.events import Witness
 from intern.actors.guard import Pauses, growing_pauses, surviving
 from intern.core.flow import SourceChanged
-from intern.sources.backoff import unasked
+from intern.sources.catalogue import unasked
 from intern.sources.refresh import Refreshed
 
 # Seconds: under a steady stream of changes the index is never older than this. Each round costs a call for every topic

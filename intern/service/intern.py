@@ -55,8 +55,7 @@ from intern.service.searching import (
 from intern.service.workshop import Workshop, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
-from intern.sources.discovery.feed import Question
-from intern.sources.discovery.investigating import Discovered, Feed
+from intern.sources.discovery.investigating import Discovered, Feed, Question
 from intern.sources.files import LeftOutStore, SourceFolder
 from intern.sources.library import Library
 from intern.sources.page_copies import PageCopies

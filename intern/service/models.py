@@ -31,9 +31,7 @@ from intern.search.embedding_local import LOCAL_MODEL, LocalEmbedder, installed
 from intern.search.finding import Embedder
 from intern.settings.loading import Settings
 from intern.sources import descriptions as offline_indexing
-from intern.sources.descriptions import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC
-from intern.sources.discovery import prompts as offline_discovery
-from intern.sources.discovery.prompts import SUMMARIZE_FILE
+from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.usage import FormLog, UsageLog
 from intern.stores.sqlite.vector_memory import VectorMemory
@@ -220,4 +218,4 @@ def what_decides_topics(settings: Settings) -> str:
 def offline_rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
     """What answers each prompt where there is no model."""
     answering = offline_answering.rules(embedder)
-    return {**answering, **offline_learning.RULES, **offline_indexing.RULES, **offline_discovery.RULES}
+    return {**answering, **offline_learning.RULES, **offline_indexing.RULES}

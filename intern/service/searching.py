@@ -18,7 +18,7 @@ from intern.search.finding import Finder, Found
 from intern.search.query import LeastLikeness
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
-from intern.sources.discovery.feed import is_stale
+from intern.sources.discovery.investigating import is_stale
 from intern.sources.discovery.reading import FileText, read_file
 from intern.sources.discovery.scanning import Scanner, names_of
 from intern.sources.files import SourceFolder

@@ -39,19 +39,18 @@ from intern.service.models import what_decides_topics
 from intern.service.searching import Searchable, never_discovered
 from intern.service.status import MASKED
 from intern.settings.loading import Paths, Settings
-from intern.sources.backoff import unasked
-from intern.sources.catalogue import Catalogue
+from intern.sources.addresses import Policy
+from intern.sources.catalogue import Catalogue, unasked
 from intern.sources.descriptions import add_topic_provisionally, describe_by_rules, describe_provisionally
 from intern.sources.discovery.investigating import Discovered, Discovery
 from intern.sources.discovery.scanning import Scanner
+from intern.sources.fetching import PageFetcher
 from intern.sources.files import LeftOutStore, SourceFolder
 from intern.sources.library import Library
 from intern.sources.page_copies import PageCopies
 from intern.sources.pages import OpenWeb, refresh_pages
 from intern.sources.refresh import Refreshed, refresh_sources, refresh_topics
-from intern.sources.vectors import Embedding
-from intern.sources.web.addresses import Policy
-from intern.sources.web.fetching import PageFetcher
+from intern.sources.searchable import Embedding
 from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, recover_state

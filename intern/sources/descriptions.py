@@ -98,6 +98,25 @@ SUMMARIZE_SOURCE = Prompt("summarize_source", takes=SummarizeIn, gives=Summarize
 SUMMARIZE_TOPIC = Prompt("summarize_topic", takes=SummarizeIn, gives=SummarizeOut)
 
 
+class SummarizeFileIn(Struct, frozen=True, kw_only=True):
+    """The file."""
+
+    file_path: str
+    file_type: str
+    structure: str
+    """What its structure tells; may be empty."""
+    text: str
+
+
+class SummarizeFileOut(Struct, frozen=True, kw_only=True):
+    """What it holds."""
+
+    summary: Annotated[str, Meta(max_length=2000, description="3 to 6 sentences of plain English text.")]
+
+
+SUMMARIZE_FILE = Prompt("summarize_file", takes=SummarizeFileIn, gives=SummarizeFileOut)
+
+
 BLANK = "No text."
 """Describes what holds none."""
 _LENGTH = 300
@@ -199,6 +218,8 @@ def _first_paragraph(text: str, heading: str) -> str:
     return paragraphs[0]
 
 
+_FILE_LEAD = 240
+_FILE_TERMS = 20
 _LENGTH_OFFLINE = 600
 """Characters of a description."""
 _LEAD = 200
@@ -232,9 +253,20 @@ def describe_by_rules(blocks: Sequence[TopicBlock]) -> str:
     return summarize_topic(SummarizeIn(source_id="team:", text=topic_material(blocks, _MATERIAL))).description
 
 
+def summarize_file(given: SummarizeFileIn) -> SummarizeFileOut:
+    """The beginning of the file, its structure, and its key terms."""
+    lead = " ".join(given.text.split())
+    if len(lead) > _FILE_LEAD:
+        lead = f"{lead[:_FILE_LEAD].rpartition(' ')[0] or lead[:_FILE_LEAD]}…"
+    terms = ", ".join(key_terms(given.text, _FILE_TERMS))
+    parts = (lead, given.structure, f"Key terms: {terms}." if terms else "")
+    return SummarizeFileOut(summary=" ".join(part for part in parts if part) or "It is empty.")
+
+
 RULES: dict[str, Callable[[Any], Any]] = {
     SUMMARIZE_SOURCE.name: summarize_source,
     SUMMARIZE_TOPIC.name: summarize_topic,
+    SUMMARIZE_FILE.name: summarize_file,
 }
 """For `OfflineModel`."""
 

@@ -36,9 +36,9 @@ from intern.sources.documents.extracting import (
     html_text,
     kind_of,
     notebook_text,
+    pdf_text,
     plain_text,
 )
-from intern.sources.documents.pdf import pdf_text
 from intern.stores.sqlite.database import Database, Transaction
 
 # Extracted texts that are kept for the next question, in characters: of what was loaded for a few.

@@ -23,8 +23,7 @@ from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.models.prompt import Model, Prompt
-from intern.sources.backoff import described, not_described, rests
-from intern.sources.catalogue import Catalogue, is_recovered
+from intern.sources.catalogue import Catalogue, described, is_recovered, not_described, rests
 from intern.sources.descriptions import (
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,

@@ -12,7 +12,7 @@ from intern.actors.events import Witness
 from intern.actors.fetcher import fetcher
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.ids import SourceId
-from intern.sources.backoff import not_described, rests
+from intern.sources.catalogue import not_described, rests
 from intern.sources.refresh import Refreshed
 from intern.stores.indices import CachedPage
 from tests.fakes import HandClock

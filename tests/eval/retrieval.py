@@ -29,7 +29,7 @@ from intern.core.text.passages import passages
 from intern.core.text.words import plain_words
 from intern.search.finding import Embedder, Finder
 from intern.search.query import any_of
-from intern.sources.vectors import Embedding
+from intern.sources.searchable import Embedding
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.vector_memory import VectorMemory

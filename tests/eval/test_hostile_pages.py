@@ -15,12 +15,12 @@ from anyio import fail_after
 from intern.core.errors import SourceError
 from intern.core.ids import SourceId
 from intern.models.templates import Templates
+from intern.sources.addresses import GuardedBackend
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
+from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
 from intern.sources.page_copies import PageCopies
 from intern.sources.pages import refresh_pages
-from intern.sources.web.addresses import GuardedBackend
-from intern.sources.web.fetching import PageFetcher
 from tests.eval.hostile import STRINGS, strings
 from tests.site_double import ADDRESS, Served, SiteDouble, site_double
 from tests.sources.folders import Shelf

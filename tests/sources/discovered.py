@@ -11,8 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from intern.core.records import SearchDocument
+from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
 from intern.sources.discovery.investigating import Discovery
-from intern.sources.discovery.prompts import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
 from intern.sources.discovery.reading import FileText, Unread, read_file
 from intern.sources.discovery.scanning import Scanner
 from intern.sources.options import DiscoveryOptions

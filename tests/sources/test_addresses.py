@@ -13,9 +13,9 @@ from anyio import fail_after
 from hypothesis import given, strategies as st
 
 from intern.core.errors import PageRefusedError, PageUnavailableError, WebError
+from intern.sources.addresses import GuardedBackend, Policy, is_public
+from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
-from intern.sources.web.addresses import GuardedBackend, Policy, is_public
-from intern.sources.web.fetching import PageFetcher
 
 ADVERSARIAL = Path(__file__).parents[2].parent / "shared" / "eval" / "adversarial.jsonl"
 PUBLIC = "93.184.215.14"

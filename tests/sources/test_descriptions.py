@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 from intern.core.text.words import overlap
 from intern.sources.descriptions import (
     RULES,
+    SUMMARIZE_FILE,
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,
     SummarizeIn,
@@ -71,4 +72,4 @@ def test_the_beginning_of_a_document_is_its_heading_and_its_first_paragraph() ->
 
 
 def test_there_is_a_rule_for_each_prompt() -> None:
-    assert set(RULES) == {SUMMARIZE_SOURCE.name, SUMMARIZE_TOPIC.name}
+    assert set(RULES) == {SUMMARIZE_SOURCE.name, SUMMARIZE_TOPIC.name, SUMMARIZE_FILE.name}

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.search.finding import Finder
+from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
 from intern.sources.discovery.investigating import SUMMARY_FAILED, Discovered
-from intern.sources.discovery.prompts import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
 from intern.sources.discovery.reading import FileText, Unread, read_file
 from tests.sources.discovered import desk, summed_up
 

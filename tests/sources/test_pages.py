@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from intern.core.errors import ModelReplyError, ModelUnavailableError, SourceError
 from intern.core.ids import SourceId
 from intern.sources import pages
-from intern.sources.backoff import PAUSES, unasked
+from intern.sources.catalogue import PAUSES, unasked
 from intern.sources.descriptions import SUMMARIZE_SOURCE
 from intern.sources.library import Library
 from intern.sources.page_copies import MOST_MISSING, PageCopies, PageState, page_states

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from intern.core.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.progress import heard_by
-from intern.sources.backoff import OUTAGE_PAUSES, PAUSES, unasked
+from intern.sources.catalogue import OUTAGE_PAUSES, PAUSES, unasked
 from intern.sources.descriptions import (
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,

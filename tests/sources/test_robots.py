@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources.web.robots import NOBODY, Robots
+from intern.sources.fetching import NOBODY, Robots
 
 
 @pytest.mark.parametrize(

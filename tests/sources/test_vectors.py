@@ -14,7 +14,7 @@ from intern.actors.embedder import embedder
 from intern.core.errors import ModelRefusedError, ModelUnavailableError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
-from intern.sources.vectors import Embedding, embedded_text
+from intern.sources.searchable import Embedding, embedded_text
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 

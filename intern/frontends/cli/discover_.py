@@ -11,8 +11,7 @@ import click
 from intern.frontends.cli.options import say, settings_of, show, show_json
 
 if TYPE_CHECKING:
-    from intern.sources.discovery.feed import Question
-    from intern.sources.discovery.investigating import Discovered
+    from intern.sources.discovery.investigating import Discovered, Question
 
 
 @click.command("discover")

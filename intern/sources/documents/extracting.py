@@ -1,21 +1,27 @@
 """The readable text of a document, by what its bytes are and not only by what its name says.
 
 All of it is hostile: what comes out is text without control characters, no longer than what went in (but for the marks
-that show its structure), and nothing in it was run, fetched or expanded.
+that show its structure, such as headings and code blocks), and nothing in it was run, fetched or expanded.
 
-The marks that show how a text is built, where it came from a format that has others: headings and code blocks.
+PDF files are read by pypdf in a process of its own (see `intern.sources.documents.sandboxed`), which this module is
+when it is started: a PDF on stdin, a `_PdfText` on stdout.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from io import BytesIO
 from typing import Literal, cast
 
 import msgspec
 from msgspec import Struct
 
 from intern.sources.documents.html import decoded, read_html
+from intern.sources.documents.sandboxed import SECONDS, BrokenError, TooLongError, be_apart, work_apart
 
 # What no reader sees: control characters but for tab and line break.
 _UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -188,3 +194,67 @@ def _whole(lines: object) -> str:
     if isinstance(lines, str):
         return lines
     return "".join(map(str, cast("list[object]", lines))) if isinstance(lines, list) else ""
+
+
+_LONGEST_TITLE = 120
+
+
+def pdf_text(data: bytes, max_chars: int) -> str:
+    """The text, page by page up to `max_chars`, below the title that the file gives itself. Raises NoTextError."""
+    if find_spec("pypdf") is None:
+        raise NoTextError("it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')")
+    try:
+        said = msgspec.json.decode(work_apart(__name__, data, str(max_chars)), type=_PdfText)
+    except TooLongError:
+        raise NoTextError(f"it is a PDF that could not be read within {SECONDS} seconds") from None
+    except (BrokenError, msgspec.DecodeError):
+        raise NoTextError("it is a PDF that is damaged, or needs too much memory") from None
+    if said.trouble:
+        raise NoTextError(f"it is a PDF that {said.trouble}")
+    text = cleaned(said.text)
+    if not text.strip():
+        raise NoTextError("it is a PDF without text, perhaps of scanned pages")
+    return headed(said.title[:_LONGEST_TITLE], text)
+
+
+class _PdfText(Struct):
+    title: str = ""
+    text: str = ""
+    trouble: str = ""
+
+
+def _read_pdf(max_chars: int, data: bytes) -> bytes:
+    from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415 an extra, and only this process needs it
+
+    try:
+        said = _text_of_pdf(max_chars, data)
+    except DependencyError:
+        said = _PdfText(trouble="is encrypted in a way that is not read")
+    except PyPdfError:
+        said = _PdfText(trouble="is damaged")
+    return msgspec.json.encode(said)
+
+
+def _text_of_pdf(max_chars: int, data: bytes) -> _PdfText:
+    from pypdf import PdfReader  # noqa: PLC0415
+
+    reader = PdfReader(BytesIO(data))
+    if reader.is_encrypted and not reader.decrypt(""):
+        return _PdfText(trouble="wants a password")
+    text = ""
+    for page in reader.pages:
+        text += page.extract_text() + "\n\n"
+        if len(text) >= max_chars:
+            break
+    title = reader.metadata.title if reader.metadata else None
+    return _PdfText(
+        title=_encodable(title or "")[: 10 * _LONGEST_TITLE], text=_encodable(text[:max_chars].rstrip("\n"))
+    )
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+if __name__ == "__main__":
+    be_apart(partial(_read_pdf, int(sys.argv[1])))

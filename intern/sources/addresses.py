@@ -1,7 +1,7 @@
 """Which addresses are fetched: http and https, on public hosts. Pure.
 
 An address is read once, by httpx, and dialled as it was read, so no two parsers can differ on it. What is refused here
-never reaches the network; where a name leads is checked when it is dialled (`intern.sources.web.addresses`).
+never reaches the network; where a name leads is checked when it is dialled (`intern.sources.addresses`).
 
 Connections to addresses that were checked: a name is looked up once, judged, and the judged address is dialled.
 

@@ -1,1 +1,0 @@
-"""Pages that the operator lists, fetched politely and from public addresses only."""
