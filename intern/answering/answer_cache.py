@@ -24,7 +24,7 @@ from intern.models.chat import chat_request
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.templates import Templates
-from intern.stores.sqlite.replies import ReplyStore
+from intern.stores.sqlite.replies import Recalled, ReplyStore
 
 _log = get_logger(__name__)
 
@@ -46,30 +46,24 @@ class RepeatingModel:
         if asked is None or images:
             return await self._model.ask(prompt, given, images=images)
         key, question_id = self._key_of(prompt, asked), _question_id()
-        known = await self._recalled(prompt, key, question_id)
-        if known is not None:
-            return known
-        forgettings = await self._forgettings()
+        recalled = await self._recalled(key, question_id)
+        if recalled is not None and recalled.reply is not None:
+            try:
+                return msgspec.json.decode(recalled.reply, type=prompt.gives)
+            except msgspec.MsgspecError as error:
+                _log.warning("reply_not_recalled", reason=str(error))
         reply = await self._model.ask(prompt, given, images=images)
         try:
-            if forgettings is not None:
-                await self._store.keep(key, msgspec.json.encode(reply), question_id, forgettings)
+            if recalled is not None:
+                await self._store.keep(key, msgspec.json.encode(reply), question_id, recalled.drops)
         except KnowledgeError as error:  # no reason to withhold an answer
             _log.warning("reply_not_kept", reason=str(error))
         return reply
 
-    async def _forgettings(self) -> int | None:
+    async def _recalled(self, key: str, question_id: MessageId | None) -> Recalled | None:
         try:
-            return await self._store.forgettings()
+            return await self._store.recall(key, question_id)
         except KnowledgeError as error:
-            _log.warning("reply_not_kept", reason=str(error))
-            return None
-
-    async def _recalled(self, prompt: Prompt[InT, OutT], key: str, question_id: MessageId | None) -> OutT | None:
-        try:
-            known = await self._store.recall(key, question_id)
-            return None if known is None else msgspec.json.decode(known, type=prompt.gives)
-        except (KnowledgeError, msgspec.MsgspecError) as error:
             _log.warning("reply_not_recalled", reason=str(error))
             return None
 

@@ -71,7 +71,7 @@ from intern.stores.files import FolderLock
 from intern.stores.sqlite.checkpoints import Marks, MarkStore
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.members import Greeted
-from intern.stores.sqlite.replies import FeedbackStore, ReplyStore
+from intern.stores.sqlite.replies import FeedbackStore
 from intern.stores.sqlite.traces import Counts, TraceStore, Unanswered
 from intern.stores.sqlite.usage import UsageLog
 
@@ -144,7 +144,7 @@ async def _parts(
             watch = ModelWatch(clock, _breakers(opened, embedder))
             counters = None if beside is None else _told(beside.counters, discord, opened, witness, embedder)
             watched = opened._replace(
-                answering=_repeating(watch.over(_counted(opened.answering, counters)), opened, settings, db, clock),
+                answering=watch.over(_counted(opened.answering, counters)),
                 learning=watch.over(
                     _counted(opened.learning, counters),
                     work="learning",
@@ -152,6 +152,10 @@ async def _parts(
                 ),
             )
             workshop = await run_sync(partial(Workshop, settings, db, watched.learning, clock, embedder=embedder))
+            if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
+                # With the workshop's own store, which repeats nothing after a drop that failed.
+                key_of = request_key(settings.llm, templates_of(settings))
+                watched = watched._replace(answering=RepeatingModel(watched.answering, workshop.replies, key_of))
             await workshop.jobs.reclaim()
             await workshop.pending.load()
             await workshop.extraction.extractor.mend()
@@ -425,13 +429,6 @@ def _told(
 
 def _counted(model: Model, counters: Counters | None) -> Model:
     return model if counters is None else CountedModel(model, counters)
-
-
-def _repeating(model: Model, opened: Models, settings: Settings, db: Database, clock: Clock) -> Model:
-    """The model, not asked the same twice; rules cost nothing, so they are."""
-    if not (settings.ai.repeat and isinstance(opened.answering, EndpointModel)):
-        return model
-    return RepeatingModel(model, ReplyStore(db, clock=clock), request_key(settings.llm, templates_of(settings)))
 
 
 def _looked_at(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -16,6 +16,7 @@ from structlog.contextvars import bound_contextvars
 
 from intern.answering.answer_cache import RepeatingModel, normalised, request_key
 from intern.answering.prompts import ANSWER, GATE, AnswerIn, Draft, GateDecision, GateIn, ShownSource
+from intern.core.errors import KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import MessageId, SourceId, UserId
 from intern.core.messages import ChatMessage, Image
@@ -27,13 +28,15 @@ from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.sources.refresh import Refreshed
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.replies import KEPT_REPLIES, MAX_AGE_REPLIES, FeedbackStore, ReplyStore
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
+
+T = TypeVar("T")
 
 OPTIONS = LlmOptions(base_url="https://models.example/v1", model="m")
 PICTURE = Image(media_type="image/png", data=b"x")
@@ -59,8 +62,19 @@ class Oracle:
         return cast("OutT", reply)
 
 
+class Disk(Database):
+    """A database whose disk may be full."""
+
+    is_full = False
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        if self.is_full:
+            raise KnowledgeError("no space is left")
+        return await super().write(work)
+
+
 class World:
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Disk) -> None:
         self.db = db
         self.clock = HandClock()
         self.store = ReplyStore(db, clock=self.clock)
@@ -92,7 +106,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[World]:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await Disk.open(tmp_path / "intern.db") as db:
         yield World(db)
 
 
@@ -101,16 +115,34 @@ async def test_the_same_question_is_asked_once(world: World) -> None:
     assert world.oracle.calls == 1
 
 
-async def test_a_reply_that_was_made_while_somebody_was_forgotten_is_not_kept(world: World) -> None:
-    class Forgetting(Oracle):
+@pytest.mark.parametrize("change", ["forget", "drop", "vote"])
+async def test_a_reply_is_not_kept_if_replies_were_dropped_while_it_was_made(world: World, change: str) -> None:
+    class Interrupted(Oracle):
         async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
             reply = await super().ask(prompt, given, images=images)
             if self.calls == 1:
-                await world.store.forget([MessageId("3")])
+                match change:
+                    case "forget":
+                        await world.store.forget([MessageId("3")])
+                    case "drop":
+                        await world.store.drop([MessageId("7")])
+                    case _:
+                        await world.feedback.vote(MessageId("7"), ALICE, up=False)
             return reply
 
-    world.oracle = Forgetting()
+    world.oracle = Interrupted()
     assert [await world.asked(), await world.asked(), await world.asked()] == ["1", "2", "2"]
+
+
+async def test_nothing_is_repeated_after_a_failed_drop_until_one_succeeds(world: World) -> None:
+    await world.asked(message_id="7")
+    await world.asked("How do I stop?", message_id="8")
+    world.db.is_full = True
+    with pytest.raises(KnowledgeError):
+        await world.store.drop([MessageId("7")])
+    assert [await world.asked("How do I stop?"), await world.asked("How do I stop?")] == ["3", "4"]
+    world.db.is_full = False
+    assert [await world.asked(), await world.asked("How do I stop?")] == ["5", "2"]
 
 
 async def test_another_question_passage_setting_model_or_prompt_is_another_request(
@@ -167,7 +199,7 @@ async def test_replies_go_with_age_and_make_room(world: World) -> None:
     world.clock.turn(seconds=(MAX_AGE_REPLIES + timedelta(seconds=1)).total_seconds())
     assert await world.asked() == "2"
     for n in range(KEPT_REPLIES):
-        await world.store.keep(f"key {n}", b"{}", None, 0)
+        await world.store.keep(f"key {n}", b"{}", None, drops=0)
     assert await world.db.read(lambda db: db.row("select count(*) from model_replies")) == (KEPT_REPLIES,)
 
 

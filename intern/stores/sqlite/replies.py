@@ -270,45 +270,57 @@ MAX_AGE_REPLIES = timedelta(days=7)
 """A provider may put another model behind the same name."""
 
 
+class Recalled(Struct, frozen=True):
+    """What is known of a request."""
+
+    reply: bytes | None
+    """None where there is no reply, or it is too old."""
+    drops: int
+    """How often replies were dropped by then; see `keep`."""
+
+
 class ReplyStore:
     """The replies that were used last. All methods raise KnowledgeError."""
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
         self._db = db
         self._clock = clock
+        self._undropped: set[MessageId] = set()
+        """The questions of drops that failed: until they are made up for, no reply is recalled or kept."""
 
-    async def recall(self, key: str, question_id: MessageId | None) -> bytes | None:
-        """The reply to a request, for one more question; None where there is none, or it is too old."""
+    async def recall(self, key: str, question_id: MessageId | None) -> Recalled:
+        """Look for the reply to a request, for one more question."""
+        await self._drop_failed()
         now = self._clock.now()
         oldest = (now - MAX_AGE_REPLIES).isoformat()
 
-        def work(db: Transaction) -> bytes | None:
+        def look(db: Transaction) -> Recalled:
             row = db.row("select reply from model_replies where key = ? and made_at >= ?", (key, oldest))
-            if row is None:
-                return None
-            db.run("update model_replies set used_at = ? where key = ?", (now.isoformat(), key))
-            _use(db, key, question_id, now)
-            return msgspec.convert(row, tuple[bytes])[0]
+            return Recalled(None if row is None else msgspec.convert(row, tuple[bytes])[0], _drops(db))
 
-        known = "select 1 from model_replies where key = ?"
-        if await self._db.read(lambda db: db.row(known, (key,))) is None:
-            return None  # as mostly; nobody waits for the disk then
-        return await self._db.write(work)
+        def use(db: Transaction) -> Recalled:
+            found = look(db)
+            if found.reply is not None:
+                db.run("update model_replies set used_at = ? where key = ?", (now.isoformat(), key))
+                _use(db, key, question_id, now)
+            return found
 
-    async def forgettings(self) -> int:
-        """How often anybody was forgotten here."""
-        return await self._db.read(_forgettings)
+        found = await self._db.read(look)
+        # Mostly there is none; then the answer does not wait for the disk.
+        return found if found.reply is None else await self._db.write(use)
 
-    async def keep(self, key: str, reply: bytes, question_id: MessageId | None, forgettings: int) -> None:
-        """Keep a reply; the ones that were used longest ago make room.
+    async def keep(self, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
+        """Keep a reply; those that were used longest ago make room.
 
-        `forgettings` were counted before the model was asked: a reply that was made meanwhile is not kept.
+        `drops` is from before the model was asked: if any reply was dropped since then, this one is not kept, because
+        the drop may have been about its question.
         """
+        await self._drop_failed()
         now = self._clock.now()
         oldest = (now - MAX_AGE_REPLIES).isoformat()
 
         def work(db: Transaction) -> None:
-            if _forgettings(db) != forgettings:
+            if _drops(db) != drops:
                 return
             db.run("delete from model_replies where key = ? or made_at < ?", (key, oldest))
             db.run("delete from reply_uses where at < ?", (oldest,))
@@ -320,30 +332,37 @@ class ReplyStore:
         await self._db.write(work)
 
     async def drop(self, message_ids: Collection[MessageId]) -> None:
-        """Let go of the replies that were used for these questions."""
-        await self._db.write(lambda db: drop_replies(db, message_ids))
+        """Drop the replies that were used for these questions. Until a failed drop is repeated, none is recalled."""
+        self._undropped.update(message_ids)
+        await self._drop_failed()
+
+    async def _drop_failed(self) -> None:
+        if ids := frozenset(self._undropped):
+            await self._db.write(lambda db: drop_replies(db, ids))
+            self._undropped -= ids
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Let go of all replies: they may quote anybody."""
+        """Drop all replies: they may quote anybody."""
         if not message_ids:
             return
         listed = _listed(message_ids)
 
         def work(db: Transaction) -> None:
             db.run("delete from model_replies")
-            db.run("update reply_forgettings set count = count + 1")
+            db.run(_COUNT_DROP)
             db.run("delete from reply_uses where message_id in (select value from json_each(?))", (listed,))
 
         await self._db.write(work)
 
 
 def drop_replies(db: Transaction, message_ids: Collection[MessageId]) -> None:
-    """Let go of the replies that were used for these questions, in the caller's own transaction."""
+    """Drop the replies that were used for these questions, in the caller's own transaction."""
     db.run(_DROP_REPLIES, (_listed(message_ids),))
+    db.run(_COUNT_DROP)
 
 
-def _forgettings(db: Transaction) -> int:
-    return msgspec.convert(db.row("select count from reply_forgettings", ()), tuple[int])[0]
+def _drops(db: Transaction) -> int:
+    return msgspec.convert(db.row("select count from reply_drops", ()), tuple[int])[0]
 
 
 def _use(db: Transaction, key: str, question_id: MessageId | None, now: datetime) -> None:
@@ -353,6 +372,7 @@ def _use(db: Transaction, key: str, question_id: MessageId | None, now: datetime
         db.run(statement, (question_id, key, now.isoformat()))
 
 
+_COUNT_DROP = "update reply_drops set count = count + 1"
 _DROP_REPLIES = (
     "delete from model_replies where key in"
     " (select key from reply_uses where message_id in (select value from json_each(?)))"

@@ -112,8 +112,8 @@ create table reply_uses (
     primary key (message_id, key)
 ) strict, without rowid;
 create index uses_by_age on reply_uses (at);
-create table reply_forgettings (count integer not null) strict;
-insert into reply_forgettings values (0);
+create table reply_drops (count integer not null) strict;
+insert into reply_drops values (0);
 
 -- What endpoints accept in a request; what calls cost, in the currency of the prices at that time.
 create table endpoint_forms (
