@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intern.answering.citing import holds, unwrapped
 from intern.answering.prompts import MAX_LINE
-from intern.answering.retrieving import Shown
+from intern.answering.retrieving import Shown, is_english
 from intern.core.errors import ModelError
 from intern.core.log import get_logger
 from intern.core.messages import is_team
@@ -274,7 +274,13 @@ def without_mentions(question: str) -> str:
 
 
 def unnamed(question: str, shown: Iterable[Shown]) -> list[str]:
-    """The names in a question that no passage has: what holds for other things answers nothing about them."""
+    """The names in a question that no passage has: what holds for other things answers nothing about them.
+
+    Of English questions only: other languages have other words for what passages name, and German has capitals for all
+    nouns.
+    """
+    if not is_english(question):
+        return []
     known = "\n".join(f"{passage.title}\n{passage.text}" for passage in shown)
     held, lower = word_set(known), known.lower()
     names = dict.fromkeys(name for name in _NAME.findall(without_mentions(question)) if name != name.lower())

@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds that hold exactly, and the words that prompts put in where they ask for them."""
 
-    request_timeout_seconds: Annotated[float, Meta(gt=0)] = 60.0
-    """For one question, from the first model call to the last."""
+    request_timeout_seconds: Annotated[float, Meta(gt=0)] = 300.0
+    """For one question, from the first model call to the last; a local model may need minutes."""
     max_sources: Annotated[int, Meta(ge=1)] = 5
     """Of `separate` only: `fused` shows at most eight passages."""
     max_answer_chars: Annotated[int, Meta(ge=1)] = 3000

@@ -86,11 +86,14 @@ class Claim(Struct, frozen=True, kw_only=True):
     """One thing that an answer says."""
 
     claim: Annotated[str, Meta(max_length=300, description="In a few words.")]
-    quote: Annotated[Literal[0, 1, 2, 3], Meta(description="The quote that says it; 0 if none does.")]
+    quote: Annotated[Literal[0, 1, 2, 3, 4, 5, 6, 7, 8], Meta(description="The quote that says it; 0 if none does.")]
 
 
 class Confirmation(Struct, frozen=True, kw_only=True):
-    """Whether an answer may be posted."""
+    """Whether an answer may be posted.
+
+    The verdict comes before the claims: the other way round, a small model refuses fewer wrong answers.
+    """
 
     asked: Annotated[str, Meta(max_length=200, description="What the question wants to know, in a few words.")]
     told: Annotated[str, Meta(max_length=200, description="What the answer tells, in a few words.")]

@@ -285,7 +285,7 @@ def worth(question: str, query: str, hits: Sequence[Hit]) -> float | None:
     an embedder whose cosines were not measured.
     """
     has_sign = asks(question)
-    if (has_sign and not _is_english(question)) or not all(hit.is_measured for hit in hits):
+    if (has_sign and not is_english(question)) or not all(hit.is_measured for hit in hits):
         return None
     alike = max(_UNKNOWN if hit.likeness is None else hit.likeness for hit in hits)
     return alike + _COVERED * _covered(query, hits) + _ASKED * has_sign
@@ -303,7 +303,7 @@ def _covered(query: str, hits: Sequence[Hit]) -> float:
     return Rarity([*texts, *[frozenset[str]()] * (_AMONG - len(texts))]).covered(word_set(query), best)
 
 
-def _is_english(text: str) -> bool:
+def is_english(text: str) -> bool:
     """Whether a text seems to be in English, the only language of the bundled embedder."""
     said = [word.lower() for word in plain_words(text) if word.isalpha()]
     if not all(word.isascii() for word in said):

@@ -48,8 +48,8 @@ _LONGEST_END = 0.25  # seconds after the last event for the end of the response,
 _LONGEST_IDLE = 30.0  # seconds; routers forget silent connections without a word
 _SILENCES = 10  # timeouts that a whole attempt may take; one byte a minute must not hold a slot for ever
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attempts
-# Of `timeout_seconds`. Unless they are set, that and `ai.request_timeout_seconds` are both 60 s, and a question makes
-# several calls, so one that hangs is given up before its own timeout; with less time for questions, long before.
+# Of `timeout_seconds`: a call that hangs is given up before its own timeout where its question began long before, or
+# where `ai.request_timeout_seconds` is shorter.
 _TELLING_SHARE = 0.25
 _LONGEST_RETRY_AFTER = 60.0  # seconds; an answer that comes later helps nobody, and background work is tried again
 _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy

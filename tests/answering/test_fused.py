@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
@@ -233,6 +234,7 @@ async def test_the_second_look_sees_question_answer_and_the_quoted_passages_alon
         ("How do I rotate keys on Windows, as in Relay?", ("Windows",)),
         ("@Zoe how do I rotate Keys?", ()),
         ("¿Cómo roto las claves?", ()),
+        ("Wie tausche ich die Keys aus, wenn der Server unter Windows arbeitet?", ()),
         ("Why? Keys of A1 B2, C3, D4 and E5", ("A1", "B2", "C3")),
     ],
 )
@@ -243,6 +245,19 @@ async def test_the_second_look_is_told_what_the_question_names_and_no_passage_do
     result, model = await ask(shelf(more=9), script, text=text, verify="unsure" if names else "always")
     assert given(model, "confirm").unnamed == names
     assert (result.debug or {})["verification"]["by"] == "model"
+
+
+async def test_each_of_four_passages_can_bear_a_claim() -> None:
+    names = ["four", "one", "three", "two"]
+    made = Shelf({f"kb:{name}.md": f"# {name}\n\nIt takes {name} steps of the {name} kind." for name in names})
+    made.order = [SourceId(each) for each in made.sources]
+    line = "It takes four steps of the four kind."
+    reply = decision(line, source="S1", answer="In steps: one, two, three and four.", cites=("S1", "S2", "S3", "S4"))
+    claims = tuple(Claim(claim=name, quote=cast("Any", n)) for n, name in enumerate(names, 1))
+    verdict = msgspec.json.decode(msgspec.json.encode(replace(RIGHT, claims=claims)), type=Confirmation)
+    result, model = await ask(made, {DECIDE.name: reply, CONFIRM.name: verdict}, text="How many steps does it take?")
+    assert [each.number for each in given(model, "confirm").quotes] == [1, 2, 3, 4]
+    assert len(result.citations) == 4
 
 
 async def test_the_second_look_sees_each_quoted_line_of_a_long_passage() -> None:

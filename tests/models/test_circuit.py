@@ -51,25 +51,32 @@ class Endpoint:
         self.asked = 0
         self.held: anyio.Event | None = None
         self.writes = False
+        self.writes_for = 0.0
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         del request
         self.asked += 1
         if self.held is not None:
             await self.held.wait()
-        if self.writes:
-            return httpx.Response(200, content=Writing())
+        if self.writes or self.writes_for:
+            return httpx.Response(200, content=Writing(self.writes_for))
         message = {"message": {"content": json.dumps({"ok": True})}, "finish_reason": "stop"}
         return httpx.Response(self.status, json={"choices": [message]})
 
 
 class Writing(httpx.AsyncByteStream):
-    """A model that writes on and on."""
+    """A model that writes on and on, or for some seconds until its reply is whole."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while True:
-            yield b'data: {"choices": [{"delta": {"content": "and "}}]}\n\n'
+        began = anyio.current_time()
+        while not 0 < self._seconds <= anyio.current_time() - began:
+            yield b'data: {"choices": [{"delta": {"content": "%b"}}]}\n\n' % (b" " if self._seconds else b"and ")
             await anyio.sleep(5)
+        yield b'data: {"choices": [{"delta": {"content": "{\\"ok\\": true}"}, "finish_reason": "stop"}]}\n\n'
+        yield b"data: [DONE]\n\n"
 
 
 Opened = Callable[[int], EndpointModel]
@@ -190,19 +197,23 @@ async def given_up(model: EndpointModel, times: int, after: float) -> None:
 async def test_an_endpoint_that_hangs_is_left_alone_though_questions_give_up_before_its_timeout(
     endpoint: Endpoint, opened: Opened
 ) -> None:
-    assert AnsweringOptions(steps="separate").request_timeout_seconds <= LlmOptions().timeout_seconds, (
-        "the question's time ends first"
-    )
     endpoint.held = anyio.Event()
     model = opened(3)
-    await given_up(model, FAILURES, AnsweringOptions(steps="separate").request_timeout_seconds)
+    await given_up(model, FAILURES, LlmOptions().timeout_seconds)
     began = anyio.current_time()
     with pytest.raises(ModelUnavailableError, match=r"left alone; .* The last failure: .* said nothing for 60 s"):
         await model.ask(PROMPT, Asked("?"))
     assert (endpoint.asked, anyio.current_time()) == (FAILURES, began)
     await anyio.sleep(FIRST_PAUSE)
-    await given_up(model, 1, AnsweringOptions(steps="separate").request_timeout_seconds)
+    await given_up(model, 1, LlmOptions().timeout_seconds)
     assert model.breaker.pause == 2 * FIRST_PAUSE, "a probe that hangs has failed"
+
+
+async def test_two_calls_of_a_slow_model_fit_into_the_time_of_a_question(endpoint: Endpoint, opened: Opened) -> None:
+    endpoint.writes_for = 120
+    model = opened(0)
+    with anyio.fail_after(AnsweringOptions().request_timeout_seconds):
+        assert [(await model.ask(PROMPT, Asked("?"))).ok for _ in range(2)] == [True, True]
 
 
 async def test_a_model_that_is_still_writing_when_it_is_given_up_is_only_slow(
@@ -210,7 +221,7 @@ async def test_a_model_that_is_still_writing_when_it_is_given_up_is_only_slow(
 ) -> None:
     endpoint.writes = True
     model = opened(3)
-    await given_up(model, 2 * FAILURES, AnsweringOptions(steps="separate").request_timeout_seconds)
+    await given_up(model, 2 * FAILURES, LlmOptions().timeout_seconds)
     assert endpoint.asked == 2 * FAILURES, "the circuit stayed closed"
 
 
