@@ -38,9 +38,10 @@ async def test_the_wheel_brings_its_prompts_and_its_sample_and_the_source_tree_i
     assert _names(package / "_prompts") == _names(source_tree / "prompts") != []
     assert _names(package / "_sample") == _names(source_tree / "data" / "knowledge-base" / "sources") != []
     assert (package / "_example.toml").is_file()
-    for folder in (Path("page", "templates"), Path("page", "static")):
+    for folder in (Path("frontends", "http", "templates"), Path("frontends", "http", "static")):
         assert _names(package / folder) == _names(source_tree / "intern" / folder) != []
-    assert (package / "llm" / "vocabulary.txt").is_file()
+    assert (package / "search" / "vocabulary.txt").is_file()
+    assert (package / "stores" / "sqlite" / "schema.sql").is_file()
 
 
 def _names(folder: Path) -> list[str]:
