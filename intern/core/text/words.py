@@ -16,7 +16,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Set as AbstractSet
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from intern.core.ids import TopicName
 
@@ -155,83 +155,16 @@ def _unspaced(run: str) -> Iterable[str]:
         yield run[at:]
 
 
-# M. F. Porter, "An algorithm for suffix stripping" (1980), the stemmer that FTS5 has too.
-_STEP_2 = (
-    "ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize "
-    "ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"
-)
-_STEP_3 = "icate:ic ative: alize:al iciti:ic ical:ic ful: ness:"
-_STEP_4 = "al: ance: ence: er: ic: able: ible: ant: ement: ment: ent: sion:s tion:t ou: ism: ate: iti: ous: ive: ize:"
-
-
-def _rules(table: str) -> tuple[tuple[str, str], ...]:
-    pairs = [(suffix, put) for suffix, _, put in (rule.partition(":") for rule in table.split())]
-    return tuple(sorted(pairs, key=lambda pair: -len(pair[0])))
-
-
-_RULES_2, _RULES_3, _RULES_4 = _rules(_STEP_2), _rules(_STEP_3), _rules(_STEP_4)
-
-
 @lru_cache(maxsize=65536)
 def _stem(word: str) -> str:
     if not _ENGLISH.fullmatch(word):
         return word
-    word = _without_plural(word)
-    word = _without_participle(word)
-    if word.endswith("y") and "v" in _shape(word[:-1]):
-        word = word[:-1] + "i"
-    word = _replaced(word, _RULES_2, above=0)
-    word = _replaced(word, _RULES_3, above=0)
-    word = _replaced(word, _RULES_4, above=1)
-    if word.endswith("e") and (_measure(word[:-1]) > 1 or (_measure(word[:-1]) == 1 and not _short(word[:-1]))):
-        word = word[:-1]
-    return word[:-1] if word.endswith("ll") and _measure(word) > 1 else word
+    # Lazily: loading the package takes 10 ms, and many commands stem nothing.
+    from snowballstemmer.porter_stemmer import PorterStemmer  # type: ignore[import-untyped]  # noqa: PLC0415
 
-
-def _without_plural(word: str) -> str:
-    if word.endswith(("sses", "ies")):
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
-
-
-def _without_participle(word: str) -> str:
-    if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) else word
-    for suffix in ("ed", "ing"):
-        stem = word.removesuffix(suffix)
-        if stem != word and "v" in _shape(stem):
-            if stem.endswith(("at", "bl", "iz")) or (_measure(stem) == 1 and _short(stem)):
-                return stem + "e"
-            doubled = stem[-2:-1] == stem[-1] and _shape(stem)[-1] == "c" and stem[-1] not in "lsz"
-            return stem[:-1] if doubled else stem
-    return word
-
-
-def _replaced(word: str, rules: tuple[tuple[str, str], ...], *, above: int) -> str:
-    for suffix, put in rules:
-        if word.endswith(suffix):
-            kept = word[: -len(suffix)] + (put if rules is _RULES_4 else "")
-            return word[: -len(suffix)] + put if _measure(kept) > above else word
-    return word
-
-
-def _shape(stem: str) -> str:
-    """Consonants as c, vowels as v; a y after a consonant is a vowel."""
-    shape = ""
-    for char in stem:
-        vowel = char in "aeiou" or (char == "y" and shape.endswith("c"))
-        shape += "v" if vowel else "c"
-    return shape
-
-
-def _measure(stem: str) -> int:
-    """How often a vowel is followed by a consonant: Porter's m, a count of syllables of sorts."""
-    return _shape(stem).count("vc")
-
-
-def _short(stem: str) -> bool:
-    """It ends consonant, vowel, consonant, the last not w, x or y: the e of "hope" was dropped from "hoping"."""
-    return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"
+    # Porter's own algorithm, as FTS5 has it. A stemmer holds the word that it works on, so threads cannot share one; to
+    # make one takes 0.2 µs of the 14 µs for a word.
+    return cast("str", PorterStemmer().stemWord(word))  # pyright: ignore[reportUnknownMemberType]
 
 
 MAX_LENGTH = 64
