@@ -18,8 +18,8 @@ from intern.core.flow import Archived, Failed, Filing, Skip, Topic
 from intern.core.ids import QAId
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair
-from intern.learning.attempts import UNCOUNTED, Attempts, GivenUp, begun
-from intern.learning.filing import failed
+from intern.learning.attempts import UNCOUNTED, Attempts, begun
+from intern.learning.classifying import GivenUp, failed
 from intern.learning.prompts import CLASSIFY
 
 LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told

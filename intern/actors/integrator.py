@@ -20,7 +20,8 @@ from intern.core.flow import Decided, Filing, SourceChanged, Withdrawal
 from intern.core.ids import MessageId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import Decision, PairDecision
-from intern.learning.attempts import UNCOUNTED, Attempts, GivenUp
+from intern.learning.attempts import UNCOUNTED, Attempts
+from intern.learning.classifying import GivenUp
 
 T = TypeVar("T")
 

@@ -1,22 +1,62 @@
-"""Which pairs are to be filed after all: those that the team approved, and those that were parked for long enough.
-
-Attempts at a pair: counted before the work begins, so that a pair that ends the process is given up in the end.
+"""Attempts at pairs: each is counted before the work begins, so that a pair that ends the process is given up at last.
 
 An outage or a calm shutdown is no fault of the pair, and does not count.
+
+Also which pairs are to be filed after all: those that the team approved, and those that were parked for long enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
-from intern.core.flow import Failed
+from anyio import CancelScope, get_cancelled_exc_class
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.core.errors import InternError, KnowledgeError
+from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import QAId
 from intern.core.log import get_logger
-from intern.core.records import Approved, PairDecision, Parked
+from intern.core.records import Approved, CapturedPair, PairDecision, Parked
+from intern.learning.classifying import Choice, GivenUp, failed
+from intern.learning.filing import Filer
+from intern.learning.prompts import CLASSIFY
+from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.sqlite.pending import Retry, retry_of
+
+_log = get_logger(__name__)
+
+Choose = Callable[[CapturedPair], Awaitable[Topic | Skip]]
+
+MOST_ATTEMPTS = 3  # what ended the process this often will do so again
+
+# Pairs read from the archive at a time: a thread each for one would cost more than the reading.
+_READ_AHEAD = 32
+
+
+class Tally(Struct, frozen=True, kw_only=True):
+    """How many pairs came to which end."""
+
+    filed: int = 0
+    skipped: int = 0
+    parked: int = 0
+    replaced: int = 0
+    removed: int = 0
+    moved: int = 0
+    awaiting_review: int = 0
+    approved: int = 0
+    rejected: int = 0
+
+    @classmethod
+    def of(cls, decisions: Iterable[PairDecision]) -> Tally:
+        """Count each decision once."""
+        return cls(**Counter(str(type(decision).__struct_config__.tag) for decision in decisions))
 
 
 class Again(NamedTuple):
@@ -47,15 +87,6 @@ def again(
         else:
             later.append((at - now).total_seconds())
     return Again(tuple(due), min(later, default=None))
-
-
-MOST_ATTEMPTS = 3  # what ended the process this often will do so again
-
-_log = get_logger(__name__)
-
-
-class GivenUp(Failed, frozen=True, kw_only=True):
-    """Work on the pair never came to an end. It is parked unseen, even where its conversation has a topic."""
 
 
 class Attempts(Protocol):
@@ -98,3 +129,75 @@ async def begun(attempts: Attempts, qa_id: QAId) -> GivenUp | None:
         return None
     _log.error("qa_pair_given_up", qa_id=qa_id, attempts=MOST_ATTEMPTS)
     return GivenUp(reason=f"{MOST_ATTEMPTS} attempts to file it did not finish: the process ended each time")
+
+
+async def choice_for(pair: CapturedPair, *, filer: Filer, choose: Choose) -> Choice:
+    """The topic that the conversation stands in already, else what `choose` says, else why it could not.
+
+    `choose` does not see what was withdrawn, and is not asked about a pair of which nothing is left, nor about one that
+    is not filed now.
+    Raises ModelUnavailableError while the model is away: errors that park no pair (see `Filer`).
+    """
+    known = await filer.known_topic(pair)
+    if known is not None:
+        return Topic(name=known)
+    if not filer.is_open(pair):
+        return Skip(reason="it is not to be filed now")
+    left = filer.left_of(pair)
+    if left is None:
+        return Skip(reason="its question or its answer was withdrawn")
+    try:
+        return await choose(left)
+    except filer.parks as error:
+        _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
+        return failed(CLASSIFY.name, error)
+
+
+async def try_once(
+    pair: CapturedPair,
+    *,
+    filer: Filer,
+    choose: Choose,
+    attempts: Attempts = UNCOUNTED,
+) -> PairDecision:
+    """Classify and file one pair, as a counted attempt. Raises as `Filer.file` does; that attempt does not count."""
+    try:
+        choice = await begun(attempts, pair.qa_id) or await choice_for(pair, filer=filer, choose=choose)
+        decision = await filer.file(Filing(pair=pair, choice=choice))
+    except (InternError, get_cancelled_exc_class()):
+        with CancelScope(shield=True), suppress(KnowledgeError):  # the first error says more
+            await attempts.clear(pair.qa_id)
+        raise
+    await attempts.end(decision, again=not isinstance(choice, GivenUp))
+    return decision
+
+
+async def catch_up(
+    archive: Archive,
+    after: QAId | None,
+    *,
+    filer: Filer,
+    choose: Choose,
+    filed: Callable[[CapturedPair, PairDecision], Awaitable[None]] | None = None,
+    due: Sequence[CapturedPair] = (),
+    attempts: Attempts = UNCOUNTED,
+) -> Tally:
+    """Classify and file every pair archived after a position, in order, then those that are due again.
+
+    One by one, each as a counted attempt; `filed` hears of each. A pair whose replies make no sense is parked, and the
+    next one goes on. Raises ModelUnavailableError while the model is away, and KnowledgeError where the disk fails;
+    what is filed by then stays so.
+    """
+    decisions: list[PairDecision] = []
+    pairs = chain(archive.after(after), due)
+    while ahead := await run_sync(_next_of, pairs):
+        for pair in ahead:
+            decision = await try_once(pair, filer=filer, choose=choose, attempts=attempts)
+            decisions.append(decision)
+            if filed is not None:
+                await filed(pair, decision)
+    return Tally.of(decisions)
+
+
+def _next_of(pairs: Iterator[CapturedPair]) -> list[CapturedPair]:
+    return list(islice(pairs, _READ_AHEAD))

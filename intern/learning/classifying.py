@@ -15,8 +15,16 @@ from typing import NamedTuple
 
 import anyio.to_thread
 
-from intern.core.errors import ModelReplyError
-from intern.core.flow import Skip, Topic
+from intern.core.errors import (
+    ModelBudgetTooSmallError,
+    ModelError,
+    ModelPromptTooLongError,
+    ModelRefusedError,
+    ModelReplyCutError,
+    ModelReplyError,
+    ModelSchemaError,
+)
+from intern.core.flow import Failed, Skip, Topic
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry, TopicBlock
@@ -28,6 +36,26 @@ from intern.models.prompt import Model
 from intern.stores.blocks import time_of
 
 _log = get_logger(__name__)
+
+Choice = Topic | Skip | Failed
+
+OF_ONE_PAIR: tuple[type[ModelError], ...] = (ModelReplyError, ModelRefusedError)
+"""What a model says of one pair, so that the next may fare better. Everything else is an outage."""
+
+# The first kind that fits an error; the kinds within kinds come first.
+_FAILURES: tuple[tuple[type[ModelError], str], ...] = (
+    (ModelPromptTooLongError, "the prompt of {} does not fit into what the model takes; the log says what to lower"),
+    (ModelBudgetTooSmallError, "a call of {} fits into no day's budget; the log says what to raise"),
+    (ModelSchemaError, "the model cannot hold its reply to the form of {}; the log says what to set"),
+    (ModelRefusedError, "the model refused {}; the log holds its words"),
+    (ModelReplyCutError, "the model's reply to {} was cut off by length; the log says which setting bounds it"),
+    (ModelReplyError, "the model's reply did not fit {}; the log says how"),
+    (ModelError, "the model could not do {}; the log says why"),
+)
+
+
+class GivenUp(Failed, frozen=True, kw_only=True):
+    """Work on the pair never came to an end. It is parked unseen, even where its conversation has a topic."""
 
 
 async def choose_topic(
@@ -126,7 +154,7 @@ def _checked(reply: SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) ->
     except ValueError as error:
         raise ModelReplyError(f"split_topic names no topic: {error}") from error
     ours = {time_of(block.qa_id): block.qa_id for block in blocks}
-    moves = tuple(dict.fromkeys(ours[time] for time in _times(reply.move_ids) if time in ours))
+    moves = tuple(dict.fromkeys(ours[time] for time in times_of(reply.move_ids) if time in ours))
     if not moves or len(moves) == len(ours):
         raise ModelReplyError(
             f"split_topic must leave some blocks in {topic} and move others: of {len(ours)}, it moves {len(moves)}"
@@ -134,7 +162,15 @@ def _checked(reply: SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) ->
     return Split(name, moves)
 
 
-def _times(ids: Iterable[str]) -> Iterator[datetime]:
+def failed(prompt_name: str, error: ModelError) -> Failed:
+    """What is kept of a failure for good: its kind. The error's words are for the log.
+
+    They quote the reply, and a reply quotes the messages; decisions are never rewritten, whatever is to be forgotten.
+    """
+    return Failed(reason=next(words for kind, words in _FAILURES if isinstance(error, kind)).format(prompt_name))
+
+
+def times_of(ids: Iterable[str]) -> Iterator[datetime]:
     """The times of those that are ids; a model may name anything."""
     for qa_id in ids:
         with suppress(ValueError):

@@ -4,9 +4,9 @@ Either library stands: the old one until the new one says `COMPLETE`, the new on
 belong to the new one lie in its folder until they are in the log. What is no topic comes along. The old library is kept
 as `topics.prev` until the next swap. `finish_swap`, called at start-up before the library is opened, completes a swap.
 
-How far a regeneration came, in `topics.next`: its plan, what the model chose, and the decisions that are drafted.
-
-All of it is on disk before it is used, so whoever goes on after a kill asks no model twice.
+How far a regeneration came stands in `topics.next`, too: which pairs it takes in which order, what the model chose,
+and the decisions that are drafted. All of it is on disk before it is used, so whoever goes on after a kill asks no
+model twice. The order never depends on who was faster.
 """
 
 from __future__ import annotations
@@ -15,22 +15,34 @@ import os
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import chain
+from hashlib import sha256
+from itertools import chain, takewhile
+from math import inf
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from intern.core.errors import KnowledgeError
-from intern.core.ids import MessageId, QAId
+from intern.core.ids import ConversationId, MessageId, QAId
 from intern.core.log import get_logger
-from intern.core.records import Decision, Forgotten, PairDecision, Withdrawn
-from intern.learning.filing import Choice, Decisions, PairsAfter
-from intern.learning.rounds import Round, still_begins_with
+from intern.core.records import (
+    AwaitingReview,
+    CapturedPair,
+    Decision,
+    Forgotten,
+    Moved,
+    PairDecision,
+    Rejected,
+    Replaced,
+    Withdrawn,
+)
+from intern.learning.classifying import Choice
+from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
@@ -45,19 +57,10 @@ DRAFTED = "decisions.jsonl"
 """A file of this name in `topics.next`, later in `topics`, holds the decisions that are still to be written down."""
 
 JOURNAL = "regeneration.jsonl"
-"""A file of this name in `topics.next` tells how far a regeneration came (see `intern.learning.draft`)."""
+"""A file of this name in `topics.next` tells how far a regeneration came."""
 
-
-class DecisionBook(Protocol):
-    """Where decisions are written down, many at a time (see `intern.stores.decisions`)."""
-
-    def extend(self, decisions: Iterable[Decision], /) -> None:
-        """Write all of them down, durably, or none."""
-        ...
-
-    def of(self, qa_id: QAId) -> PairDecision | None:
-        """The last decision about a pair."""
-        ...
+EPOCH = 32
+"""Pairs that are classified against the same index."""
 
 
 def upcoming(topics_dir: Path) -> Path:
@@ -65,7 +68,7 @@ def upcoming(topics_dir: Path) -> Path:
     return topics_dir.with_name(f"{topics_dir.name}.next")
 
 
-def swap_in(topics_dir: Path, drafted: Iterable[Decision], decisions: DecisionBook, layer: FileLayer) -> None:
+def swap_in(topics_dir: Path, drafted: Iterable[Decision], decisions: DecisionLog, layer: FileLayer) -> None:
     """Put `topics.next` in the place of `topics`, and write the decisions down that belong to it.
 
     Raises KnowledgeError; the old library then still stands. (Only where the log takes no more decisions, the new one
@@ -85,7 +88,7 @@ def swap_in(topics_dir: Path, drafted: Iterable[Decision], decisions: DecisionBo
         raise
 
 
-def finish_swap(topics_dir: Path, decisions: DecisionBook | None = None, files: FileLayer | None = None) -> bool:
+def finish_swap(topics_dir: Path, decisions: DecisionLog | None = None, files: FileLayer | None = None) -> bool:
     """Complete the swap of a regeneration that was killed, and say whether one was due.
 
     To be called before the library is opened. A library that is not complete is left alone: `intern regenerate` goes
@@ -157,14 +160,14 @@ def _places(topics_dir: Path, name: str) -> Iterator[Path]:
         n += 1
 
 
-def _write_down(drafted: Path, decisions: DecisionBook, layer: FileLayer) -> None:
+def _write_down(drafted: Path, decisions: DecisionLog, layer: FileLayer) -> None:
     """Move drafted decisions into the log; what it holds already, or has newer, it keeps."""
     if drafted.exists():
         decisions.extend(_news(list(DecisionLog(drafted, layer).all()), decisions))
         layer.remove(drafted)
 
 
-def _news(drafted: Sequence[Decision], decisions: DecisionBook) -> list[Decision]:
+def _news(drafted: Sequence[Decision], decisions: DecisionLog) -> list[Decision]:
     """What the log has not heard of yet: it may hold the beginning."""
     of_pair: defaultdict[datetime, list[PairDecision]] = defaultdict(list)
     for each in drafted:
@@ -174,7 +177,7 @@ def _news(drafted: Sequence[Decision], decisions: DecisionBook) -> list[Decision
     return [each for each in drafted if id(each) in news]
 
 
-def _news_of_pair(drafted: Sequence[PairDecision], decisions: DecisionBook) -> Sequence[PairDecision]:
+def _news_of_pair(drafted: Sequence[PairDecision], decisions: DecisionLog) -> Sequence[PairDecision]:
     known = decisions.of(drafted[0].qa_id)
     if known in drafted:
         return drafted[max(n for n, each in enumerate(drafted) if each == known) + 1 :]
@@ -192,6 +195,25 @@ def sync(folder: Path, layer: FileLayer) -> None:
 
 class _Line(Struct, frozen=True, kw_only=True, tag_field="line", tag=str.lower):
     pass
+
+
+class Round(_Line, frozen=True, kw_only=True):
+    """The pairs of one reading of the archive; a further round takes what was archived meanwhile."""
+
+    pairs: int
+    """Older captures of the same conversations included, also what is held back."""
+    order: tuple[QAId, ...]
+    """One pair of each conversation, its most complete one; oldest answer first."""
+    replaced: tuple[tuple[QAId, QAId], ...]
+    """Older captures, each with the one that stands for its conversation."""
+    last: QAId | None
+    digest: str
+    """Tells the pairs that were read from any others."""
+
+    def epochs(self) -> Iterator[tuple[QAId, ...]]:
+        """The order, an epoch at a time."""
+        for start in range(0, len(self.order), EPOCH):
+            yield self.order[start : start + EPOCH]
 
 
 class Begun(_Line, frozen=True, kw_only=True):
@@ -262,6 +284,11 @@ class Journal:
         """The pairs of all epochs that are planned."""
         return list(chain.from_iterable(each.epochs() for each in self.rounds))
 
+    @property
+    def total(self) -> int:
+        """Conversations that are planned."""
+        return sum(len(each.order) for each in self.rounds)
+
     def _read(self, line: bytes) -> None:
         try:
             self._remember(_DECODER.decode(line))
@@ -285,35 +312,23 @@ class Journal:
                 self.again.clear()
 
 
-class Draft:
+class Draft(DecisionLog):
     """Decisions that count only if the new library comes to stand. What is withdrawn, is so for good and at once."""
 
-    def __init__(self, folder: Path, decisions: Decisions, files: FileLayer) -> None:
-        self._drafted = DecisionLog(folder / DRAFTED, files)
+    def __init__(self, folder: Path, decisions: DecisionLog, files: FileLayer) -> None:
+        """`decisions` are those that hold."""
+        super().__init__(folder / DRAFTED, files)
         self._decisions = decisions
-
-    def append(self, decision: Decision) -> None:
-        """Draft a decision, durably."""
-        self.extend((decision,))
 
     def extend(self, decisions: Iterable[Decision]) -> None:
         """Draft many at once."""
         listed = list(decisions)
-        final = [each for each in listed if isinstance(each, Withdrawn | Forgotten)]
-        self._decisions.extend(final)
-        self._drafted.extend(each for each in listed if not isinstance(each, Withdrawn | Forgotten))
-
-    def of(self, qa_id: QAId) -> PairDecision | None:
-        """The last draft about a pair."""
-        return self._drafted.of(qa_id)
-
-    def all(self) -> Iterator[Decision]:
-        """Every draft, oldest first."""
-        return self._drafted.all()
+        self._decisions.extend(each for each in listed if isinstance(each, Withdrawn | Forgotten))
+        super().extend(each for each in listed if not isinstance(each, Withdrawn | Forgotten))
 
     def taken(self) -> list[PairDecision]:
         """All of them, as they were taken."""
-        return [each for each in self._drafted.all() if not isinstance(each, Withdrawn | Forgotten)]
+        return [each for each in self.all() if not isinstance(each, Withdrawn | Forgotten)]
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
         """Whether a message may teach nothing any more."""
@@ -323,12 +338,8 @@ class Draft:
         """The messages that were withdrawn, in that order, but for the first `since`."""
         return self._decisions.withdrawn(since)
 
-    def cursor(self) -> QAId | None:
-        """The newest pair that a draft is about."""
-        return self._drafted.cursor()
 
-
-def opened(topics_dir: Path, archive: PairsAfter, *, basis: str, files: FileLayer) -> Journal:
+def opened(topics_dir: Path, archive: Archive, *, basis: str, files: FileLayer) -> Journal:
     """The journal of the regeneration that was begun, if that may go on, else of a new one in an empty folder.
 
     It may go on where `basis` is the same, and the archive still holds what was read. Raises KnowledgeError. Blocks.
@@ -356,3 +367,95 @@ def discard(topics_dir: Path, files: FileLayer | None = None) -> None:
         shutil.rmtree(folder)
     except OSError as error:
         raise KnowledgeError(f"{folder} could not be cleared ({error.strerror}); check its permissions") from error
+
+
+class _Version(NamedTuple):
+    """A capture of a conversation; the greatest is the one to keep."""
+
+    messages: int
+    """Less those that were withdrawn since."""
+    archived: datetime
+    answered: datetime
+    qa_id: QAId
+
+
+def planned(
+    archive: Archive, after: QAId | None, decisions: DecisionLog, awaits_review: Callable[[QAId], bool]
+) -> Round:
+    """The round that follows the pair `after`. What waits for review or was rejected is left out. Blocks."""
+    versions: defaultdict[ConversationId, list[_Version]] = defaultdict(list)
+    pairs, last, digest = 0, after, sha256()
+    for pair in archive.after(after):
+        pairs, last = pairs + 1, pair.qa_id
+        digest.update(msgspec.json.encode(pair))
+        if not is_held_back(pair.qa_id, decisions) and not awaits_review(pair.qa_id):
+            messages = len(pair.message_ids) - sum(map(decisions.is_withdrawn, pair.message_ids))
+            version = _Version(messages, pair.timestamp, pair.answered_at, pair.qa_id)
+            versions[pair.conversation_id].append(version)
+    kept = sorted(map(max, versions.values()), key=lambda version: (version.answered, version.archived))
+    replaced = [(version.qa_id, max(group).qa_id) for group in versions.values() for version in sorted(group)[:-1]]
+    order = tuple(version.qa_id for version in kept)
+    return Round(pairs=pairs, order=order, replaced=tuple(replaced), last=last, digest=digest.hexdigest())
+
+
+def is_held_back(qa_id: QAId, decisions: DecisionLog) -> bool:
+    """Whether the team has not approved the pair, or has rejected it."""
+    return isinstance(decisions.of(qa_id), AwaitingReview | Rejected)
+
+
+def awaiting_review(
+    decisions: DecisionLog, passed_over: QAId | None, stands: Callable[[QAId], bool]
+) -> Callable[[QAId], bool]:
+    """Where the team reviews all captures: whether a pair is still to be put to them.
+
+    So are all without a decision, for a damaged log may have lost a rejection; but not what `stands` in a topic
+    already, nor what is as old as `passed_over`, the pair up to which the operator wants none looked at.
+    """
+    known = None if passed_over is None else time_of(passed_over)
+
+    def awaits(qa_id: QAId) -> bool:
+        return decisions.of(qa_id) is None and (known is None or time_of(qa_id) > known) and not stands(qa_id)
+
+    return awaits
+
+
+def still_begins_with(archive: Archive, rounds: Iterable[Round]) -> bool:
+    """Whether the archive holds what these rounds have read, unchanged. Blocks."""
+    after: QAId | None = None
+    for each in rounds:
+        if _digest(archive, after, each.last) != each.digest:
+            return False
+        after = each.last
+    return True
+
+
+def _digest(archive: Archive, after: QAId | None, last: QAId | None) -> str:
+    digest = sha256()
+    if last is not None:
+        for pair in takewhile(_until(time_of(last)), archive.after(after)):
+            digest.update(msgspec.json.encode(pair))
+    return digest.hexdigest()
+
+
+def _until(last: datetime) -> Callable[[CapturedPair], bool]:
+    return lambda pair: time_of(pair.qa_id) <= last
+
+
+def in_order(decisions: Iterable[PairDecision], epochs: Sequence[Sequence[QAId]]) -> list[PairDecision]:
+    """The decisions as they would have come one by one, whichever topic was faster.
+
+    Those about a pair stay in their order, and so do those of a topic, which come in the order of its pairs.
+    """
+    places = {time_of(qa_id): (n, float(at)) for n, epoch in enumerate(epochs) for at, qa_id in enumerate(epoch)}
+    told: dict[datetime, tuple[int, float]] = {}
+    now = 0
+    placed: list[tuple[tuple[int, float], PairDecision]] = []
+    for each in decisions:
+        about = [time_of(each.qa_id), *([time_of(each.by)] if isinstance(each, Replaced) else ())]
+        # Moves come at an epoch's end, one by one.
+        known = [] if isinstance(each, Moved) else [places[time] for time in about if time in places]
+        place = max([max(known, default=(now, inf)), *(told[time] for time in about if time in told)])
+        now = max(now, place[0])
+        told[about[0]] = place
+        placed.append((place, each))
+    return [each for _, each in sorted(placed, key=lambda item: item[0])]

@@ -13,40 +13,26 @@ on nothing that is filed holds the message, and then the message is taken out of
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio.to_thread
-from anyio import CancelScope, get_cancelled_exc_class
-from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.core.clock import Clock
-from intern.core.errors import (
-    InternError,
-    KnowledgeError,
-    ModelBudgetTooSmallError,
-    ModelError,
-    ModelPromptTooLongError,
-    ModelRefusedError,
-    ModelReplyCutError,
-    ModelReplyError,
-    ModelSchemaError,
-)
-from intern.core.flow import Failed, Filing, Skip, Topic
+from intern.core.errors import ModelError, ModelReplyError
+from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import (
     Approved,
     AwaitingReview,
     CapturedPair,
-    Decision,
     Filed,
     Forgotten,
     Moved,
@@ -58,112 +44,22 @@ from intern.core.records import (
     TopicBlock,
     Withdrawn,
 )
-from intern.learning.attempts import UNCOUNTED, Attempts, GivenUp, begun
-from intern.learning.classifying import Split, choose_split, free_name
+from intern.learning.classifying import OF_ONE_PAIR, Choice, GivenUp, Split, choose_split, failed, free_name, times_of
 from intern.learning.material import age_of, block_material, block_of, blocks_material, is_alike, left_of, text_of
 from intern.learning.options import LearningOptions
-from intern.learning.prompts import CLASSIFY, INTEGRATE, IntegrateIn, IntegrateOut
+from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
 from intern.models.prompt import Model
+from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
-from intern.stores.decisions import write_state
+from intern.stores.decisions import DecisionLog, write_state
 from intern.stores.files import FileLayer
 from intern.stores.topics import TopicLibrary
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-Choice = Topic | Skip | Failed
-
-OF_ONE_PAIR: tuple[type[ModelError], ...] = (ModelReplyError, ModelRefusedError)
-"""What a model says of one pair, so that the next may fare better. Everything else is an outage."""
-
-# The first kind that fits an error; the kinds within kinds come first.
-_FAILURES: tuple[tuple[type[ModelError], str], ...] = (
-    (ModelPromptTooLongError, "the prompt of {} does not fit into what the model takes; the log says what to lower"),
-    (ModelBudgetTooSmallError, "a call of {} fits into no day's budget; the log says what to raise"),
-    (ModelSchemaError, "the model cannot hold its reply to the form of {}; the log says what to set"),
-    (ModelRefusedError, "the model refused {}; the log holds its words"),
-    (ModelReplyCutError, "the model's reply to {} was cut off by length; the log says which setting bounds it"),
-    (ModelReplyError, "the model's reply did not fit {}; the log says how"),
-    (ModelError, "the model could not do {}; the log says why"),
-)
-
-# Pairs read from the archive at a time: a thread each for one would cost more than the reading.
-_READ_AHEAD = 32
-
 # A topic that the model could not split is left alone until it has grown by this much.
 _GROWTH = 1.25
-
-
-class Decisions(Protocol):
-    """Where decisions are written down (see `intern.stores.decisions`)."""
-
-    def append(self, decision: Decision) -> None:
-        """Write a decision down, durably."""
-        ...
-
-    def extend(self, decisions: Iterable[Decision], /) -> None:
-        """Write all of them down, durably, or none."""
-        ...
-
-    def of(self, qa_id: QAId) -> PairDecision | None:
-        """The last decision about a pair."""
-        ...
-
-    def all(self) -> Iterator[Decision]:
-        """Every decision, oldest first."""
-        ...
-
-    def is_withdrawn(self, message_id: MessageId) -> bool:
-        """Whether a message may teach nothing any more."""
-        ...
-
-    def withdrawn(self, since: int = 0) -> Sequence[MessageId]:
-        """The messages that were withdrawn, in that order, but for the first `since`."""
-        ...
-
-    def cursor(self) -> QAId | None:
-        """The newest pair that was decided."""
-        ...
-
-
-class PairsAfter(Protocol):
-    """What can be read on from a position (see `intern.stores.archive`)."""
-
-    def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
-        """The pairs archived later, oldest first; None: all."""
-        ...
-
-
-class PairsByMessage(Protocol):
-    """Finds what a message was captured with (see `intern.stores.archive`)."""
-
-    def get(self, qa_id: QAId) -> CapturedPair | None:
-        """The pair of that id."""
-        ...
-
-    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
-        """All conversations that a message was captured with."""
-        ...
-
-
-class Tally(Struct, frozen=True, kw_only=True):
-    """How many pairs came to which end."""
-
-    filed: int = 0
-    skipped: int = 0
-    parked: int = 0
-    replaced: int = 0
-    removed: int = 0
-    moved: int = 0
-    awaiting_review: int = 0
-    approved: int = 0
-    rejected: int = 0
-
-    @classmethod
-    def of(cls, decisions: Iterable[PairDecision]) -> Tally:
-        """Count each decision once."""
-        return cls(**Counter(str(type(decision).__struct_config__.tag) for decision in decisions))
 
 
 class _Standing(NamedTuple):
@@ -187,7 +83,7 @@ class Filer:
         *,
         model: Model,
         topics: TopicLibrary,
-        decisions: Decisions,
+        decisions: DecisionLog,
         state_path: Path | None,
         clock: Clock,
         options: LearningOptions | None = None,
@@ -241,7 +137,7 @@ class Filer:
         """
         return await self._on_disk(self._withdraw, message_ids)
 
-    async def clear_withdrawn(self, archive: PairsByMessage) -> tuple[TopicName, ...]:
+    async def clear_withdrawn(self, archive: Archive) -> tuple[TopicName, ...]:
         """Take what was withdrawn out of the blocks that hold it, and return the topics that changed.
 
         A block without a question or an answer goes as a whole. The first call makes sure of all that was ever
@@ -317,7 +213,7 @@ class Filer:
     ) -> tuple[QAId, ...]:
         """Of the ids that a model named: blocks of this topic, none newer than the pair, and not many at once."""
         older = {time_of(block.qa_id): block.qa_id for block in blocks if age_of(block) <= pair.answered_at}
-        wanted = dict.fromkeys(older[time] for time in _times(asked) if time in older)
+        wanted = dict.fromkeys(older[time] for time in times_of(asked) if time in older)
         removable = tuple(wanted)[: self._options.max_removals]
         if len(removable) < len(set(asked)):
             _log.warning(
@@ -416,7 +312,7 @@ class Filer:
                 continue
             filed.pop(time_of(decision.qa_id), None)
             if isinstance(decision, Filed):
-                for time in _times(decision.removed):
+                for time in times_of(decision.removed):
                     filed.pop(time, None)
             if isinstance(decision, Filed | Moved) and decision.topic == topic:
                 filed[time_of(decision.qa_id)] = decision.qa_id
@@ -434,7 +330,7 @@ class Filer:
         return len(self._topics.text(topic))
 
     def _move(self, topic: TopicName, split: Split) -> TopicName | None:
-        leaving = set(_times(split.moves))
+        leaving = set(times_of(split.moves))
         blocks = self._topics.read(topic)  # again: something may have been withdrawn while the model was thinking
         moving = [block for block in blocks if time_of(block.qa_id) in leaving]
         if not moving or len(moving) == len(blocks):
@@ -493,7 +389,7 @@ class Filer:
         _log.info("messages_withdrawn", message_ids=list(fresh))
         return decision
 
-    def _clear(self, archive: PairsByMessage) -> tuple[TopicName, ...]:
+    def _clear(self, archive: Archive) -> tuple[TopicName, ...]:
         fresh = self._decisions.withdrawn(self._cleared)
         conversations = dict.fromkeys(chain.from_iterable(map(archive.conversations_of, fresh)))
         changed = {
@@ -531,94 +427,3 @@ class Filer:
         if self._state_path is not None:
             write_state(self._state_path, self._decisions.cursor(), self._files)
         return decision
-
-
-def failed(prompt_name: str, error: ModelError) -> Failed:
-    """What is kept of a failure for good: its kind. The error's words are for the log.
-
-    They quote the reply, and a reply quotes the messages; decisions are never rewritten, whatever is to be forgotten.
-    """
-    return Failed(reason=next(words for kind, words in _FAILURES if isinstance(error, kind)).format(prompt_name))
-
-
-async def choice_for(
-    pair: CapturedPair, *, filer: Filer, choose: Callable[[CapturedPair], Awaitable[Topic | Skip]]
-) -> Choice:
-    """The topic that the conversation stands in already, else what `choose` says, else why it could not.
-
-    `choose` does not see what was withdrawn, and is not asked about a pair of which nothing is left, nor about one that
-    is not filed now.
-    Raises ModelUnavailableError while the model is away: errors that park no pair (see `Filer`).
-    """
-    known = await filer.known_topic(pair)
-    if known is not None:
-        return Topic(name=known)
-    if not filer.is_open(pair):
-        return Skip(reason="it is not to be filed now")
-    left = filer.left_of(pair)
-    if left is None:
-        return Skip(reason="its question or its answer was withdrawn")
-    try:
-        return await choose(left)
-    except filer.parks as error:
-        _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
-        return failed(CLASSIFY.name, error)
-
-
-async def try_once(
-    pair: CapturedPair,
-    *,
-    filer: Filer,
-    choose: Callable[[CapturedPair], Awaitable[Topic | Skip]],
-    attempts: Attempts = UNCOUNTED,
-) -> PairDecision:
-    """Classify and file one pair, as a counted attempt. Raises as `Filer.file` does; that attempt does not count."""
-    try:
-        choice = await begun(attempts, pair.qa_id) or await choice_for(pair, filer=filer, choose=choose)
-        decision = await filer.file(Filing(pair=pair, choice=choice))
-    except (InternError, get_cancelled_exc_class()):
-        with CancelScope(shield=True), suppress(KnowledgeError):  # the first error says more
-            await attempts.clear(pair.qa_id)
-        raise
-    await attempts.end(decision, again=not isinstance(choice, GivenUp))
-    return decision
-
-
-async def catch_up(
-    archive: PairsAfter,
-    after: QAId | None,
-    *,
-    filer: Filer,
-    choose: Callable[[CapturedPair], Awaitable[Topic | Skip]],
-    filed: Callable[[CapturedPair, PairDecision], Awaitable[None]] | None = None,
-    due: Sequence[CapturedPair] = (),
-    attempts: Attempts = UNCOUNTED,
-) -> Tally:
-    """Classify and file every pair archived after a position, in order, then those that are due again.
-
-    One by one, each as a counted attempt; `filed` hears of each. A pair whose replies make no sense is parked, and the
-    next one goes on. Raises ModelUnavailableError while the model is away, and KnowledgeError where the disk fails;
-    what is filed by then stays so.
-    """
-    decisions: list[PairDecision] = []
-    pairs = chain(archive.after(after), due)
-    while ahead := await anyio.to_thread.run_sync(_next_of, pairs):
-        for pair in ahead:
-            decision = await try_once(pair, filer=filer, choose=choose, attempts=attempts)
-            decisions.append(decision)
-            if filed is not None:
-                await filed(pair, decision)
-    return Tally.of(decisions)
-
-
-def _next_of(pairs: Iterator[CapturedPair]) -> list[CapturedPair]:
-    return list(islice(pairs, _READ_AHEAD))
-
-
-def _times(ids: Iterable[str]) -> Iterator[datetime]:
-    """The times of those that are ids; a model may name anything."""
-    for qa_id in ids:
-        try:
-            yield time_of(QAId(qa_id))
-        except ValueError:
-            continue

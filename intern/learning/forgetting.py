@@ -17,11 +17,12 @@ from msgspec.structs import replace
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId
-from intern.core.records import CapturedPair, Decision, Filed, Forgotten, Moved, PairDecision, Removed
+from intern.core.records import CapturedPair, Filed, Forgotten, Moved, Removed
 from intern.facts.segments import IsWithdrawn
 from intern.learning.material import left_of
-from intern.stores.archive import Erased
+from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import bare, time_of, without_blocks
+from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
 from intern.stores.topics import TopicLibrary
 
@@ -84,38 +85,6 @@ class Forgets(Protocol):
         ...
 
 
-class Decisions(Protocol):
-    """Where decisions are written down (see `intern.stores.decisions`)."""
-
-    def append(self, decision: Decision) -> None:
-        """Write a decision down, durably."""
-        ...
-
-    def of(self, qa_id: QAId) -> PairDecision | None:
-        """The last decision about a pair."""
-        ...
-
-    def all(self) -> Iterator[Decision]:
-        """Every decision, oldest first."""
-        ...
-
-    def is_withdrawn(self, message_id: MessageId) -> bool:
-        """Whether a message may teach nothing any more."""
-        ...
-
-
-class Pairs(Protocol):
-    """The archive, to be searched (see `intern.stores.archive`)."""
-
-    def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
-        """The pairs archived later, oldest first; None: all."""
-        ...
-
-    def get(self, qa_id: QAId) -> CapturedPair | None:
-        """The pair of that id."""
-        ...
-
-
 class Search(NamedTuple):
     """What a wish to be forgotten concerns."""
 
@@ -132,7 +101,7 @@ class Search(NamedTuple):
     """Whether a tombstone for it stands already."""
 
 
-def search(asked: Forget, archive: Pairs, decisions: Decisions, also: Collection[MessageId] = ()) -> Search:
+def search(asked: Forget, archive: Archive, decisions: DecisionLog, also: Collection[MessageId] = ()) -> Search:
     """Find what is to be forgotten; `also` are messages of the member that others know of. Blocks.
 
     Nobody may archive meanwhile, nor until the tombstone stands. Raises KnowledgeError.
@@ -164,7 +133,7 @@ def search(asked: Forget, archive: Pairs, decisions: Decisions, also: Collection
     )
 
 
-def bury(asked: Forget, found: Search, decisions: Decisions, clock: Clock) -> None:
+def bury(asked: Forget, found: Search, decisions: DecisionLog, clock: Clock) -> None:
     """Set the tombstone: from now on nothing new is made of the messages. Blocks; raises KnowledgeError.
 
     A member's counts for all that they wrote until now, so it is set anew each time.
@@ -178,7 +147,7 @@ def clear(
     library: TopicLibrary,
     folder: Path,
     found: Search,
-    archive: Pairs,
+    archive: Archive,
     is_withdrawn: IsWithdrawn,
     *,
     files: FileLayer | None = None,
@@ -206,7 +175,7 @@ def clear(
     return changed
 
 
-def removed(changed: Iterable[Sequence[QAId]], decisions: Decisions, clock: Clock) -> None:
+def removed(changed: Iterable[Sequence[QAId]], decisions: DecisionLog, clock: Clock) -> None:
     """Write down which pairs stand in no topic any more. Blocks; raises KnowledgeError."""
     for qa_id in (each for blocks in changed for each in blocks):
         if not isinstance(decisions.of(qa_id), Removed):
@@ -232,7 +201,7 @@ def _concerns(tombstone: Forgotten, asked: Forget) -> bool:
     return not set(map(bare, asked.message_ids)).isdisjoint(map(bare, tombstone.message_ids))
 
 
-def _of_member(user_id: UserId, archive: Pairs) -> tuple[dict[MessageId, None], tuple[QAId, ...]]:
+def _of_member(user_id: UserId, archive: Archive) -> tuple[dict[MessageId, None], tuple[QAId, ...]]:
     """A member's messages, and the captures that hold messages of which no capture says who wrote them."""
     own: dict[MessageId, None] = {}
     nameless: dict[str, QAId] = {}
@@ -256,7 +225,7 @@ def _telling(pair: CapturedPair, gone: Collection[str]) -> Iterator[str]:
             yield from (line for line in map(str.strip, turn.text.split("\n")) if len(line) >= _TELLING)
 
 
-def _ever_filed(captures: Collection[QAId], decisions: Decisions) -> frozenset[TopicName]:
+def _ever_filed(captures: Collection[QAId], decisions: DecisionLog) -> frozenset[TopicName]:
     times = {time_of(qa_id) for qa_id in captures}
     return frozenset(
         each.topic for each in decisions.all() if isinstance(each, Filed | Moved) and time_of(each.qa_id) in times

@@ -5,19 +5,15 @@ Everything here is bounded, so a prompt stays the same size however much the tea
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect
 from collections.abc import Iterable, Sequence, Set as AbstractSet
 from datetime import datetime
-from math import inf
 
 from msgspec.structs import replace
 
-from intern.core.ids import SourceId
 from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn
 from intern.core.text.passages import even_share
 from intern.core.text.similarity import likeness
-from intern.core.text.words import Rarity, weight_of, word_set, words
+from intern.core.text.words import Remembering, weight_of, word_set
 from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
 from intern.stores.blocks import format_topic
 from intern.stores.indices import format_index
@@ -90,86 +86,34 @@ def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) ->
     Then the best one is whole, and of the others there is the beginning: many topics to choose from matter more than
     all that is said of a few.
     """
-    return _INDEX.material(tuple(entries), query, max_chars)
+    if sum(map(_entry_size, entries)) <= max_chars:
+        return format_index(entries).rstrip("\n")
+    known = _KNOWN(entries)
+    by_id = sorted(range(len(entries)), key=lambda n: entries[n].source_id)
+    first, *others = _ranked([held for held, _ in known], query, by_id)
+    shown, left = [entries[first]], max_chars - _entry_size(entries[first])
+    for n in others:
+        brief = known[n][1]
+        if _entry_size(brief) <= left:
+            shown.append(brief)
+            left -= _entry_size(brief)
+    return format_index(shown).rstrip("\n")
 
 
-class _Index:
-    """Index entries, and which of them hold which words.
-
-    Each capture looks at all entries, and few have changed since the last one. So what was worked out is kept, and a
-    list that continues the last one costs no more than its end. Threads may share it.
-    """
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._words: dict[IndexEntry, frozenset[str]] = {}
-        self._clear()
-
-    def material(self, entries: tuple[IndexEntry, ...], query: str, max_chars: int) -> str:
-        """As `index_material` says."""
-        with self._guard:
-            self._follow(entries)
-            if self._size <= max_chars:
-                return format_index(entries).rstrip("\n")
-            first, *others = self._ranked(query)
-            shown, left = [entries[first]], max_chars - _entry_size(entries[first])
-            for n in others:
-                if left < self._smallest:
-                    break
-                if self._sizes[n] <= left:
-                    shown.append(_brief(entries[n]))
-                    left -= self._sizes[n]
-        return format_index(shown).rstrip("\n")
-
-    def _clear(self) -> None:
-        self._entries: tuple[IndexEntry, ...] = ()
-        self._sizes: list[int] = []
-        self._smallest: float = inf
-        self._ids: list[SourceId] = []
-        self._by_id: list[int] = []
-        self._holding: dict[str, list[int]] = {}
-        self._size = 0
-
-    def _follow(self, entries: tuple[IndexEntry, ...]) -> None:
-        if entries[: len(self._entries)] != self._entries:
-            self._clear()
-            self._words = {entry: self._words[entry] for entry in entries if entry in self._words}
-        for n, entry in enumerate(entries[len(self._entries) :], len(self._entries)):
-            self._sizes.append(_entry_size(_brief(entry)))
-            self._size += _entry_size(entry)
-            place = bisect(self._ids, entry.source_id)
-            self._ids.insert(place, entry.source_id)
-            self._by_id.insert(place, n)
-            if entry not in self._words:
-                self._words[entry] = word_set(f"{entry.source_id}\n{entry.description}")
-            for word in self._words[entry]:
-                self._holding.setdefault(word, []).append(n)
-            self._smallest = min(self._smallest, self._sizes[n])
-        self._entries = entries
-
-    def _ranked(self, query: str) -> list[int]:
-        """The places of all entries, that first which covers the query best; of equals, the first by its id."""
-        scores = [0.0] * len(self._entries)
-        # Sorted: sums of floating point numbers depend on their order, and sets have none that lasts.
-        for word in sorted(word_set(query)):
-            holding = self._holding.get(word, ())
-            weight = weight_of(len(holding), len(self._entries))
-            for n in holding:
-                scores[n] += weight
-        return sorted(self._by_id, key=scores.__getitem__, reverse=True)
+def _known(entry: IndexEntry) -> tuple[frozenset[str], IndexEntry]:
+    """An entry's words, and its beginning."""
+    brief = entry
+    if len(entry.description) > _BRIEF_ENTRY:
+        brief = replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
+    return word_set(f"{entry.source_id}\n{entry.description}"), brief
 
 
-_INDEX = _Index()
+# Each capture looks at all entries, and few have changed since the last one.
+_KNOWN = Remembering(_known)
 
 
 def _entry_size(entry: IndexEntry) -> int:
     return len(entry.source_id) + len(entry.description) + len("\n\n\n")
-
-
-def _brief(entry: IndexEntry) -> IndexEntry:
-    if len(entry.description) <= _BRIEF_ENTRY:
-        return entry
-    return replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
 
 
 def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:
@@ -179,7 +123,7 @@ def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) ->
     texts = [block_material(block, max_chars // 3) for block in in_order]
     if sum(len(text) + 2 for text in texts) > max_chars:
         held = [word_set(text_of(block.turns)) for block in in_order]
-        ranked = _ranked(held, query)
+        ranked = _ranked(held, query, range(len(held)))
         texts = [texts[n] for n in _fitting(ranked, [len(text) + 2 for text in texts], max_chars)]
     return "\n\n".join(texts)
 
@@ -199,13 +143,13 @@ def _answer_of(turns: Iterable[Turn]) -> str:
     return "\n".join(turn.text for turn in turns if turn.speaker == "Team")
 
 
-def _ranked(held: Sequence[AbstractSet[str]], query: str) -> list[int]:
-    """The places of all, that first which covers the query best."""
-    rarity = Rarity(held)
-    weights = {word: rarity.weight(word) for word in words(query)}
+def _ranked(held: Sequence[AbstractSet[str]], query: str, places: Iterable[int]) -> list[int]:
+    """The places, that first which covers the query best; equals stay in their order."""
     # Sorted: sums of floating point numbers depend on their order, and sets have none that lasts.
-    scores = [sum(weights[word] for word in sorted(weights.keys() & have)) for have in held]
-    return sorted(range(len(held)), key=lambda n: (-scores[n], n))
+    counted = ((word, sum(word in have for have in held)) for word in sorted(word_set(query)))
+    weights = [(word, weight_of(count, len(held))) for word, count in counted if count]
+    scores = [sum([weight for word, weight in weights if word in have]) for have in held]
+    return sorted(places, key=scores.__getitem__, reverse=True)
 
 
 def _fitting(ranked: Sequence[int], sizes: Sequence[int], max_chars: int) -> list[int]:

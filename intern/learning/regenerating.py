@@ -1,65 +1,92 @@
 """The library built anew from the archive, beside the old one, and swapped in when it is whole.
 
 Killed at any moment, it goes on where it was when it is asked for again, and asks no model twice; meanwhile the old
-library stands. What comes out is the same at any concurrency (see `intern.learning.epochs`).
+library stands.
+
+It is built an epoch of pairs at a time, much of it side by side, and the same however much. The pairs of an epoch are
+classified against the index as it stood at the epoch's start. Those that would open a new topic are classified again,
+in order, once an earlier one has opened one: or two pairs would open the same topic under two names. Then each topic
+takes its pairs in order, beside all others; a conversation has one pair, so they never meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn, TypeVar
 
 import msgspec
+from anyio import create_task_group
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.errors import (
+    InternError,
     KnowledgeError,
     ModelAccessError,
     ModelBudgetError,
     ModelBudgetTooSmallError,
     ModelUnavailableError,
 )
-from intern.core.ids import ConversationId, MessageId, QAId
+from intern.core.flow import Filing, Skip, Topic
+from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.messages import Image
-from intern.core.records import CapturedPair, Filed, Moved, PairDecision, Parked, Removed, Replaced, Skipped
-from intern.learning.draft import Draft, Finished, Journal, discard, finish_swap, opened, swap_in, upcoming
-from intern.learning.epochs import Building, Describe, Parts
-from intern.learning.filing import Decisions, Filer, Tally
+from intern.core.records import (
+    CapturedPair,
+    Filed,
+    IndexEntry,
+    Moved,
+    PairDecision,
+    Parked,
+    Removed,
+    Replaced,
+    Skipped,
+    TopicBlock,
+)
+from intern.core.text.untrusted import whole
+from intern.learning.attempts import Tally, choice_for
+from intern.learning.classifying import Choice, choose_topic
+from intern.learning.draft import (
+    EPOCH,
+    Chosen,
+    Classified,
+    Draft,
+    Finished,
+    Journal,
+    Round,
+    discard,
+    finish_swap,
+    in_order,
+    is_held_back,
+    opened,
+    planned,
+    swap_in,
+    upcoming,
+)
+from intern.learning.filing import Filer
+from intern.learning.material import block_of
 from intern.learning.options import LearningOptions
-from intern.learning.rounds import EPOCH, Round, in_order, is_held_back, planned
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Meter, metered
+from intern.stores.archive import Archive
 from intern.stores.blocks import qa_id_of, time_of
-from intern.stores.decisions import write_state
+from intern.stores.decisions import DecisionLog, write_state
 from intern.stores.files import FileLayer
 from intern.stores.topics import TopicLibrary
 
 _log = get_logger(__name__)
 
+T = TypeVar("T")
+Describe = Callable[[Sequence[TopicBlock]], str]
+"""Gives the index entry of a topic, as the classifier sees it meanwhile."""
+
 CONCURRENCY = 8
-
-
-class ArchivedPairs(Protocol):
-    """What can be read again (see `intern.stores.archive`)."""
-
-    def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
-        """The pairs archived later, oldest first; None: all."""
-        ...
-
-    def get(self, qa_id: QAId) -> CapturedPair | None:
-        """The pair of that id."""
-        ...
-
-    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
-        """All conversations that a message was captured with."""
-        ...
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -89,8 +116,8 @@ class Regenerated(Struct, frozen=True, kw_only=True):
 
 async def regenerate(
     model: Model,
-    archive: ArchivedPairs,
-    decisions: Decisions,
+    archive: Archive,
+    decisions: DecisionLog,
     *,
     topics_dir: Path,
     state_path: Path,
@@ -123,22 +150,30 @@ async def regenerate(
     # Who may be filed is settled before, by the plan.
     bounds = replace(options or LearningOptions(), review=False)
     await run_sync(finish_swap, topics_dir, decisions, layer)
-    journal = await run_sync(lambda: opened(topics_dir, archive, basis=fingerprint(basis, bounds), files=layer))
-    library = await run_sync(TopicLibrary, upcoming(topics_dir), layer)
-    draft = await run_sync(Draft, upcoming(topics_dir), decisions, layer)
-    model = _Payable(model)
-    filer = Filer(model=model, topics=library, decisions=draft, state_path=None, clock=clock, options=bounds)
-    await run_sync(filer.mend)
-    parts = Parts(model, archive, library, journal, draft, filer, describe, bounds, concurrency)
     with metered() as meter:
-        run = await run_sync(lambda: _Run(parts, meter, topics_dir=topics_dir, clock=clock, layer=layer, tell=progress))
+        run = await run_sync(
+            lambda: _Run(
+                _Payable(model),
+                archive,
+                decisions,
+                topics_dir=topics_dir,
+                basis=basis,
+                describe=describe,
+                clock=clock,
+                options=bounds,
+                concurrency=concurrency,
+                layer=layer,
+                meter=meter,
+                tell=progress,
+            )
+        )
         _log.info("regeneration_started", decided_before=run.so_far().decided)
         try:
             await run.rounds(lambda after: planned(archive, after, decisions, awaits_review))
         except ModelUnavailableError as error:
             raise _resumable(error, run.so_far()) from error
-        await filer.clear_withdrawn(archive)
-        drafted = await run_sync(run.finished, decisions)
+        await run.filer.clear_withdrawn(archive)
+        drafted = await run_sync(run.finished)
         await run_sync(swap_in, topics_dir, drafted, decisions, layer)
         await run_sync(write_state, state_path, decisions.cursor(), layer)
         result = run.result(drafted)
@@ -163,46 +198,77 @@ class _Payable:
 
 
 class _Run:
-    """A regeneration at work, new or resumed."""
+    """A regeneration at work, new or resumed: the new library as it grows."""
 
     def __init__(
         self,
-        parts: Parts,
-        meter: Meter,
+        model: Model,
+        archive: Archive,
+        decisions: DecisionLog,
         *,
         topics_dir: Path,
+        basis: str,
+        describe: Describe,
         clock: Clock,
+        options: LearningOptions,
+        concurrency: int,
         layer: FileLayer,
+        meter: Meter,
         tell: Callable[[Progress], None] | None,
     ) -> None:
-        self._parts = parts
-        self._meter = meter
+        """`tell` is called after each step. Blocks."""
+        self._model = model
+        self._archive = archive
+        self._decisions = decisions
         self._topics_dir = topics_dir
+        self._describe = describe
         self._clock = clock
+        self._options = options
+        self._concurrency = concurrency
         self._layer = layer
-        self._calls_before, self._tokens_before = parts.journal.calls, parts.journal.tokens
-        self._building = Building(parts, lambda: tell(self.so_far()) if tell is not None else None)
+        self._meter = meter
+        self._tell = tell
+        self._journal = opened(topics_dir, archive, basis=fingerprint(basis, options), files=layer)
+        self._library = TopicLibrary(upcoming(topics_dir), layer)
+        self._draft = Draft(upcoming(topics_dir), decisions, layer)
+        self.filer = Filer(
+            model=model, topics=self._library, decisions=self._draft, state_path=None, clock=clock, options=options
+        )
+        self.filer.mend()
+        self._calls_before, self._tokens_before = self._journal.calls, self._journal.tokens
         self._replaces_topics = bool(TopicLibrary(topics_dir).names())
+        self._entries: dict[TopicName, IndexEntry] = {}
+        # Those that may be too long. A kill may have come before the last ones were split.
+        self._grown = set(self._library.names())
+        self._list(self._grown)
+        epochs = self._journal.epochs[: self._journal.finished + 1]
+        decided = [decision for epoch in epochs for qa_id in epoch if (decision := self._draft.of(qa_id))]
+        self._decided = len(decided)
+        self._parked = sum(isinstance(each, Parked) for each in decided)
+        self._classified = sum(map(len, epochs[: self._journal.finished])) + len(self._journal.first)
 
     def so_far(self) -> Progress:
         """Where it stands."""
         return Progress(
-            classified=self._building.classified,
-            decided=self._building.decided,
-            total=sum(len(each.order) for each in self._parts.journal.rounds),
+            classified=self._classified,
+            decided=self._decided,
+            total=self._journal.total,
             calls=self._calls_before + self._meter.calls,
             tokens=self._tokens_before + self._meter.tokens,
         )
 
     async def rounds(self, plan: Callable[[QAId | None], Round]) -> None:
-        """Decide all that is archived, then what was archived meanwhile, until nothing is left."""
-        journal = self._parts.journal
+        """Decide all that is archived, then what was archived meanwhile, until nothing is left.
+
+        Raises ModelUnavailableError and KnowledgeError; what was chosen and decided by then need not be done again.
+        """
+        journal = self._journal
         while True:
             for number, qa_ids in list(enumerate(journal.epochs))[journal.finished :]:
-                await self._building.epoch(number, qa_ids)
+                await self._epoch(number, qa_ids)
                 spent = self.so_far()
                 await run_sync(journal.write, Finished(epoch=number, calls=spent.calls, tokens=spent.tokens))
-                if self._building.decided >= EPOCH:
+                if self._decided >= EPOCH:
                     await run_sync(self._refuse_if_most_failed)
             await run_sync(self._replace)
             following = await run_sync(plan, journal.rounds[-1].last if journal.rounds else None)
@@ -210,9 +276,9 @@ class _Run:
                 return
             await run_sync(journal.write, following)
 
-    def finished(self, decisions: Decisions) -> list[PairDecision]:
+    def finished(self) -> list[PairDecision]:
         """Make the library fit to stand, and give the decisions that belong to it, as of now. Raises KnowledgeError."""
-        library, journal = self._parts.library, self._parts.journal
+        library, journal, decisions = self._library, self._journal, self._decisions
         held_back = {time_of(qa_id) for qa_id in chain(*journal.epochs) if is_held_back(qa_id, decisions)}
         for qa_id in map(qa_id_of, sorted(held_back)):
             topic = library.topic_of(qa_id)
@@ -222,7 +288,7 @@ class _Run:
         if self._replaces_topics:
             self._refuse_if_most_failed()
             self._refuse_if_nothing_is_left()
-        drafted = in_order(self._parts.draft.taken(), journal.epochs)
+        drafted = in_order(self._draft.taken(), journal.epochs)
         known = (decisions.of(each.qa_id) for each in drafted)
         # They hold from now on, whatever was decided about the old library meanwhile, be it by a clock that was ahead.
         now = max(chain([self._clock.now()], (each.at for each in known if each is not None)))
@@ -231,44 +297,132 @@ class _Run:
     def result(self, drafted: Iterable[PairDecision]) -> Regenerated:
         """What was done."""
         last = {time_of(each.qa_id): each for each in drafted}
+        spent = self.so_far()
         return Regenerated(
-            pairs=sum(each.pairs for each in self._parts.journal.rounds),
+            pairs=sum(each.pairs for each in self._journal.rounds),
             tally=Tally.of(last.values()),
-            topics=len(self._parts.library.names()),
+            topics=len(self._library.names()),
             parked=tuple(each.qa_id for each in last.values() if isinstance(each, Parked)),
-            calls=self.so_far().calls,
-            tokens=self.so_far().tokens,
+            calls=spent.calls,
+            tokens=spent.tokens,
         )
+
+    async def _epoch(self, number: int, qa_ids: Sequence[QAId]) -> None:
+        """Decide these pairs, as far as they are not; then make sure that no topic is too long."""
+        pairs = await run_sync(self._read, qa_ids)
+        choices = await self._choices(number, pairs)
+        filings = [Filing(pair=pair, choice=choices[pair.qa_id]) for pair in pairs]
+        await _side_by_side(self._file, _by_topic(filings), self._concurrency)
+        touched = {choice.name for choice in choices.values() if isinstance(choice, Topic)}
+        self._grown |= touched
+        await self._split_outgrown()
+        await run_sync(self._list, touched)
+
+    async def _split_outgrown(self) -> None:
+        # Always the first by name, and from the beginning after each: so it matters not where a kill came in between.
+        while self._grown:
+            for topic in sorted(self._grown & set(self._library.names())):
+                new = await self.filer.split_outgrown(topic)
+                if new is not None:
+                    self._grown |= {topic, new}
+                    break
+                self._grown.discard(topic)
+            else:
+                self._grown.clear()
+
+    def _read(self, qa_ids: Iterable[QAId]) -> list[CapturedPair]:
+        # A block that was damaged since is passed over, with a warning.
+        return [pair for qa_id in qa_ids if (pair := self._archive.get(qa_id)) is not None]
+
+    def _list(self, topics: Iterable[TopicName]) -> None:
+        """Describe these topics, and those that are new, as they stand."""
+        names = self._library.names()
+        for name in (set(topics) | set(names) - self._entries.keys()) & set(names):
+            self._entries[name] = self._entry(name, self._library.read(name))
+        # Sorted: what fits equally well goes into a prompt by its place.
+        self._entries = {name: self._entries[name] for name in names}
+
+    def _entry(self, name: TopicName, blocks: Sequence[TopicBlock]) -> IndexEntry:
+        return IndexEntry(SourceId(f"team:{name}.txt"), self._describe(blocks))
+
+    async def _choices(self, number: int, pairs: Sequence[CapturedPair]) -> Mapping[QAId, Choice]:
+        journal = self._journal
+        if journal.classified <= number:
+            left = [pair for pair in pairs if pair.qa_id not in journal.first]
+            await _side_by_side(self._classify, left, self._concurrency)
+            await self._classify_again(pairs)
+            await run_sync(journal.write, Classified(epoch=number))
+        return {**journal.first, **journal.again}
+
+    async def _classify(self, pair: CapturedPair) -> None:
+        choice = await self._choose(pair, self._entries)
+        await run_sync(self._journal.write, Chosen(qa_id=pair.qa_id, choice=choice))
+        self._classified += 1
+        self._tell_progress()
+
+    async def _classify_again(self, pairs: Iterable[CapturedPair]) -> None:
+        journal = self._journal
+        new_topics: defaultdict[TopicName, list[TopicBlock]] = defaultdict(list)
+        for pair in pairs:
+            choice = journal.first[pair.qa_id]
+            if new_topics and isinstance(choice, Topic) and choice.name not in {**self._entries, **new_topics}:
+                if pair.qa_id not in journal.again:
+                    entries = {name: self._entry(name, blocks) for name, blocks in new_topics.items()}
+                    choice = await self._choose(pair, {**self._entries, **entries})
+                    await run_sync(journal.write, Chosen(qa_id=pair.qa_id, choice=choice, again=True))
+                choice = journal.again[pair.qa_id]
+            if isinstance(choice, Topic) and choice.name not in self._entries:
+                new_topics[choice.name].append(block_of(self.filer.left_of(pair) or pair))
+
+    async def _choose(self, pair: CapturedPair, entries: Mapping[TopicName, IndexEntry]) -> Choice:
+        async def choose(left: CapturedPair) -> Topic | Skip:
+            listed = {entry.source_id: entry for entry in entries.values()}
+            return await choose_topic(self._model, left, listed, self._options)
+
+        choice = await choice_for(pair, filer=self.filer, choose=choose)
+        return choice if isinstance(choice, Topic) else replace(choice, reason=whole(choice.reason))
+
+    async def _file(self, filings: Sequence[Filing]) -> None:
+        for filing in filings:
+            # A parked pair is decided, too: asking once more would cost as much, and is `intern retry`'s part.
+            if self._draft.of(filing.pair.qa_id) is None:
+                decision = await self.filer.file(filing)
+                self._decided += 1
+                self._parked += isinstance(decision, Parked)
+                self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        if self._tell is not None:
+            self._tell(self.so_far())
 
     def _say_what_was_forgotten(self) -> None:
         """While this library lay unfinished, somebody may have been forgotten, whose blocks were taken out at once."""
-        parts = self._parts
-        for qa_id in chain(*parts.journal.epochs):
-            if isinstance(parts.draft.of(qa_id), Filed | Moved) and parts.library.topic_of(qa_id) is None:
-                pair = parts.archive.get(qa_id)
-                if pair is not None and parts.filer.left_of(pair) is None:
+        for qa_id in chain(*self._journal.epochs):
+            if isinstance(self._draft.of(qa_id), Filed | Moved) and self._library.topic_of(qa_id) is None:
+                pair = self._archive.get(qa_id)
+                if pair is not None and self.filer.left_of(pair) is None:
                     reason = "its question or its answer was withdrawn"
-                    parts.draft.append(Removed(qa_id=qa_id, reason=reason, at=self._clock.now()))
+                    self._draft.append(Removed(qa_id=qa_id, reason=reason, at=self._clock.now()))
 
     def _replace(self) -> None:
         """Say of the older captures which ones stand for them."""
-        draft, now = self._parts.draft, self._clock.now()
-        pairs = chain(*(each.replaced for each in self._parts.journal.rounds))
+        draft, now = self._draft, self._clock.now()
+        pairs = chain(*(each.replaced for each in self._journal.rounds))
         draft.extend(Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if draft.of(qa_id) is None)
 
     def _refuse_if_most_failed(self) -> None:
         """A model that refuses nearly everything must not cost what another one has learned."""
-        parked, decided = self._building.parked, self._building.decided
-        if parked * 2 > decided:
-            reasons = (each.reason for each in reversed(self._parts.draft.taken()) if isinstance(each, Parked))
-            self._refuse(f"{parked} of {decided} conversations failed, the last one so: {next(reasons)}")
+        if self._parked * 2 > self._decided:
+            reasons = (each.reason for each in reversed(self._draft.taken()) if isinstance(each, Parked))
+            failed = f"{self._parked} of {self._decided} conversations failed"
+            self._refuse(f"{failed}, the last one so: {next(reasons)}")
 
     def _refuse_if_nothing_is_left(self) -> None:
         """No topic at all is right only where nothing could be filed: all of it was withdrawn, or is held back."""
-        skipped = sum(isinstance(each, Skipped) for each in self._parts.draft.taken())
-        if not self._parts.library.names() and skipped:
+        skipped = sum(isinstance(each, Skipped) for each in self._draft.taken())
+        if not self._library.names() and skipped:
             self._refuse(f"the model skipped all {skipped} conversations")
-        if not self._parts.journal.rounds:
+        if not self._journal.rounds:
             self._refuse("the archive holds no pairs", "Put the archive back, or move that folder away to begin anew")
 
     def _refuse(
@@ -277,6 +431,34 @@ class _Run:
         # What is kept would be gone on with, and would end here again.
         discard(self._topics_dir, self._layer)
         raise KnowledgeError(f"{why}; {self._topics_dir} stays as it was. {what_to_do}")
+
+
+def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:
+    """The filings of each topic, in their order; the most first, for they take longest."""
+    topics: defaultdict[TopicName | None, list[Filing]] = defaultdict(list)
+    for filing in filings:
+        topics[filing.choice.name if isinstance(filing.choice, Topic) else None].append(filing)
+    return sorted(topics.values(), key=len, reverse=True)
+
+
+async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T], at_once: int) -> None:
+    """Do the work for each item, in order, so many at a time. The first error ends it all, and is raised as it is."""
+    failed: list[InternError] = []
+    waiting = iter(items)
+
+    async def do_next() -> None:
+        try:
+            for item in waiting:
+                await work(item)
+        except InternError as error:
+            failed.append(error)
+            tg.cancel_scope.cancel()
+
+    async with create_task_group() as tg:
+        for _ in range(at_once):
+            tg.start_soon(do_next)
+    if failed:
+        raise failed[0]
 
 
 def fingerprint(basis: str, options: LearningOptions) -> str:
@@ -296,7 +478,7 @@ def progress_of(topics_dir: Path) -> Progress | None:
     return Progress(
         classified=decided + len(journal.first),
         decided=decided,
-        total=sum(len(each.order) for each in journal.rounds),
+        total=journal.total,
         calls=journal.calls,
         tokens=journal.tokens,
     )

@@ -9,18 +9,20 @@ counts for what stood there when it was given; what was written or edited since 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.flow import Approval, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
-from intern.core.ids import ConversationId, MessageId, QAId
+from intern.core.ids import MessageId, QAId
 from intern.core.records import Approved, AwaitingReview, CapturedPair, PairDecision, Rejected, Replaced
+from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
+from intern.stores.decisions import DecisionLog
 
 
 class Review(Struct, frozen=True, kw_only=True):
@@ -32,39 +34,7 @@ class Review(Struct, frozen=True, kw_only=True):
     """A member's id; empty where it is done on the command line."""
 
 
-class Decisions(Protocol):
-    """What was decided so far (see `intern.stores.decisions`)."""
-
-    def of(self, qa_id: QAId) -> PairDecision | None:
-        """The last decision about a pair."""
-        ...
-
-    def review_of(self, qa_id: QAId) -> Approved | Rejected | None:
-        """What somebody last said of a pair."""
-        ...
-
-
-class Pairs(Protocol):
-    """Where pairs are looked up (see `intern.stores.archive`)."""
-
-    def get(self, qa_id: QAId) -> CapturedPair | None:
-        """The pair of that id."""
-        ...
-
-
-class Conversations(Pairs, Protocol):
-    """Where pairs are found by what is in them (see `intern.stores.archive`)."""
-
-    def conversations_of(self, message_id: MessageId) -> Sequence[ConversationId]:
-        """All conversations that a message was captured with. From memory."""
-        ...
-
-    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
-        """The newest pair of a conversation."""
-        ...
-
-
-def waiting_with(message_id: MessageId, decisions: Decisions, archive: Conversations) -> tuple[CapturedPair, ...]:
+def waiting_with(message_id: MessageId, decisions: DecisionLog, archive: Archive) -> tuple[CapturedPair, ...]:
     """The pairs with this message that wait for somebody's word, newest first. Reads the disk."""
     found: dict[datetime, CapturedPair] = {}
     for conversation in archive.conversations_of(message_id):
@@ -75,7 +45,7 @@ def waiting_with(message_id: MessageId, decisions: Decisions, archive: Conversat
     return tuple(found[time] for time in sorted(found, reverse=True))
 
 
-def reviewed(review: Review, decisions: Decisions, archive: Pairs, at: datetime) -> tuple[PairDecision, ...]:
+def reviewed(review: Review, decisions: DecisionLog, archive: Archive, at: datetime) -> tuple[PairDecision, ...]:
     """What is to be written down, all at once. What the same was said of before is passed over.
 
     Whoever approves a pair has seen all that its older versions say: those need not wait any more. Who rejects one
@@ -94,7 +64,7 @@ def reviewed(review: Review, decisions: Decisions, archive: Pairs, at: datetime)
     return tuple(taken.values())
 
 
-def pair_of(qa_id: QAId, archive: Pairs) -> CapturedPair:
+def pair_of(qa_id: QAId, archive: Archive) -> CapturedPair:
     """The pair of an id that somebody gave. Raises ConfigError where there is none."""
     pair = archive.get(qa_id)
     if pair is None:
@@ -102,7 +72,7 @@ def pair_of(qa_id: QAId, archive: Pairs) -> CapturedPair:
     return pair
 
 
-def _was_said(review: Review, pair: CapturedPair, decisions: Decisions) -> bool:
+def _was_said(review: Review, pair: CapturedPair, decisions: DecisionLog) -> bool:
     """Whether the same was said before. Raises ConfigError where the pair does not wait for anybody's word."""
     said = decisions.review_of(pair.qa_id)
     waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
@@ -112,7 +82,7 @@ def _was_said(review: Review, pair: CapturedPair, decisions: Decisions) -> bool:
     return False
 
 
-def check_waits(qa_id: QAId, decisions: Decisions) -> None:
+def check_waits(qa_id: QAId, decisions: DecisionLog) -> None:
     """Raise ConfigError where a pair does not wait for anybody's word."""
     decided = decisions.of(qa_id)
     if isinstance(decided, AwaitingReview):
@@ -130,7 +100,7 @@ def _verdict(review: Review, qa_id: QAId, at: datetime) -> Approved | Rejected:
     return (Approved if review.action == "approve" else Rejected)(qa_id=qa_id, by=review.by, at=at)
 
 
-def _older(pair: CapturedPair, archive: Pairs) -> Iterator[CapturedPair]:
+def _older(pair: CapturedPair, archive: Archive) -> Iterator[CapturedPair]:
     """The versions that the pair followed, newest first."""
     while pair.replaces is not None and (older := archive.get(pair.replaces)) is not None:
         if time_of(older.qa_id) >= time_of(pair.qa_id):

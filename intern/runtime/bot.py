@@ -33,7 +33,6 @@ from intern.answering.slash_commands import Commands, Said
 from intern.answering.workflow import Answerer
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Attendance
-from intern.chat.context import History
 from intern.chat.dispatching import Allowance, Audience, Dispatcher, PrivateNotes
 from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outlet, Posting
@@ -46,8 +45,7 @@ from intern.core.memory import giving_back, set_aside
 from intern.core.messages import Attachment, Channel, ChatMessage, MemberRoles
 from intern.learning.answered_threads import Answered, ThreadReader
 from intern.learning.captioning import Images, Picturing
-from intern.learning.message_changes import LateChanges
-from intern.learning.missed import Missed, Shown
+from intern.learning.message_changes import LateChanges, Missed, Shown
 from intern.learning.review import Approvals
 from intern.models.circuit_breaker import Breaker
 from intern.models.endpoint import EndpointModel
@@ -84,16 +82,12 @@ class ToldAudience(Audience, Protocol):
         ...
 
 
-class ShownHistory(History, Shown, Protocol):
-    """Discord's history, where a message that is gone is told from one that may not be read."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Discord:
     """Discord, real or in memory, as the bot sees it."""
 
     gateway: Gateway
-    history: ShownHistory
+    history: Shown
     outlet: Outlet
     pages: Pages
     typing: Typing

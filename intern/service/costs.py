@@ -16,14 +16,11 @@ from msgspec.structs import replace
 
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.records import CapturedPair, IndexEntry
-from intern.learning.draft import Draft, Journal, upcoming
-from intern.learning.epochs import Describe
-from intern.learning.filing import Decisions
+from intern.learning.draft import Draft, Journal, awaiting_review, planned, still_begins_with, upcoming
 from intern.learning.material import block_material, block_of, blocks_material, index_material, left_of, text_of
 from intern.learning.options import LearningOptions
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, IntegrateIn
-from intern.learning.regenerating import ArchivedPairs, fingerprint
-from intern.learning.rounds import awaiting_review, planned, still_begins_with
+from intern.learning.regenerating import Describe, fingerprint
 from intern.models.chat import chat_request
 from intern.models.prompt import Prompt
 from intern.service.models import templates_of, what_decides_topics
@@ -58,8 +55,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 def estimate(
-    archive: ArchivedPairs,
-    decisions: Decisions,
+    archive: Archive,
+    decisions: DecisionLog,
     topics_dir: Path,
     *,
     describe: Describe,

@@ -26,9 +26,8 @@ from intern.core.errors import ConfigError
 from intern.core.flow import Batch, ChannelRead, MessageRead
 from intern.core.ids import RoleId, UserId
 from intern.core.records import Capture
-from intern.learning.archiving import Archivist
-from intern.learning.filing import Tally
-from intern.learning.importing import Kept, Rehearsal, Rehearsed, rehearse
+from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, rehearse
+from intern.learning.attempts import Tally
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, ExportedTeam, Exports, read_exports
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings

@@ -35,9 +35,9 @@ from intern.core.text.untrusted import encoded
 from intern.facts.extracting import Came
 from intern.facts.reconciling import Retirement
 from intern.facts.segments import Segment
-from intern.learning.filing import Tally
+from intern.learning.archiving import Kept
+from intern.learning.attempts import Tally
 from intern.learning.forgetting import Forget, Forgot
-from intern.learning.importing import Kept
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review, check_waits
 from intern.search.finding import Embedder, Finder, Found, LastVectors, best_found

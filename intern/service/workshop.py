@@ -21,17 +21,15 @@ from intern.core.ids import MessageId, QAId, TopicName, UserId, in_channel
 from intern.core.log import get_logger
 from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Withdrawn
 from intern.facts.reconciling import Retirement
-from intern.learning.archiving import Archivist
-from intern.learning.attempts import Again, again
+from intern.learning.archiving import Archivist, Kept, keep_imported, names_of
+from intern.learning.attempts import Again, Tally, again, catch_up, choice_for, try_once
 from intern.learning.classifying import choose_topic
-from intern.learning.draft import finish_swap
-from intern.learning.filing import Filer, Tally, catch_up, choice_for, try_once
+from intern.learning.draft import awaiting_review, finish_swap
+from intern.learning.filing import Filer
 from intern.learning.forgetting import Forget, Forgets, Forgot, Search, bury, clear, removed, search, told
-from intern.learning.importing import Kept, keep_imported, names_of
 from intern.learning.material import left_of
 from intern.learning.regenerating import Progress, Regenerated, regenerate
 from intern.learning.review import Review, pair_of, reviewed, waiting_with
-from intern.learning.rounds import awaiting_review
 from intern.models.prompt import Model
 from intern.search.finding import Embedder
 from intern.service.extraction import Extraction, NotesJob

@@ -17,7 +17,7 @@ from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError
 from intern.core.flow import Archived, Failed, Filing, Skip, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.records import CapturedPair, PairDecision
-from intern.learning.attempts import GivenUp
+from intern.learning.classifying import GivenUp
 from tests.samples import pair
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from intern.core.errors import ConfigError, KnowledgeError, ModelUnavailableErro
 from intern.core.flow import Decided, Failed, Filing, SourceChanged, Topic, Withdrawal
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.records import Decision, Filed, PairDecision, Withdrawn
-from intern.learning.attempts import GivenUp
+from intern.learning.classifying import GivenUp
 from tests.samples import START, pair
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from intern.facts.distilling import Reading, given, read
 from intern.facts.prompts import EXTRACT, ExtractOut
 from intern.facts.pseudonyms import LABEL, NAMELESS
 from intern.facts.segments import Segment, named as with_names, segment_of
-from intern.learning.importing import Rehearsal, names_of
+from intern.learning.archiving import Rehearsal, names_of
 from intern.models.prompt import Model
 from intern.service.models import open_models
 from intern.settings.loading import Settings, load_settings

@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings, strategies as st
 
 from intern.core.errors import ModelReplyError
 from intern.core.records import Parked, Withdrawn
+from intern.learning.draft import EPOCH
 from intern.learning.options import LearningOptions
 from intern.learning.prompts import (
     CLASSIFY,
@@ -23,7 +24,6 @@ from intern.learning.prompts import (
     SplitIn,
     SplitOut,
 )
-from intern.learning.rounds import EPOCH
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, held, outcome
 from tests.learning.pairs import Team
 

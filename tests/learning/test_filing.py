@@ -13,8 +13,9 @@ from intern.core.errors import KnowledgeError, ModelReplyError, ModelUnavailable
 from intern.core.flow import Failed, Filing, Skip, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.records import CapturedPair, Decision, Filed, Parked, Replaced, Skipped
-from intern.learning.attempts import GivenUp
-from intern.learning.filing import Filer, Tally, catch_up, choice_for
+from intern.learning.attempts import Tally, catch_up, choice_for
+from intern.learning.classifying import GivenUp
+from intern.learning.filing import Filer
 from intern.learning.material import age_of
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
 from intern.stores.decisions import read_state

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Turn
-from intern.learning.archiving import Archivist
-from intern.learning.importing import Kept, Rehearsal, Rehearsed, keep_imported, names_of, rehearse
+from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, keep_imported, names_of, rehearse
 from intern.stores.archive import Archive
 from tests.fakes import HandClock
 

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
 import pytest
 from anyio import fail_after
 from msgspec.structs import replace
@@ -10,6 +14,10 @@ from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair, Turn
 from intern.learning.message_changes import LateChanges
+from intern.stores.sqlite.answered_threads import AnsweredThreads, ThreadMessage
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.pending import PendingCaptures
+from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, answer_request, author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio
@@ -36,17 +44,15 @@ class Captured:
         return [each for each in self.pairs if each.conversation_id == conversation_id][-1]
 
 
-class Waiting:
-    """Captures that wait for a word on their images."""
-
-    def __init__(self, *requests: CaptureRequest) -> None:
-        self._requests = requests
-
-    def holds(self, message_id: MessageId, /) -> bool:
-        return any(message_id == each.id for request in self._requests for each in request.messages)
-
-    async def holding(self, message_id: MessageId, /) -> list[CaptureRequest]:
-        return [request for request in self._requests if message_id in {each.id for each in request.messages}]
+@asynccontextmanager
+async def waiting(folder: Path, request: CaptureRequest) -> AsyncGenerator[PendingCaptures]:
+    """Captures that wait for a word on their images, after a restart."""
+    async with await Database.open(folder / "intern.db") as db:
+        pending = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
+        await pending.add(request)
+        after = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
+        await after.load()
+        yield after
 
 
 class Door:
@@ -144,24 +150,26 @@ async def test_an_edit_of_what_is_on_its_way_to_the_archive_follows_it_there() -
     assert (request.conversation_id, request.messages[0].author.type) == ("reply_5", "team_member")
 
 
-async def test_what_waits_for_its_images_can_be_deleted_and_edited_also_after_a_restart() -> None:
+async def test_what_waits_for_its_images_can_be_deleted_and_edited_also_after_a_restart(tmp_path: Path) -> None:
     waits = capture_request(ASKED, TAUGHT, conversation="reply_5")
-    changes = LateChanges(Captured(), admits=Door().admits, pending=Waiting(waits))
-    assert changes.deleted(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
-    change = edited(TAUGHT, "So, but slowly.")
-    assert changes.edited(change)
-    assert not changes.edited(edited(CHATTER, "rofl"))
     with fail_after(5):
-        [request] = await changes.captured_anew(change)
+        async with waiting(tmp_path, waits) as pending:
+            changes = LateChanges(Captured(), admits=Door().admits, pending=pending)
+            assert changes.deleted(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
+            change = edited(TAUGHT, "So, but slowly.")
+            assert changes.edited(change)
+            assert not changes.edited(edited(CHATTER, "rofl"))
+            [request] = await changes.captured_anew(change)
     assert request == replace(waits, messages=(replace(TAUGHT, text="So, but slowly."),))
 
 
-async def test_a_message_that_is_archived_and_waits_in_one_conversation_is_captured_anew_once() -> None:
+async def test_a_message_that_is_archived_and_waits_in_one_conversation_is_captured_anew_once(tmp_path: Path) -> None:
     waits = capture_request(ASKED, TAUGHT)
-    changes = LateChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=Waiting(waits))
-    changes.teaches(waits)
     with fail_after(5):
-        assert len(await changes.captured_anew(edited(TAUGHT, "So, but slowly."))) == 1
+        async with waiting(tmp_path, waits) as pending:
+            changes = LateChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=pending)
+            changes.teaches(waits)
+            assert len(await changes.captured_anew(edited(TAUGHT, "So, but slowly."))) == 1
 
 
 async def test_nothing_is_captured_anew_from_a_channel_that_is_closed_by_now() -> None:
@@ -219,25 +227,25 @@ async def test_the_memory_of_what_was_handed_on_is_bounded() -> None:
     assert changes.deleted(deleted(replace(CHATTER, id=MessageId("0")))).asked == (MessageId("0"),)
 
 
-class Answered:
-    """One thread that was answered in, and the question that stands outside of it."""
-
-    def __init__(self) -> None:
-        self.stirred: list[MessageId] = []
-
-    def holds(self, channel_id: ChannelId, message_id: MessageId, /) -> bool:
-        return channel_id == "77" or message_id == ASKED.id
-
-    def stir(self, channel_id: ChannelId, message_id: MessageId, /) -> None:
-        self.stirred.append(message_id)
-
-
-async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_edited_is_read_anew() -> None:
-    answered = Answered()
-    changes = LateChanges(Captured(), admits=Door().admits, answered=answered)
-    assert changes.deleted(deleted(CHATTER, ASKED)).taught == (ASKED.id,)
-    inside = MessagesDeleted(guild_id=GUILD, channel_id=ChannelId("77"), message_ids=(CHATTER.id,))
-    assert changes.deleted(inside).taught == (CHATTER.id,)
-    # Nothing was captured, so nothing is captured anew.
-    assert not changes.edited(edited(ASKED, "How then?"))
-    assert answered.stirred == [CHATTER.id, ASKED.id, CHATTER.id, ASKED.id]
+async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_edited_is_read_anew(
+    tmp_path: Path,
+) -> None:
+    thread = ChannelId("77")
+    inside = replace(CHATTER, id=MessageId("770"), channel_id=thread)
+    with fail_after(5):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            answered = AnsweredThreads(db)
+            await answered.keep(thread, [ThreadMessage(id=ASKED.id, author_id=ASKED.author.id, is_outside=True)])
+            changes = LateChanges(Captured(), admits=Door().admits, answered=answered)
+            assert changes.deleted(deleted(CHATTER)).taught == ()
+            assert not answered.is_stirred(thread)
+            assert changes.deleted(deleted(CHATTER, ASKED)).taught == (ASKED.id,)
+            assert answered.is_stirred(thread)
+            await answered.store()
+            gone = MessagesDeleted(guild_id=GUILD, channel_id=thread, message_ids=(inside.id,))
+            assert changes.deleted(gone).taught == (inside.id,)
+            assert answered.is_stirred(thread)
+            await answered.store()
+            # Nothing was captured, so nothing is captured anew.
+            assert not changes.edited(edited(ASKED, "How then?"))
+            assert answered.is_stirred(thread)

@@ -15,8 +15,8 @@ from intern.core.flow import CaptureRequest, LateChange, MessageEdited, Messages
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.messages import ChatMessage, Lookups
 from intern.core.records import CapturedPair
-from intern.learning import missed as missed_module
-from intern.learning.missed import DAYS, Missed
+from intern.learning import message_changes as missed_module
+from intern.learning.message_changes import DAYS, Missed
 from intern.platforms.memory.chat import Call, Sandbox
 from intern.stores.archive import Archive
 from tests.fakes import HandClock

@@ -22,7 +22,7 @@ from intern.core.records import (
     Replaced,
     Turn,
 )
-from intern.learning.filing import Tally, catch_up, choice_for
+from intern.learning.attempts import Tally, catch_up, choice_for
 from intern.learning.review import Review, reviewed, waiting_with
 from intern.stores.decisions import DecisionLog
 from tests.learning.pairs import Team, capture
