@@ -15,7 +15,6 @@ from textwrap import shorten, wrap
 import tomli
 
 from intern.actors.pipeline import WIRES
-from tests.budgets import sizes
 
 TREE = Path(__file__).parents[1]
 PICTURE = TREE / "docs" / "images" / "map.svg"
@@ -81,7 +80,6 @@ def drawn() -> str:
 
 
 def _packages(names: list[str], imported: Mapping[str, set[str]]) -> tuple[list[str], int]:
-    measured = sizes(TREE / "intern")
     lines = [_text(_LEFT, 30, "Packages: each imports only those below it", "title")]
     top = 120
     for at, name in enumerate(names):
@@ -94,8 +92,6 @@ def _packages(names: list[str], imported: Mapping[str, set[str]]) -> tuple[list[
             lines.append(f'<rect class="row" x="{_LEFT - 8}" y="{y}" width="{width}" height="{_ROW}"/>')
         lines.append(_text(_LEFT, y + 22, name, "name"))
         lines.append(_text(_LEFT + 100, y + 22, shorten(_about(name), 76, placeholder=" …"), "quiet"))
-        size = measured[name]
-        lines.append(f"<title>{name}: {size.modules} modules, {size.lines} lines of code</title>")
         for at, other in enumerate(names):
             if other != name and other in imported.get(name, ()):
                 x = _MATRIX + at * _COLUMN + 12
@@ -149,7 +145,7 @@ def _levels() -> dict[str, int]:
         return 1 + max((below(each) for each in senders.get(name, ())), default=-1)
 
     actors = senders.keys() | takers.keys()
-    # What only sends (the scout) stands right above the first that it sends to.
+    # An actor that only sends, like the scout, is right above the first that it sends to.
     return {
         name: below(name) if name in senders else max(0, min(below(each) for each in takers[name]) - 1)
         for name in actors
@@ -157,7 +153,7 @@ def _levels() -> dict[str, int]:
 
 
 def _about(name: str) -> str:
-    """Return the first line of what the package says of itself."""
+    """Return the first line of a package's docstring."""
     path = TREE / "intern" / name / "__init__.py"
     source = path if path.exists() else TREE / "intern" / f"{name}.py"
     return (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").partition("\n")[0]

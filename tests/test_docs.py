@@ -23,6 +23,7 @@ import tomli
 from build.__main__ import main_parser
 
 import intern.service
+from docs import map as package_map
 from docs.generate import pages
 from docs.screenshots import PAGES, PLAY, drawn, played
 from intern.core.errors import ConfigError
@@ -122,6 +123,10 @@ def test_the_picture_of_the_scene_shows_what_the_scene_shows_now() -> None:
     assert PLAY.read_text(encoding="utf-8") == drawn(played()), "`make screenshots` makes it anew"
 
 
+def test_the_map_shows_the_packages_and_streams_that_there_are_now() -> None:
+    assert package_map.PICTURE.read_text(encoding="utf-8") == package_map.drawn(), "`make docs` draws it anew"
+
+
 @every_page
 def test_every_picture_is_there_loads_soon_and_is_told_in_words(page: Path) -> None:
     for told, path in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
@@ -130,7 +135,7 @@ def test_every_picture_is_there_loads_soon_and_is_told_in_words(page: Path) -> N
 
 
 def test_every_picture_is_made_by_the_script_and_shown_somewhere() -> None:
-    made = {PLAY.name, *(name for name, _ in PAGES.values())}
+    made = {PLAY.name, package_map.PICTURE.name, *(name for name, _ in PAGES.values())}
     shown = {
         Path(path).name for page in EVERY_PAGE for path in re.findall(r"\]\(([^)]*images/[^)]+)\)", page.read_text())
     }
@@ -268,16 +273,17 @@ _FOLDERS = tuple(f"{name}/" for name in ("intern", "tests", "docs", "prompts", "
 
 @every_page
 def test_every_file_of_ours_that_a_page_names_exists(page: Path) -> None:
-    if page.name == "design.md":
-        pytest.skip("it also tells of what is to come")
     roots = {path.name for path in SOURCE_TREE.iterdir() if path.is_file()}
+    missing: list[str] = []
     for code in _codes(page):
         if code.startswith(_FOLDERS) and " " not in code:
-            name, _, test = code.partition("::")
-            assert (SOURCE_TREE / name).exists(), code
-            assert not test or f"def {test}(" in (SOURCE_TREE / name).read_text(encoding="utf-8"), code
-        elif re.fullmatch(r"[A-Z]+\.md|LICENSE|Makefile|[\w.]+\.example", code):
-            assert code in roots, code
+            name, _, function = code.partition("::")
+            path = SOURCE_TREE / name
+            if not path.exists() or (function and f"def {function}(" not in path.read_text(encoding="utf-8")):
+                missing.append(code)
+        elif re.fullmatch(r"[A-Z]+\.md|LICENSE|Makefile|[\w.]+\.example", code) and code not in roots:
+            missing.append(code)
+    assert missing == []
 
 
 @every_page
