@@ -16,6 +16,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from intern.core.records import SearchFilter
 from tests.search.documents import opened, vector
 from tests.search.writing import NAMES
+from tests.stores.full_text import check
 
 LIVES = 6
 
@@ -62,7 +63,7 @@ async def _killed_after(lines: int, folder: Path, told: dict[str, set[int]]) -> 
 async def _all_is_there(folder: Path, told: dict[str, set[int]]) -> None:
     with fail_after(30):
         async with opened(folder) as (store, db):
-            await store.check()
+            await check(db)
             assert await db.read(lambda tx: tx.rows("pragma integrity_check")) == [("ok",)]
             assert await db.read(lambda tx: tx.rows("pragma foreign_key_check")) == []
             stamps = {str(name): int(stamp) for name, stamp in (await store.stamps("source")).items()}

@@ -12,6 +12,7 @@ from intern.core.ids import SourceId
 from intern.sources.searchable import Covered, keep_searchable
 from intern.stores.indices import CachedFile
 from tests.search.documents import opened
+from tests.stores.full_text import check
 
 pytestmark = pytest.mark.anyio
 
@@ -49,4 +50,4 @@ async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_m
             assert await pieces() == 1
             assert await keep_searchable(store, listed(3303), read) == 100  # no more than one of twenty
             assert await pieces() > 1
-            await store.check()
+            await check(db)

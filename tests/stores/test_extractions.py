@@ -18,7 +18,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import FactId, MessageId, NuggetId
 from intern.core.records import Applied, FactDecision, NewFact, RefusedFact, RepeatedFact, UpdatedFact
 from intern.search.query import any_of, terms_of
-from intern.stores.sqlite import extractions as nuggets_module, facts as facts_module
+from intern.stores.sqlite import columns as columns_module, facts as facts_module
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
@@ -326,8 +326,10 @@ async def test_tens_of_thousands_of_rows_are_read_beside_the_event_loop(
             threads.add(get_ident())
             return msgspec.convert(*given, **more)
 
-        for module in (facts_module, nuggets_module):
-            monkeypatch.setattr(module, "msgspec", SimpleNamespace(convert=converted, json=msgspec.json))
+        for module in (facts_module, columns_module):
+            monkeypatch.setattr(
+                module, "msgspec", SimpleNamespace(convert=converted, json=msgspec.json, structs=msgspec.structs)
+            )
         assert len(await stores.facts.all(ALL)) == 1
         assert set(await stores.facts.states()) == {"a"}
         assert set(await stores.nuggets.stamps()) == {"n", "m"}

@@ -20,6 +20,7 @@ from intern.core.records import Match, SearchDocument, SearchFilter
 from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import NOON, document, opened, vector
+from tests.stores.full_text import check
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,7 @@ async def found(store: SqliteSearchStore, word: str, wanted: SearchFilter = ALL)
 
 async def test_what_was_put_is_found_as_it_is_now(tmp_path: Path) -> None:
     with fail_after(5):
-        async with opened(tmp_path) as (store, _):
+        async with opened(tmp_path) as (store, db):
             await store.put([document("kb:a", "rotating keys"), document("kb:b", "ports")])
             assert await found(store, "rotation") == ["kb:a"]
             await store.put([document("kb:a", "all about ports")])
@@ -43,7 +44,7 @@ async def test_what_was_put_is_found_as_it_is_now(tmp_path: Path) -> None:
             assert sorted(await found(store, "port")) == ["kb:a", "kb:b"]
             await store.drop([SourceId("kb:b"), SourceId("kb:never")])
             assert await found(store, "port") == ["kb:a"]
-            await store.check()
+            await check(db)
 
 
 async def test_what_is_counted_is_counted_anew_once_anybody_has_written(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ async def test_ids_are_those_of_the_best_though_one_source_has_most_of_what_matc
 async def test_each_part_is_found_where_it_is_wanted_also_once_a_document_is_of_the_other_part(tmp_path: Path) -> None:
     texts, descriptions = SearchFilter(part="text"), SearchFilter(part="description")
     with fail_after(5):
-        async with opened(tmp_path) as (store, _):
+        async with opened(tmp_path) as (store, db):
             for n, source in enumerate(SOME):
                 described = document(source, "ports", part="description")
                 await store.put([described, document(source, "ports", n=1)] if n % 2 else [described])
@@ -84,7 +85,7 @@ async def test_each_part_is_found_where_it_is_wanted_also_once_a_document_is_of_
             await store.put([document(SOME[1], "ports")])
             assert sorted(await found(store, "port", texts)) == [SOME[0], SOME[1], SOME[3]]
             assert sorted(await found(store, "port", descriptions)) == [SOME[0], *SOME[2:]]
-            await store.check()
+            await check(db)
 
 
 async def test_an_older_intern_that_puts_a_text_where_no_text_is_looked_for_is_told(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ async def test_many_puts_leave_pieces_that_are_one_once_optimized_and_the_same_i
             await store.optimize()
             assert await counted() == [(1,), (1,)]
             assert [await found(store, word) for word in ("port", "7", "端口轮换")] == before
-            await store.check()
+            await check(db)
             await store.optimize()  # nothing to do is no trouble
             assert await counted() == [(1,), (1,)]
 
@@ -195,10 +196,10 @@ async def test_scripts_without_spaces_are_found_inside_of_words(tmp_path: Path) 
 
 async def test_what_sqlite_cannot_hold_is_no_error(tmp_path: Path) -> None:
     with fail_after(5):
-        async with opened(tmp_path) as (store, _):
+        async with opened(tmp_path) as (store, db):
             await store.put([document("kb:a", "a\0b \ud800 port", path="x\udcff")])
             assert await found(store, "port") == ["kb:a"]
-            await store.check()
+            await check(db)
 
 
 async def test_a_source_that_was_dropped_leaves_no_word_on_disk(tmp_path: Path) -> None:
@@ -225,9 +226,9 @@ async def test_a_damaged_index_is_told_apart_from_one_that_holds_nothing(tmp_pat
 
             sneak("insert into search_words (rowid, title, path, text) values (1, 'ghost', '', '')")
             with pytest.raises(KnowledgeError):
-                await store.check()
+                await check(db)
             await rebuild(db)
-            await store.check()
+            await check(db)
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -251,7 +252,7 @@ def test_any_sequence_of_changes_is_as_good_as_a_rebuild(steps: list[tuple[str, 
                 kept: dict[str, list[SearchDocument]] = {}
                 for act, name, texts in steps:
                     await _act(store, db, (act, name, texts), kept)
-                await store.check()
+                await check(db)
                 stored = await store.documents("source")
                 assert [each.id for each in stored] == sorted(each.id for put in kept.values() for each in put)
                 before = await _all_found(store)

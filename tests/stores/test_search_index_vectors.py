@@ -26,6 +26,7 @@ from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.vectors import Vectors
 from tests.search.documents import NOON, document, opened, vector
+from tests.stores.full_text import check
 
 pytestmark = pytest.mark.anyio
 
@@ -243,7 +244,7 @@ def test_after_any_sequence_of_changes_likeness_is_as_computed_one_by_one(
                     if act == "look":
                         asked, wanted = vector(chance.randrange(360)), SearchFilter(kinds=(KINDS[more],), part="text")
                         await _agree([store, reading], known, asked, wanted if n % 2 else ALL)
-                await store.check()
+                await check(db)
                 await _agree([store, reading, SqliteSearchStore(db)], known, vector(17), ALL)
 
     anyio.run(law)

@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.stores.blocks import bare
-from intern.stores.sqlite.columns import listed, millis, moment
+from intern.stores.sqlite.columns import IN, bare_ids, listed, millis, moment
 from intern.stores.sqlite.database import Database, Transaction
 
 _NOW = moment(0)  # long due
-_IN = "in (select value from json_each(?))"
+_LET_GO = "update thread_messages set is_held = 0 where thread_id = ?"
 
 
 class ThreadMessage(Struct, frozen=True, kw_only=True):
@@ -41,11 +41,8 @@ class AnsweredThreads:
 
     async def load(self) -> None:
         """Learn which threads were read before; until then, none was."""
-        rows = await self._db.read(lambda db: db.rows("select distinct thread_id from thread_messages"))
-        outside = await self._db.read(
-            lambda db: db.rows("select message_id, thread_id from thread_messages where is_outside = 1")
-        )
-        self._read.update(ChannelId(str(each)) for (each,) in rows)
+        self._read.update(map(ChannelId, await self._db.texts("select distinct thread_id from thread_messages")))
+        outside = await self._db.rows("select message_id, thread_id from thread_messages where is_outside = 1")
         self._outside.update((MessageId(str(one)), ChannelId(str(thread))) for one, thread in outside)
 
     def holds(self, channel_id: ChannelId, message_id: MessageId) -> bool:
@@ -96,16 +93,14 @@ class AnsweredThreads:
     async def next(self) -> tuple[ChannelId, datetime] | None:
         """The thread to look at first, and when; None where nothing waits."""
         statement = "select thread_id, look_at from answered_threads where look_at is not null order by look_at, rid"
-        row = await self._db.read(lambda db: db.row(f"{statement} limit 1"))
+        row = await self._db.row(f"{statement} limit 1")
         return None if row is None else (ChannelId(str(row[0])), moment(msgspec.convert(row[1], int)))
 
     async def looked(self, thread_id: ChannelId, again_at: datetime | None) -> None:
         """A thread was looked at; `again_at`: when to do it once more, else only when something happens there."""
-        await self._db.write(
-            lambda db: db.run(
-                "update answered_threads set look_at = ? where thread_id = ?",
-                (None if again_at is None else millis(again_at), thread_id),
-            )
+        await self._db.run(
+            "update answered_threads set look_at = ? where thread_id = ?",
+            (None if again_at is None else millis(again_at), thread_id),
         )
 
     async def keep(self, thread_id: ChannelId, messages: Iterable[ThreadMessage]) -> None:
@@ -116,7 +111,7 @@ class AnsweredThreads:
         self._outside.update((each.id, thread_id) for each in held if each.is_outside)
 
         def work(db: Transaction) -> None:
-            _let_go(db, thread_id)
+            db.run(_LET_GO, (thread_id,))
             db.run_each(
                 "insert into thread_messages (thread_id, message_id, author_id, is_outside, is_held)"
                 " values (?, ?, ?, ?, 1) on conflict (thread_id, message_id) do update"
@@ -128,43 +123,34 @@ class AnsweredThreads:
 
     async def let_go(self, thread_id: ChannelId) -> None:
         """Nothing of a thread counts as read, until it is read again."""
-        await self._db.write(lambda db: _let_go(db, thread_id))
+        await self._db.run(_LET_GO, (thread_id,))
 
     async def held(self, thread_id: ChannelId) -> tuple[MessageId, ...]:
         """What a thread held when it was read last."""
         statement = "select message_id from thread_messages where thread_id = ? and is_held = 1"
-        rows = await self._db.read(lambda db: db.rows(statement, (thread_id,)))
-        return tuple(MessageId(str(each)) for (each,) in rows)
+        return tuple(map(MessageId, await self._db.texts(statement, (thread_id,))))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ChannelId, ...]:
         """Threads that hold, or once held, one of these messages."""
-        gone = listed(map(bare, message_ids))
-        statement = f"select distinct thread_id from thread_messages where message_id {_IN} order by thread_id"  # noqa: S608
-        rows = await self._db.read(lambda db: db.rows(statement, (gone,)))
-        return tuple(ChannelId(str(each)) for (each,) in rows)
+        statement = f"select distinct thread_id from thread_messages where message_id {IN} order by thread_id"
+        return tuple(map(ChannelId, await self._db.texts(statement, (bare_ids(message_ids),))))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """A member's messages that were ever read with a thread."""
         statement = "select message_id from thread_messages where author_id = ?"
-        rows = await self._db.read(lambda db: db.rows(statement, (user_id,)))
-        return frozenset(MessageId(str(each)) for (each,) in rows)
+        return frozenset(map(MessageId, await self._db.texts(statement, (user_id,))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Leave nothing of these messages, and have their threads looked at again."""
-        gone = listed(map(bare, message_ids))
         threads: Sequence[ChannelId] = await self.holding(message_ids)
 
         def work(db: Transaction) -> None:
-            statement = f"update answered_threads set look_at = ? where thread_id {_IN}"  # noqa: S608
+            statement = f"update answered_threads set look_at = ? where thread_id {IN}"
             db.run(statement, (millis(_NOW), listed(threads)))
-            db.run(f"delete from thread_messages where message_id {_IN}", (gone,))  # noqa: S608
+            db.run(f"delete from thread_messages where message_id {IN}", (bare_ids(message_ids),))
 
         # Before the write: whoever looks at one of them right now hears of it in time.
         self._stirred.update(dict.fromkeys(threads, _NOW))
         await self._db.write(work)
         for each in map(bare, message_ids):
             self._outside.pop(MessageId(each), None)
-
-
-def _let_go(db: Transaction, thread_id: ChannelId) -> None:
-    db.run("update thread_messages set is_held = 0 where thread_id = ?", (thread_id,))

@@ -1,15 +1,79 @@
-"""How values stand in columns: text that SQLite can hold, times as milliseconds since 1970 (UTC), lists as JSON."""
+"""Structs as rows of tables: texts that SQLite can hold, times, lists as JSON; and statements that many stores need."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
-from intern.stores.sqlite.database import Row
+from intern.core.ids import MessageId
+from intern.stores.blocks import bare
+from intern.stores.sqlite.database import Row, Transaction, Value
+
+S = TypeVar("S", bound=Struct)
+
+IN = "in (select value from json_each(?))"
+"""Is one of the values of a JSON array, which `listed`, `as_json` and `bare_ids` make."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Table(Generic[S]):
+    """The rows of a table as structs: each field is a column of the same name.
+
+    Times are milliseconds in the columns `millis`, and `sortable` in others. Columns in `json` hold JSON.
+    """
+
+    def __init__(self, name: str, kind: type[S], *, millis: Collection[str] = (), json: Collection[str] = ()) -> None:
+        self.names: tuple[str, ...] = kind.__struct_fields__
+        self.columns = ", ".join(self.names)
+        self.select = f"select {self.columns} from {name}"
+        self.insert = f"insert into {name} ({self.columns}) values ({', '.join('?' * len(self.names))})"
+        self._kind = kind
+        self._millis = frozenset(millis)
+        self._json = frozenset(json)
+
+    def upsert(self, *key: str) -> str:
+        """Return the statement that inserts a row, or replaces the one with the same key."""
+        return f"{self.insert} on conflict ({', '.join(key)}) do update set {self.replacing(*key)}"
+
+    def replacing(self, *key: str) -> str:
+        """Return the assignments of such a statement."""
+        return ", ".join(f"{each} = excluded.{each}" for each in self.names if each not in key)
+
+    def row(self, value: S) -> Row:
+        """Return a struct as a row."""
+        return tuple(
+            self._column(name, each) for name, each in zip(self.names, msgspec.structs.astuple(value), strict=True)
+        )
+
+    def struct(self, row: Iterable[Value], **computed: object) -> S:
+        """Return a row as a struct, with fields that come from elsewhere."""
+        fields: dict[str, object] = dict(zip(self.names, row, strict=False))
+        for name in self._json:
+            fields[name] = msgspec.json.decode(str(fields[name]))
+        for name in self._millis:
+            value = fields[name]
+            fields[name] = moment(value) if isinstance(value, int) else None
+        return msgspec.convert({**fields, **computed}, self._kind, strict=False)  # SQLite's truth is a number
+
+    def _column(self, name: str, value: object) -> Value:
+        match value:
+            case str():
+                return carried(value)
+            case datetime():
+                return millis(value) if name in self._millis else sortable(value)
+            case bool():
+                return int(value)
+            case None | int() | float() | bytes():
+                return value
+            case tuple():
+                return as_json(carried(each) if isinstance(each, str) else each for each in value)
+            case _:
+                return msgspec.json.encode(value).decode()
 
 
 def carried(text: str) -> str:
@@ -27,9 +91,19 @@ def moment(number: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=number)
 
 
+def sortable(moment: datetime) -> str:
+    """A time as text that sorts like the time."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
 def listed(values: Iterable[str]) -> str:
     """Texts as a JSON array."""
-    return msgspec.json.encode([carried(each) for each in values]).decode()
+    return as_json(carried(each) for each in values)
+
+
+def bare_ids(message_ids: Iterable[MessageId]) -> str:
+    """Ids of messages as a JSON array, each as Discord writes it."""
+    return listed(map(bare, message_ids))
 
 
 def parts(column: object) -> tuple[str, ...]:
@@ -37,11 +111,17 @@ def parts(column: object) -> tuple[str, ...]:
     return msgspec.json.decode(str(column), type=tuple[str, ...])
 
 
-def as_json(values: Collection[object]) -> str:
+def as_json(values: Iterable[object]) -> str:
     """Values as a JSON array, for `json_each`."""
     return msgspec.json.encode(list(values)).decode()
 
 
-def number(row: Row | None) -> int:
-    """The one number of a row."""
-    return msgspec.convert(row, tuple[int])[0]
+def keep_newest(db: Transaction, table: str, most: int) -> None:
+    """Delete all but the rows whose `rid` is among the `most` newest ones that were ever given."""
+    db.run(f"delete from {table} where rid <= (select max(rid) from {table}) - ?", (most,))
+
+
+def keep_first(db: Transaction, table: str, key: str, order: str, most: int) -> None:
+    """Delete all rows but the first `most` in this order."""
+    doomed = f"select {key} from {table} order by {order} limit -1 offset ?"
+    db.run(f"delete from {table} where ({key}) in ({doomed})", (most,))

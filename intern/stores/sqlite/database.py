@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
 
 import anyio
 import apsw
@@ -29,6 +29,10 @@ Value: TypeAlias = str | int | float | bytes | None
 Row: TypeAlias = tuple[Value, ...]
 
 
+_Connection: TypeAlias = Any
+"""An `apsw.Connection`. Its own stubs need Python 3.12 for their `Buffer`."""
+
+
 class Transaction:
     """What a piece of work may do inside its transaction. Statements are run to their end, so none outlives it."""
 
@@ -36,17 +40,26 @@ class Transaction:
         self._db = db
 
     def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
-        """All rows that the statement gives."""
-        return self._db.execute(statement, values).fetchall()
+        """Return all rows that the statement gives."""
+        rows: list[Row] = self._db.execute(statement, values).fetchall()
+        return rows
 
     def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
-        """The first row that the statement gives, or None."""
+        """Return the first row that the statement gives, or None."""
         return next(iter(self.rows(statement, values)), None)
 
+    def texts(self, statement: str, values: Sequence[Value] = ()) -> list[str]:
+        """Return the first column of all rows, as texts."""
+        return [str(row[0]) for row in self.rows(statement, values)]
+
+    def number(self, statement: str, values: Sequence[Value] = ()) -> int:
+        """Return the one number that the statement gives; 0 where it gives no row."""
+        return next((int(cast("int", row[0])) for row in self.rows(statement, values)), 0)
+
     def run(self, statement: str, values: Sequence[Value] = ()) -> int:
-        """How many rows the statement (insert, update or delete) touched."""
+        """Return how many rows the statement (insert, update or delete) touched."""
         self.rows(statement, values)
-        return self._db.changes()
+        return int(self._db.changes())
 
     def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
         """Run the statement once for each set of values."""
@@ -126,6 +139,26 @@ class Database:
         if self._closed:
             raise RuntimeError(f"{self._path} is closed")
         return await to_thread.run_sync(self._read, work, steady, limiter=self._limiter)
+
+    async def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        """Read all rows that one statement gives. Raises KnowledgeError as `read` does."""
+        return await self.read(lambda db: db.rows(statement, values))
+
+    async def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
+        """Read the first row that one statement gives, or None. Raises KnowledgeError as `read` does."""
+        return await self.read(lambda db: db.row(statement, values))
+
+    async def texts(self, statement: str, values: Sequence[Value] = ()) -> list[str]:
+        """Read the first column that one statement gives, as texts. Raises KnowledgeError as `read` does."""
+        return await self.read(lambda db: db.texts(statement, values))
+
+    async def number(self, statement: str, values: Sequence[Value] = ()) -> int:
+        """Read the one number that one statement gives. Raises KnowledgeError as `read` does."""
+        return await self.read(lambda db: db.number(statement, values))
+
+    async def run(self, statement: str, values: Sequence[Value] = ()) -> int:
+        """Run one statement as `write` does, and return how many rows it touched."""
+        return await self.write(lambda db: db.run(statement, values))
 
     async def version(self) -> int | None:
         """A number that is another one after each commit, whoever made it; None where that cannot be told now.
@@ -348,7 +381,7 @@ def _opened(path: Path, schema: str | None) -> _Connection:
 
 
 def _connected(path: Path, *, read_only: bool = False) -> _Connection:
-    db = cast("_Connection", apsw.Connection(str(path)))
+    db: _Connection = apsw.Connection(str(path))
     try:
         db.set_busy_timeout(_BUSY_SECONDS * 1000)
         db.pragma("journal_mode", "wal")
@@ -409,20 +442,3 @@ def explained(path: Path, error: apsw.Error) -> Exception:
             return KnowledgeError(f"{path} could not be read or written ({error}); check disk and memory")
         case _:
             return error
-
-
-class _Cursor(Protocol):
-    def fetchall(self) -> list[Row]: ...
-
-
-class _Connection(Protocol):
-    """The part of `apsw.Connection` used here. Its own stubs need Python 3.12 for their `Buffer`."""
-
-    @property
-    def in_transaction(self) -> bool: ...
-    def execute(self, statements: str, bindings: Sequence[Value] = ()) -> _Cursor: ...
-    def executemany(self, statements: str, bindings: Iterable[Sequence[Value]]) -> _Cursor: ...
-    def changes(self) -> int: ...
-    def pragma(self, name: str, value: str | int | None = None) -> Any: ...
-    def set_busy_timeout(self, milliseconds: int) -> None: ...
-    def close(self) -> None: ...

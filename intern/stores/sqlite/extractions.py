@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.ids import ConversationId, FactId, MessageId, NuggetId
@@ -31,8 +31,8 @@ from intern.core.records import (
     takes_occurrence,
 )
 from intern.stores.blocks import bare
-from intern.stores.sqlite.columns import carried, listed, millis, moment, parts
-from intern.stores.sqlite.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.columns import IN, Table, bare_ids, carried, listed, parts
+from intern.stores.sqlite.database import Database, Transaction, Value
 from intern.stores.sqlite.facts import (
     add_fact,
     add_occurrence,
@@ -49,13 +49,8 @@ from intern.stores.sqlite.facts import (
     unsay,
 )
 
-_COLUMNS = (
-    "id, conversation_id, topic, timestamp, topic_summary, detailed_analysis, status, keywords, source_message_ids,"
-    " user_ids_involved, guild_id, channel_id"
-)
-_SELECT = f"select {_COLUMNS} from nuggets"  # noqa: S608
-_INSERT = f"insert into nuggets ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_IN = "in (select value from json_each(?))"
+_NUGGETS = Table("nuggets", Nugget, millis=("timestamp",), json=("keywords", "source_message_ids", "user_ids_involved"))
+_SELECT = _NUGGETS.select
 
 
 class NuggetStore:
@@ -72,16 +67,15 @@ class NuggetStore:
 
     async def count(self) -> int:
         """How many there are."""
-        row = await self._db.read(lambda db: db.row("select count(*) from nuggets"))
-        return 0 if row is None else int(str(row[0]))
+        return await self._db.number("select count(*) from nuggets")
 
     async def stamps(self) -> Mapping[NuggetId, str]:
         """What tells of each nugget whether it has changed."""
-        return await self._db.read(lambda db: {each.id: each.stamp for each in map(_nugget_of, db.rows(_SELECT))})
+        return await self._db.read(lambda db: {each.id: each.stamp for each in map(_NUGGETS.struct, db.rows(_SELECT))})
 
     async def by_ids(self, ids: Collection[NuggetId]) -> tuple[Nugget, ...]:
         """Those of these that stand, newest first."""
-        return await self._select(f"{_SELECT} where id {_IN} order by timestamp desc, id", (listed(ids),))
+        return await self._select(f"{_SELECT} where id {IN} order by timestamp desc, id", (listed(ids),))
 
     async def of_conversation(self, conversation_id: ConversationId) -> tuple[Nugget, ...]:
         """What was distilled from a conversation, in the order of its making."""
@@ -94,57 +88,16 @@ class NuggetStore:
 
     async def _select(self, statement: str, values: Sequence[Value]) -> tuple[Nugget, ...]:
         # On the reading thread, all of it: there may be tens of thousands.
-        return await self._db.read(lambda db: tuple(map(_nugget_of, db.rows(statement, values))))
+        return await self._db.read(lambda db: tuple(map(_NUGGETS.struct, db.rows(statement, values))))
 
 
 def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[Nugget]) -> None:
     """These are from now on all the nuggets of a conversation."""
     db.run("delete from nuggets where conversation_id = ?", (conversation_id,))
-    db.run_each(_INSERT, map(_row_of, nuggets))
+    db.run_each(_NUGGETS.insert, map(_NUGGETS.row, nuggets))
 
 
-def _row_of(nugget: Nugget) -> Row:
-    return (
-        nugget.id,
-        nugget.conversation_id,
-        carried(nugget.topic),
-        millis(nugget.timestamp),
-        carried(nugget.topic_summary),
-        carried(nugget.detailed_analysis),
-        nugget.status,
-        listed(nugget.keywords),
-        listed(nugget.source_message_ids),
-        listed(nugget.user_ids_involved),
-        nugget.guild_id,
-        nugget.channel_id,
-    )
-
-
-def _nugget_of(row: Row) -> Nugget:
-    fields: dict[str, object] = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    fields["timestamp"] = moment(msgspec.convert(fields["timestamp"], int))
-    for name in ("keywords", "source_message_ids", "user_ids_involved"):
-        fields[name] = parts(fields[name])
-    return msgspec.convert(fields, Nugget)
-
-
-_HOLDING = f"exists (select 1 from json_each(message_ids) where value {_IN})"  # noqa: S608
-_READ = "id, agent_id, origin, guild_id, channel_id, message_ids, last_message_at, content_hash"
-_LOG = (
-    "conversation_id, content_hash, extracted_at, model_used, facts_extracted, facts_updated, facts_deduplicated,"
-    " facts_secret, nuggets_extracted, attempts, next_at, error"
-)
-_KEEP_LOG = (
-    f"insert into extraction_log ({_LOG}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-    " on conflict (conversation_id) do update set content_hash = excluded.content_hash,"
-    " extracted_at = excluded.extracted_at, model_used = excluded.model_used, attempts = excluded.attempts,"
-    " next_at = excluded.next_at, error = excluded.error"
-)
-_COUNTED = (
-    ", facts_extracted = excluded.facts_extracted, facts_updated = excluded.facts_updated,"
-    " facts_deduplicated = excluded.facts_deduplicated, facts_secret = excluded.facts_secret,"
-    " nuggets_extracted = excluded.nuggets_extracted"
-)
+_HOLDING = f"exists (select 1 from json_each(message_ids) where value {IN})"
 
 
 class Extraction(Struct, frozen=True, kw_only=True):
@@ -166,6 +119,11 @@ class Extraction(Struct, frozen=True, kw_only=True):
     next_at: datetime | None = None
     """When to try again; None where there is nothing to try, or nobody should."""
     error: str | None = None
+
+
+_CONVERSATIONS = Table("conversations", Distilled, millis=("last_message_at",), json=("message_ids",))
+_LOG = Table("extraction_log", Extraction, millis=("extracted_at", "next_at"))
+_OF_A_FAILURE = ("content_hash", "extracted_at", "model_used", "attempts", "next_at", "error")
 
 
 class ExtractionLog:
@@ -216,22 +174,20 @@ class ExtractionLog:
 
     async def entries(self) -> tuple[Extraction, ...]:
         """The whole log, oldest first."""
-        rows = await self._db.read(lambda db: db.rows(f"select {_LOG} from extraction_log order by extracted_at"))  # noqa: S608
-        return tuple(map(_extraction_of, rows))
+        return tuple(map(_LOG.struct, await self._db.rows(f"{_LOG.select} order by extracted_at")))
 
     async def failed(self) -> tuple[Extraction, ...]:
         """What was captured and is to be tried again, in the order in which it is due."""
         statement = (
-            f"select {_LOG} from extraction_log where error is not null and next_at is not null and exists"  # noqa: S608
+            f"{_LOG.select} where error is not null and next_at is not null and exists"
             " (select 1 from conversations where id = conversation_id and origin = 'capture') order by next_at"
         )
-        return tuple(map(_extraction_of, await self._db.read(lambda db: db.rows(statement))))
+        return tuple(map(_LOG.struct, await self._db.rows(statement)))
 
     async def conversation(self, conversation_id: ConversationId) -> Distilled | None:
         """A conversation as it was read last, with the ids of all messages that it ever had; None where it is not."""
-        statement = f"select {_READ} from conversations where id = ? and is_withdrawn = 0"  # noqa: S608
-        row = await self._db.read(lambda db: db.row(statement, (conversation_id,)))
-        return None if row is None else _distilled_of(row)
+        row = await self._db.row(f"{_CONVERSATIONS.select} where id = ? and is_withdrawn = 0", (conversation_id,))
+        return None if row is None else _CONVERSATIONS.struct(row)
 
     async def keep(self, conversation: Distilled) -> None:
         """Note a conversation that something will be learned from."""
@@ -261,74 +217,66 @@ class ExtractionLog:
         What is left of such a conversation counts as never read, and is due until somebody `looked` at it: whoever
         follows the decisions may have read it in between, and would not come back.
         """
-        now, gone = self._clock.now(), listed(map(bare, message_ids))
+        now, gone = self._clock.now(), bare_ids(message_ids)
 
         def work(db: Transaction) -> None:
-            found = db.rows(f"select id from conversations where {_HOLDING}", (gone,))  # noqa: S608
-            conversations = [str(each) for (each,) in found]
+            conversations = db.texts(f"select id from conversations where {_HOLDING}", (gone,))
             facts = delete_occurrences(db, conversations)
             unsay(db, facts, now)
             delete_unsaid(db, facts)
             recount(db, facts)
             date_beliefs(db, facts)
             db.run(
-                "insert or ignore into extractions_due (conversation_id)"  # noqa: S608
-                f" select id from conversations where id {_IN} and origin = 'capture'",
+                "insert or ignore into extractions_due (conversation_id)"
+                f" select id from conversations where id {IN} and origin = 'capture'",
                 (listed(conversations),),
             )
             for table, column in (("nuggets", "conversation_id"), ("extraction_log", "conversation_id")):
-                db.run(f"delete from {table} where {column} {_IN}", (listed(conversations),))  # noqa: S608
-            db.run(f"delete from conversations where id {_IN}", (listed(conversations),))  # noqa: S608
+                db.run(f"delete from {table} where {column} {IN}", (listed(conversations),))
+            db.run(f"delete from conversations where id {IN}", (listed(conversations),))
 
         await self._db.write(work)
 
     async def touched(self, message_ids: Collection[MessageId]) -> Touched:
         """The nuggets and facts that come from conversations with these messages, and the facts that those replaced."""
-        held = f"select id from conversations where {_HOLDING}"  # noqa: S608
-        said = f"select fact_id from fact_occurrences where conversation_id in ({held})"  # noqa: S608
-        replaced = f"select supersedes from facts where id in ({said}) and supersedes is not null"  # noqa: S608
+        held = f"select id from conversations where {_HOLDING}"
+        said = f"select fact_id from fact_occurrences where conversation_id in ({held})"
+        replaced = f"select supersedes from facts where id in ({said}) and supersedes is not null"
 
         def work(db: Transaction) -> Touched:
-            gone = (listed(map(bare, message_ids)),)
-            nuggets = db.rows(f"select id from nuggets where conversation_id in ({held})", gone)  # noqa: S608
-            facts = db.rows(said, gone) + db.rows(replaced, gone)
-            return Touched(
-                nuggets=tuple(NuggetId(str(each)) for (each,) in nuggets),
-                facts=tuple(dict.fromkeys(FactId(str(each)) for (each,) in facts)),
-            )
+            gone = (bare_ids(message_ids),)
+            nuggets = db.texts(f"select id from nuggets where conversation_id in ({held})", gone)
+            facts = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
+            return Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, facts)))
 
         return await self._db.read(work)
 
     async def due(self) -> ConversationId | None:
         """A conversation to look at whatever the decisions say, the first that became due."""
-        row = await self._db.read(lambda db: db.row("select conversation_id from extractions_due order by rid limit 1"))
-        return None if row is None else ConversationId(str(row[0]))
+        due = await self._db.texts("select conversation_id from extractions_due order by rid limit 1")
+        return ConversationId(due[0]) if due else None
 
     async def looked(self, conversation_id: ConversationId) -> None:
         """Somebody looked at a conversation; it is not due any more."""
         where = "from extractions_due where conversation_id = ?"
-        if await self._db.read(lambda db: db.row(f"select 1 {where}", (conversation_id,))) is not None:
-            await self._db.write(lambda db: db.run(f"delete {where}", (conversation_id,)))
+        if await self._db.row(f"select 1 {where}", (conversation_id,)) is not None:
+            await self._db.run(f"delete {where}", (conversation_id,))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
         """Conversations that hold, or once held, one of these messages."""
-        statement = f"select id from conversations where {_HOLDING} order by rid"  # noqa: S608
-        rows = await self._db.read(lambda db: db.rows(statement, (listed(map(bare, message_ids)),)))
-        return tuple(ConversationId(str(each)) for (each,) in rows)
+        statement = f"select id from conversations where {_HOLDING} order by rid"
+        return tuple(map(ConversationId, await self._db.texts(statement, (bare_ids(message_ids),))))
 
     async def position(self, follower: str) -> str | None:
         """How far a follower has read; None where it has not begun."""
-        row = await self._db.read(lambda db: db.row("select position from positions where follower = ?", (follower,)))
-        return None if row is None else str(row[0])
+        return next(iter(await self._db.texts("select position from positions where follower = ?", (follower,))), None)
 
     async def move(self, follower: str, position: str) -> None:
         """A follower has read so far."""
-        await self._db.write(
-            lambda db: db.run(
-                "insert into positions (follower, position) values (?, ?)"
-                " on conflict (follower) do update set position = excluded.position",
-                (follower, position),
-            )
+        await self._db.run(
+            "insert into positions (follower, position) values (?, ?)"
+            " on conflict (follower) do update set position = excluded.position",
+            (follower, position),
         )
 
 
@@ -412,61 +360,17 @@ def _keep_conversation(db: Transaction, conversation: Distilled) -> None:
     """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
     row = db.row("select message_ids from conversations where id = ?", (conversation.id,))
     ids = dict.fromkeys((*(parts(row[0]) if row else ()), *map(bare, conversation.message_ids)))
-    db.run(
-        f"insert into conversations ({_READ}) values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (id) do update set"  # noqa: S608
-        " agent_id = excluded.agent_id, origin = excluded.origin, guild_id = excluded.guild_id,"
-        " channel_id = excluded.channel_id, message_ids = excluded.message_ids,"
-        " last_message_at = excluded.last_message_at, content_hash = excluded.content_hash, is_withdrawn = 0",
-        (
-            carried(conversation.id),
-            carried(conversation.agent_id),
-            conversation.origin,
-            conversation.guild_id,
-            conversation.channel_id,
-            listed(ids),
-            millis(conversation.last_message_at),
-            conversation.content_hash,
-        ),
-    )
+    kept = replace(conversation, message_ids=tuple(map(MessageId, ids)))
+    db.run(f"{_CONVERSATIONS.upsert('id')}, is_withdrawn = 0", _CONVERSATIONS.row(kept))
 
 
 def _log(db: Transaction, entry: Extraction, *, counted: bool = False) -> None:
     """Of a failure, only the failure is noted: the counts stay those of what was learned."""
-    db.run(
-        _KEEP_LOG + (_COUNTED if counted else ""),
-        (
-            entry.conversation_id,
-            entry.content_hash,
-            millis(entry.extracted_at),
-            carried(entry.model_used),
-            entry.facts_extracted,
-            entry.facts_updated,
-            entry.facts_deduplicated,
-            entry.facts_secret,
-            entry.nuggets_extracted,
-            entry.attempts,
-            None if entry.next_at is None else millis(entry.next_at),
-            None if entry.error is None else carried(entry.error),
-        ),
-    )
+    names = _LOG.names if counted else _OF_A_FAILURE
+    changed = ", ".join(f"{each} = excluded.{each}" for each in names)
+    db.run(f"{_LOG.insert} on conflict (conversation_id) do update set {changed}", _LOG.row(entry))
 
 
 def _entry(db: Transaction, conversation_id: ConversationId) -> Extraction | None:
-    statement = f"select {_LOG} from extraction_log where conversation_id = ?"  # noqa: S608
-    row = db.row(statement, (conversation_id,))
-    return None if row is None else _extraction_of(row)
-
-
-def _extraction_of(row: Row) -> Extraction:
-    fields: dict[str, object] = dict(zip(_LOG.split(", "), row, strict=True))
-    for name in ("extracted_at", "next_at"):
-        value = fields[name]
-        fields[name] = moment(value) if isinstance(value, int) else None
-    return msgspec.convert(fields, Extraction)
-
-
-def _distilled_of(row: Row) -> Distilled:
-    fields: dict[str, object] = dict(zip(_READ.split(", "), row, strict=True))
-    fields["message_ids"] = parts(fields["message_ids"])
-    fields["last_message_at"] = moment(msgspec.convert(fields["last_message_at"], int))
-    return msgspec.convert(fields, Distilled)
+    row = db.row(f"{_LOG.select} where conversation_id = ?", (conversation_id,))
+    return None if row is None else _LOG.struct(row)

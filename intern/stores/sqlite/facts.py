@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -28,20 +28,14 @@ from intern.core.records import (
     is_retired_by_word,
 )
 from intern.core.text.words import wording
-from intern.stores.sqlite.columns import carried, listed, millis, moment
-from intern.stores.sqlite.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.columns import IN, Table, carried, listed, millis, moment
+from intern.stores.sqlite.database import Database, Transaction, Value
 
-S = TypeVar("S", bound=Struct)
-
-_COLUMNS = (
-    "id, agent_id, category, content, summary, visibility, confidence, first_seen_at, last_seen_at, occurrence_count,"
-    " supersedes, is_active, retired_at, retired_why"
-)
-_SAID = "id, fact_id, conversation_id, timestamp, context_snippet, sentiment, is_withdrawn"
-_SELECT = f"select {_COLUMNS} from facts"  # noqa: S608
-_IN = "in (select value from json_each(?))"
+_FACTS = Table("facts", Fact, millis=("first_seen_at", "last_seen_at", "retired_at"))
+_OCCURRENCES = Table("fact_occurrences", Occurrence, millis=("timestamp",))
+_SELECT = _FACTS.select
 _RETIRED_OF = (
-    "select f.id from facts f join fact_occurrences o on o.fact_id = f.id where o.conversation_id = ?1"  # noqa: S608
+    "select f.id from facts f join fact_occurrences o on o.fact_id = f.id where o.conversation_id = ?1"
     f" and f.is_active = 0 and f.retired_why not in ('', '{UNSAID}')"
 )
 _BELIEVED = "id in (select fact_id from fact_beliefs where since <= ? and (until is null or until > ?))"
@@ -56,7 +50,7 @@ _WHOLE_CHAIN = f"""
             select id from older union select facts.id from facts join chain on facts.supersedes = chain.id
         )
     {_SELECT} where id in (select id from chain) order by first_seen_at, rid
-"""  # noqa: S608
+"""
 
 
 Verdict = Fact | None
@@ -118,7 +112,7 @@ class FactStore:
 
     async def by_ids(self, ids: Collection[FactId]) -> tuple[Fact, ...]:
         """Those of these that there are, active or not, secret or not."""
-        return await self._select(f"{_SELECT} where id {_IN} {_NEWEST}", (listed(ids),))
+        return await self._select(f"{_SELECT} where id {IN} {_NEWEST}", (listed(ids),))
 
     async def beginning(self, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
         """Facts, active or not, whose id begins like that, by id."""
@@ -143,7 +137,7 @@ class FactStore:
         """
 
         def work(db: Transaction) -> list[tuple[Fact, Verdict]]:
-            every = map(_fact_of, db.rows(_SELECT))
+            every = map(_FACTS.struct, db.rows(_SELECT))
             return [(fact, said) for fact in every if (said := verdict(fact)) is None or _differs(fact, said)]
 
         def change(db: Transaction) -> Touched:
@@ -163,9 +157,9 @@ class FactStore:
         `holding` is for scripts without spaces, of which the engine takes a whole line for one word.
         """
         conditions, values = _conditions(wanted)
-        columns = ", ".join(f"facts.{each.strip()}" for each in _COLUMNS.split(","))
+        columns = ", ".join(f"facts.{each}" for each in _FACTS.names)
         matching = (
-            f"select {columns} from facts_fts join facts on facts.rid = facts_fts.rowid"  # noqa: S608
+            f"select {columns} from facts_fts join facts on facts.rid = facts_fts.rowid"
             f" where facts_fts match ? and {conditions} order by bm25(facts_fts), facts.rid desc limit ?"
         )
         inside = "exists (select 1 from json_each(?) where instr(facts.content || ' ' || facts.summary, value))"
@@ -175,7 +169,7 @@ class FactStore:
             found = db.rows(matching, (match, *values, limit)) if match is not None else []
             if holding and len(found) < limit:
                 found += db.rows(scanned, (listed(holding), *values, limit))
-            return tuple({fact.id: fact for fact in map(_fact_of, found)}.values())[:limit]
+            return tuple({fact.id: fact for fact in map(_FACTS.struct, found)}.values())[:limit]
 
         return await self._db.read(work)
 
@@ -183,7 +177,7 @@ class FactStore:
         """The whole chain that a fact is in, oldest first, with where each was said; empty where there is no such."""
 
         def work(db: Transaction) -> tuple[Link, ...]:
-            facts = tuple(map(_fact_of, db.rows(_WHOLE_CHAIN, (fact_id,))))
+            facts = tuple(map(_FACTS.struct, db.rows(_WHOLE_CHAIN, (fact_id,))))
             return tuple(Link(fact=fact, occurrences=_said(db, fact.id)) for fact in _in_order(facts))
 
         return await self._db.read(work)
@@ -192,9 +186,9 @@ class FactStore:
         """What has to be known to decide about proposals with these contents that name facts by these ids."""
         wordings, named = listed(map(wording, contents)), listed(ids)
         here = "select fact_id from fact_occurrences where conversation_id = ?1 and is_withdrawn = 0"
-        before = f"select supersedes from facts where id in ({here})"  # noqa: S608
+        before = f"select supersedes from facts where id in ({here})"
         statement = (
-            f"{_SELECT} where id in ({here}) or id in ({before}) or id in ({_RETIRED_OF})"  # noqa: S608
+            f"{_SELECT} where id in ({here}) or id in ({before}) or id in ({_RETIRED_OF})"
             " or id in (select value from json_each(?2))"
             " or (agent_id = ?3 and wording in (select value from json_each(?4))) order by rid"
         )
@@ -202,11 +196,10 @@ class FactStore:
 
         def work(db: Transaction) -> KnownFacts:
             rows = db.rows(statement, (conversation.id, named, conversation.agent_id, wordings))
-            only = db.rows(f"{here} except {elsewhere}", (conversation.id,))
             return KnownFacts(
-                facts=tuple(map(_fact_of, rows)),
-                only_here=frozenset(_ids(only)),
-                retired_here=frozenset(_ids(db.rows(_RETIRED_OF, (conversation.id,)))),
+                facts=tuple(map(_FACTS.struct, rows)),
+                only_here=frozenset(_ids(db, f"{here} except {elsewhere}", (conversation.id,))),
+                retired_here=frozenset(_ids(db, _RETIRED_OF, (conversation.id,))),
             )
 
         return await self._db.read(work)
@@ -231,7 +224,7 @@ class FactStore:
 
     async def _select(self, statement: str, values: Sequence[Value]) -> tuple[Fact, ...]:
         # On the reading thread, all of it: there may be tens of thousands.
-        return await self._db.read(lambda db: tuple(map(_fact_of, db.rows(statement, values))))
+        return await self._db.read(lambda db: tuple(map(_FACTS.struct, db.rows(statement, values))))
 
 
 # From here on: steps of a transaction, for `ExtractionLog`, too.
@@ -240,29 +233,13 @@ class FactStore:
 def fact_in(db: Transaction, fact_id: FactId) -> Fact | None:
     """A fact by its whole id."""
     row = db.row(f"{_SELECT} where id = ?", (fact_id,))
-    return None if row is None else _fact_of(row)
+    return None if row is None else _FACTS.struct(row)
 
 
 def add_fact(db: Transaction, fact: Fact, occurrence: Occurrence) -> None:
     """A fact that is believed from the time on that it was said at."""
-    row = (
-        fact.id,
-        fact.agent_id,
-        fact.category,
-        carried(fact.content),
-        carried(fact.summary),
-        fact.visibility,
-        fact.confidence,
-        millis(fact.first_seen_at),
-        millis(fact.last_seen_at),
-        fact.occurrence_count,
-        fact.supersedes,
-        1,
-        None,
-        "",
-        wording(carried(fact.content)),
-    )
-    db.run(f"insert into facts ({_COLUMNS}, wording) values ({', '.join('?' * len(row))})", row)  # noqa: S608
+    values = (*_FACTS.row(fact), wording(carried(fact.content)))
+    db.run(f"insert into facts ({_FACTS.columns}, wording) values ({', '.join('?' * len(values))})", values)
     add_occurrence(db, occurrence)
 
 
@@ -280,17 +257,11 @@ def add_update(db: Transaction, fact: Fact, occurrence: Occurrence) -> bool:
 
 def add_occurrence(db: Transaction, occurrence: Occurrence) -> None:
     """A fact was said. It was believed since the first time that it was said after what it took the place of."""
-    row = (
-        occurrence.id,
-        occurrence.fact_id,
-        occurrence.conversation_id,
-        millis(occurrence.timestamp),
-        carried(occurrence.context_snippet),
-        occurrence.sentiment,
-        0,
-        millis(occurrence.timestamp),
+    values = (*_OCCURRENCES.row(occurrence), millis(occurrence.timestamp))
+    db.run(
+        f"insert into fact_occurrences ({_OCCURRENCES.columns}, first_at) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        values,
     )
-    db.run(f"insert into fact_occurrences ({_SAID}, first_at) values (?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608
     db.run(
         "update fact_occurrences set first_at = (select min(first_at) from fact_occurrences"
         " where fact_id = ?1 and conversation_id = ?2) where fact_id = ?1 and conversation_id = ?2",
@@ -302,12 +273,12 @@ def add_occurrence(db: Transaction, occurrence: Occurrence) -> None:
 
 def take_back_occurrences(db: Transaction, conversation_id: ConversationId) -> tuple[FactId, ...]:
     """A conversation says no more what it said; which facts that was."""
-    rows = db.rows(
+    return _ids(
+        db,
         "update fact_occurrences set is_withdrawn = 1, context_snippet = ''"
         " where conversation_id = ? and is_withdrawn = 0 returning fact_id",
         (conversation_id,),
     )
-    return _ids(rows)
 
 
 def tidy_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
@@ -323,8 +294,8 @@ def tidy_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
 
 def delete_occurrences(db: Transaction, conversation_ids: Sequence[str]) -> tuple[FactId, ...]:
     """Leave nothing of what conversations said; which facts that was."""
-    statement = f"delete from fact_occurrences where conversation_id {_IN} returning fact_id"  # noqa: S608
-    return _ids(db.rows(statement, (listed(conversation_ids),)))
+    statement = f"delete from fact_occurrences where conversation_id {IN} returning fact_id"
+    return _ids(db, statement, (listed(conversation_ids),))
 
 
 def unsay(db: Transaction, fact_ids: Iterable[FactId], now: datetime) -> None:
@@ -358,7 +329,7 @@ def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
         ever = db.row("select 1 from fact_occurrences where fact_id = ?", (fact_id,)) is not None
         if not (ever and is_retired_by_word(fact)):
             for table, column in (("fact_occurrences", "fact_id"), ("fact_beliefs", "fact_id"), ("facts", "id")):
-                db.run(f"delete from {table} where {column} = ?", (fact_id,))  # noqa: S608
+                db.run(f"delete from {table} where {column} = ?", (fact_id,))
 
 
 def remove_fact(db: Transaction, fact_id: FactId, now: datetime) -> tuple[FactId, ...]:
@@ -386,7 +357,7 @@ def date_beliefs(db: Transaction, fact_ids: Iterable[FactId]) -> None:
     dated: set[FactId] = set()
     for fact_id in fact_ids:
         if fact_id not in dated:
-            chain = _in_order(tuple(map(_fact_of, db.rows(_WHOLE_CHAIN, (fact_id,)))))
+            chain = _in_order(tuple(map(_FACTS.struct, db.rows(_WHOLE_CHAIN, (fact_id,)))))
             dated.update(each.id for each in chain)
             _date_chain(db, chain)
 
@@ -394,8 +365,8 @@ def date_beliefs(db: Transaction, fact_ids: Iterable[FactId]) -> None:
 def _date_chain(db: Transaction, chain: Sequence[Fact]) -> None:
     begun = list[int]()
     for fact in chain:
-        rows = db.rows("select first_at from fact_occurrences where fact_id = ?", (fact.id,))
-        times = [int(str(time)) for (time,) in rows] or [millis(fact.first_seen_at)]
+        said = db.texts("select first_at from fact_occurrences where fact_id = ?", (fact.id,))
+        times = [*map(int, said)] or [millis(fact.first_seen_at)]
         begun.append(min((time for time in times if not begun or time > begun[-1]), default=begun[-1] if begun else 0))
     for n, fact in enumerate(chain):
         last = n == len(chain) - 1
@@ -494,21 +465,9 @@ def _in_order(facts: Sequence[Fact]) -> tuple[Fact, ...]:
 
 
 def _said(db: Transaction, fact_id: FactId) -> tuple[Occurrence, ...]:
-    statement = f"select {_SAID} from fact_occurrences where fact_id = ? order by timestamp, rid"  # noqa: S608
-    return tuple(_converted(row, _SAID, Occurrence, times=("timestamp",)) for row in db.rows(statement, (fact_id,)))
+    rows = db.rows(f"{_OCCURRENCES.select} where fact_id = ? order by timestamp, rid", (fact_id,))
+    return tuple(map(_OCCURRENCES.struct, rows))
 
 
-def _fact_of(row: Row) -> Fact:
-    return _converted(row, _COLUMNS, Fact, times=("first_seen_at", "last_seen_at", "retired_at"))
-
-
-def _converted(row: Row, columns: str, kind: type[S], *, times: Sequence[str]) -> S:
-    fields: dict[str, object] = dict(zip(columns.split(", "), row, strict=True))
-    for name in times:
-        value = fields[name]
-        fields[name] = moment(value) if isinstance(value, int) else None
-    return msgspec.convert(fields, kind, strict=False)  # SQLite's truth is a number
-
-
-def _ids(rows: Iterable[Row]) -> tuple[FactId, ...]:
-    return tuple(dict.fromkeys(FactId(str(fact_id)) for (fact_id,) in rows))
+def _ids(db: Transaction, statement: str, values: Sequence[Value]) -> tuple[FactId, ...]:
+    return tuple(dict.fromkeys(map(FactId, db.texts(statement, values))))

@@ -7,21 +7,18 @@ behind each kind must bear repetition.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from intern.stores.sqlite.database import Database, Row, Transaction
+from intern.stores.sqlite.columns import IN, Table, listed
+from intern.stores.sqlite.database import Database, Transaction
 
 # A job that ended its process this often is to blame; without a bound it would end every process to come.
 _MOST_CLAIMS = 3
 
 # Whoever asked for a job waits for it, so only the latest outcomes are ever read again.
 _OUTCOMES_KEPT = 1000
-
-
-S = TypeVar("S", bound=Struct)
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -40,6 +37,11 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
     error: str | None
     exit_code: int
     """For the command that waits: what it would have ended with, had it done the job itself."""
+
+
+_JOBS = Table("jobs", Job)
+_OUTCOMES = Table("jobs", JobOutcome)
+_EMPTIED = "payload = case when kind in ('capture', 'import', 'import_notes') then x'' else payload end"
 
 
 class Jobs:
@@ -67,37 +69,29 @@ class Jobs:
         row = await self._db.write(
             lambda db: db.row(
                 "update jobs set state = 'claimed', claims = claims + 1 where id = (select min(id) from jobs"
-                " where state = 'waiting' and kind not in (select value from json_each(?)))"
-                " returning id, kind, key, payload",
-                (msgspec.json.encode(sorted(but)).decode(),),
+                f" where state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
+                (listed(but),),
             )
         )
-        return None if row is None else _struct(Job, row)
+        return None if row is None else _JOBS.struct(row)
 
     async def finish(
         self, job_id: int, *, result: bytes | None = None, error: str | None = None, exit_code: int = 0
     ) -> None:
         """Say how a claimed job ended. A job that has ended keeps its first outcome."""
-        await self._db.write(
-            lambda db: db.run(
-                # What was captured is in the archive by then, its secrets masked, and need not lie here as it came.
-                "update jobs set state = 'finished', result = ?, error = ?, exit_code = ?,"
-                " payload = case when kind in ('capture', 'import', 'import_notes') then x'' else payload end"
-                " where id = ? and state <> 'finished'",
-                (result, error, exit_code, job_id),
-            )
+        # What was captured is in the archive by then, its secrets masked, and need not lie here as it came.
+        await self._db.run(
+            f"update jobs set state = 'finished', result = ?, error = ?, exit_code = ?, {_EMPTIED}"
+            " where id = ? and state <> 'finished'",
+            (result, error, exit_code, job_id),
         )
 
     async def result(self, job_id: int) -> JobOutcome | None:
         """How the job ended; None while it waits or is in work. Raises LookupError for an id that was never given."""
-        row = await self._db.read(
-            lambda db: db.row("select state, result, error, exit_code from jobs where id = ?", (job_id,))
-        )
+        row = await self._db.row(f"select state, {_OUTCOMES.columns} from jobs where id = ?", (job_id,))
         if row is None:
             raise LookupError(f"there is no job {job_id}")
-        if row[0] != "finished":
-            return None
-        return _struct(JobOutcome, row[1:])
+        return _OUTCOMES.struct(row[1:]) if row[0] == "finished" else None
 
     async def reclaim(self) -> int:
         """Put back what a process claimed and did not finish, and say how many jobs. For a new holder of the lock only.
@@ -107,8 +101,7 @@ class Jobs:
 
         def work(db: Transaction) -> int:
             db.run(
-                "update jobs set state = 'finished', exit_code = 3, error = ?,"
-                " payload = case when kind in ('capture', 'import', 'import_notes') then x'' else payload end"
+                f"update jobs set state = 'finished', exit_code = 3, error = ?, {_EMPTIED}"
                 " where state = 'claimed' and claims >= ?",
                 (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", _MOST_CLAIMS),
             )
@@ -119,7 +112,3 @@ class Jobs:
             return reclaimed
 
         return await self._db.write(work)
-
-
-def _struct(kind: type[S], row: Row) -> S:
-    return msgspec.convert(dict(zip(kind.__struct_fields__, row, strict=True)), kind)

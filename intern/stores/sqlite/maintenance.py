@@ -112,7 +112,7 @@ def unsearchable(path: Path) -> tuple[str, ...]:
 
 def _is_sound(db: Any, table: str) -> bool:
     try:
-        db.execute(f"insert into {table} ({table}, rank) values ('integrity-check', 1)").fetchall()  # noqa: S608
+        db.execute(f"insert into {table} ({table}, rank) values ('integrity-check', 1)").fetchall()
     except apsw.CorruptError:
         return False
     return True
@@ -195,16 +195,16 @@ class Remains:
         await self._db.write(work)
 
 
-_POSTS = f"(question_id {_IN} or question_id in (select question_id from post_messages where message_id {_IN}))"  # noqa: S608
-_TRACES = f"rid in (select trace from trace_messages where message_id {_IN})"  # noqa: S608
+_POSTS = f"(question_id {_IN} or question_id in (select question_id from post_messages where message_id {_IN}))"
+_TRACES = f"rid in (select trace from trace_messages where message_id {_IN})"
 _ABOUT = (
-    f"select 1 from traces where {_TRACES}",  # noqa: S608 constants, here and below
-    f"select 1 from posts where {_POSTS}",  # noqa: S608
-    f"select 1 from pending_messages where message_id {_IN}",  # noqa: S608
+    f"select 1 from traces where {_TRACES}",
+    f"select 1 from posts where {_POSTS}",
+    f"select 1 from pending_messages where message_id {_IN}",
 )
 _FORGETTING = (
-    f"delete from traces where {_TRACES}",  # noqa: S608
-    f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",  # noqa: S608
+    f"delete from traces where {_TRACES}",
+    f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",
     "update post_parts set text = '' where question_id in (select question_id from posts where state <> 'open')",
 )
 

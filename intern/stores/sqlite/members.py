@@ -18,11 +18,11 @@ from datetime import timedelta
 import msgspec
 
 from intern.core.clock import Clock
-from intern.core.ids import GuildId, RoleId, UserId
+from intern.core.ids import UserId
 from intern.core.messages import MemberRoles
 from intern.core.text.similarity import likeness_key
-from intern.stores.sqlite.columns import carried, listed, millis, parts
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.columns import IN, Table, carried, keep_first, listed, millis
+from intern.stores.sqlite.database import Database, Row, Transaction
 
 
 class Greeted:
@@ -35,15 +35,15 @@ class Greeted:
     async def add(self, user_id: UserId) -> bool:
         """Whether they were not told before; from now on they were."""
         known = "select 1 from greeted where user_id = ?"
-        if await self._db.read(lambda db: db.row(known, (user_id,))):
+        if await self._db.row(known, (user_id,)):
             return False  # who goes on writing costs no write
         values = (user_id, self._clock.now().isoformat())
         added = "insert into greeted (user_id, at) values (?, ?) on conflict do nothing"
-        return bool(await self._db.write(lambda db: db.run(added, values)))
+        return bool(await self._db.run(added, values))
 
     async def drop(self, user_id: UserId) -> None:
         """They were not told after all."""
-        await self._db.write(lambda db: db.run("delete from greeted where user_id = ?", (user_id,)))
+        await self._db.run("delete from greeted where user_id = ?", (user_id,))
 
 
 MOST_MEMBERS = 10_000
@@ -59,11 +59,7 @@ _KEEP = (
     " on conflict (guild_id, user_id) do update set roles = excluded.roles, seen_at = excluded.seen_at"
     " where roles <> excluded.roles or seen_at < ?5"
 )
-_PRUNE = (
-    "delete from member_roles where seen_at < ?1 or (guild_id, user_id) in"
-    " (select guild_id, user_id from member_roles order by seen_at desc limit -1 offset ?2)"
-)
-_KNOWN = "select guild_id, user_id, roles from member_roles where seen_at >= ? order by seen_at"
+_ROLES = Table("member_roles", MemberRoles, json=("roles",))
 
 
 class RoleStore:
@@ -82,7 +78,8 @@ class RoleStore:
         def work(db: Transaction) -> None:
             changed = sum(db.run(_KEEP, each) for each in values)
             if changed:
-                db.run(_PRUNE, (millis(now - BELIEVED), self._most))
+                db.run("delete from member_roles where seen_at < ?", (millis(now - BELIEVED),))
+                keep_first(db, "member_roles", "guild_id, user_id", "seen_at desc", self._most)
 
         if values:
             await self._db.write(work)
@@ -90,15 +87,13 @@ class RoleStore:
     async def known(self) -> tuple[MemberRoles, ...]:
         """What can be believed yet; who was seen last comes last."""
         since = millis(self._clock.now() - BELIEVED)
-        rows = await self._db.read(lambda db: db.rows(_KNOWN, (since,)))
-        found = msgspec.convert(rows, list[tuple[GuildId, UserId, str]])
         return tuple(
-            MemberRoles(guild_id, user_id, tuple(map(RoleId, parts(roles)))) for guild_id, user_id, roles in found
+            map(_ROLES.struct, await self._db.rows(f"{_ROLES.select} where seen_at >= ? order by seen_at", (since,)))
         )
 
     async def forget_author(self, user_id: UserId) -> None:
         """Nobody knows what roles they have."""
-        await self._db.write(lambda db: db.run("delete from member_roles where user_id = ?", (user_id,)))
+        await self._db.run("delete from member_roles where user_id = ?", (user_id,))
 
 
 MOST_NAMES = 20_000
@@ -113,10 +108,7 @@ _PRUNE_ONE = (
     "delete from member_names where rid in"
     " (select rid from member_names where author_id = ? order by rid desc limit -1 offset ?)"
 )
-_PRUNE_NAMES = (
-    "delete from member_names where rid in (select rid from member_names order by rid desc limit -1 offset ?)"
-)
-_OF = "select author_id, name from member_names where author_id in (select value from json_each(?)) order by rid desc"
+_OF = f"select author_id, name from member_names where author_id {IN} order by rid desc"
 _IN_TEXT = "select author_id, name from member_names where instr(?, look) > 0 order by rid desc"
 
 
@@ -143,26 +135,28 @@ class NameStore:
             for author, name in new(db):
                 db.run(_NOTE, (author, name, likeness_key(name)))
                 db.run(_PRUNE_ONE, (author, _MOST_OF_ONE))
-            db.run(_PRUNE_NAMES, (self._most,))
+            keep_first(db, "member_names", "rid", "rid desc", self._most)
 
         await self._db.write(work)
 
     async def of(self, author_ids: Collection[UserId]) -> Mapping[UserId, tuple[str, ...]]:
         """What these are called, the newest name first."""
-        rows = await self._db.read(lambda db: db.rows(_OF, (listed(author_ids),)))
         found: dict[UserId, tuple[str, ...]] = {}
-        for author, name in msgspec.convert(rows, list[tuple[UserId, str]]):
+        for author, name in _pairs(await self._db.rows(_OF, (listed(author_ids),))):
             found[author] = (*found.get(author, ()), name)
         return found
 
     async def in_text(self, text: str) -> tuple[tuple[UserId, str], ...]:
         """Whose names occur in a text, be it within or across words."""
-        rows = await self._db.read(lambda db: db.rows(_IN_TEXT, (carried(likeness_key(text)),)))
-        return tuple(msgspec.convert(rows, list[tuple[UserId, str]]))
+        return tuple(_pairs(await self._db.rows(_IN_TEXT, (carried(likeness_key(text)),))))
 
     async def forget_author(self, user_id: UserId) -> None:
         """Nobody knows what they are called."""
-        await self._db.write(lambda db: db.run("delete from member_names where author_id = ?", (user_id,)))
+        await self._db.run("delete from member_names where author_id = ?", (user_id,))
+
+
+def _pairs(rows: list[Row]) -> list[tuple[UserId, str]]:
+    return msgspec.convert(rows, list[tuple[UserId, str]])
 
 
 def _one_line(name: str) -> str:

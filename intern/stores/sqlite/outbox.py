@@ -225,7 +225,7 @@ class PostLedger:
 
     async def _change(self, question_id: MessageId, assignment: str, *values: str) -> None:
         now = self._now()
-        statement = f"update posts set {assignment}, changed_at = ? where question_id = ?"  # noqa: S608 - our own text
+        statement = f"update posts set {assignment}, changed_at = ? where question_id = ?"
         await self._db.write(lambda db: _update(db, statement, (*values, now, question_id)))
 
     def _now(self) -> str:
@@ -280,7 +280,7 @@ _COLUMNS = (
 
 
 def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
-    statement = f"select {', '.join(_COLUMNS)} from posts where {condition} order by rid"  # noqa: S608 - our own text
+    statement = f"select {', '.join(_COLUMNS)} from posts where {condition} order by rid"
     return tuple(_post(db, _named(_COLUMNS, row)) for row in db.rows(statement, values))
 
 

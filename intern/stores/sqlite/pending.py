@@ -243,7 +243,7 @@ class PendingCaptures:
                 found = _get(db, rid)
                 left = found and without_messages(found.request, gone)
                 changed |= _put(db, rid, left) if left else _delete(db, rid)
-            db.run(f"delete from image_texts where message_id {_IN}", (_json(gone),))  # noqa: S608 a constant
+            db.run(f"delete from image_texts where message_id {_IN}", (_json(gone),))
             return changed
 
         for rid, held in (await self._change(work)).items():
@@ -253,7 +253,7 @@ class PendingCaptures:
         """What is known of the images of these messages."""
         rows = await self._db.read(
             lambda db: db.rows(
-                f"select message_id, attachment_id, text from image_texts where message_id {_IN}",  # noqa: S608
+                f"select message_id, attachment_id, text from image_texts where message_id {_IN}",
                 (_json(message_ids),),
             )
         )
@@ -352,7 +352,7 @@ def _get(db: Transaction, rid: int) -> PendingCapture | None:
 
 def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
     rows = db.rows(
-        f"select distinct capture from pending_messages where message_id {_IN} order by capture",  # noqa: S608
+        f"select distinct capture from pending_messages where message_id {_IN} order by capture",
         (_json(message_ids),),
     )
     return [rid for (rid,) in msgspec.convert(rows, list[tuple[int]])]

@@ -99,7 +99,7 @@ class CitedStore:
 
     async def sources(self) -> tuple[Watched, ...]:
         """Every source that a posted answer cites."""
-        statement = f"select source_id, max(digest = '') from posted_citations where {_POSTED} group by source_id"  # noqa: S608 constants, here and below
+        statement = f"select source_id, max(digest = '') from posted_citations where {_POSTED} group by source_id"
         rows = await self._db.read(lambda db: db.rows(statement))
         return tuple(Watched(source_id=SourceId(str(each)), is_new=bool(is_new)) for each, is_new in rows)
 
@@ -226,10 +226,10 @@ _OUTDATED = (
     "posts.state = 'finished' and exists (select 1 from posted_citations"
     " where posted_citations.question_id = posted_answers.question_id and posted_citations.state <> '')"
 )
-COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (question_id) where {_OUTDATED}"  # noqa: S608
+COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (question_id) where {_OUTDATED}"
 """A retracted answer counts as long as it is watched."""
 _OUTDATED_ANSWERS = (
-    "select question_id, coalesce(thread_id, channel_id), (select message_id from post_parts"  # noqa: S608
+    "select question_id, coalesce(thread_id, channel_id), (select message_id from post_parts"
     " where post_parts.question_id = posts.question_id and message_id is not null order by n limit 1),"
     " asked, at, retracted from posted_answers join posts using (question_id)"
     f" where {_OUTDATED} order by at desc, question_id desc limit ?"
@@ -239,10 +239,10 @@ _UNQUOTE = (
     " where source_id glob 'team:*' or source_id glob 'nugget:*' or source_id glob 'fact:*'"
 )
 _COLUMNS = ("question_id", "n", "source_id", "title", "quote", "digest", "state", "since")
-_SELECT = f"select {', '.join(_COLUMNS)} from posted_citations"  # noqa: S608
+_SELECT = f"select {', '.join(_COLUMNS)} from posted_citations"
 _GONE = "(select value from json_each(?))"
 _DROP = (
-    f"delete from posted_answers where question_id in {_GONE} or question_id in"  # noqa: S608
+    f"delete from posted_answers where question_id in {_GONE} or question_id in"
     f" (select question_id from post_messages where message_id in {_GONE})"
 )
 
@@ -426,5 +426,5 @@ class FeedbackStore:
 
 
 def _counted(db: Transaction, condition: str, *values: str) -> Votes:
-    rows = db.rows(f"select vote, count(*) from feedback {condition} group by vote", values)  # noqa: S608 - our own text
+    rows = db.rows(f"select vote, count(*) from feedback {condition} group by vote", values)
     return msgspec.convert(dict(msgspec.convert(rows, list[tuple[str, int]])), Votes)

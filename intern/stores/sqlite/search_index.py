@@ -10,12 +10,11 @@ import math
 import struct
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
 from operator import mul
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -25,7 +24,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchKind, SearchPart
 from intern.core.text.words import plain_words, unspaced_runs
-from intern.stores.sqlite.columns import as_json, carried, number
+from intern.stores.sqlite.columns import IN, Table, as_json, carried, sortable
 from intern.stores.sqlite.database import Database, Row, Transaction, Value
 
 if TYPE_CHECKING:
@@ -33,32 +32,28 @@ if TYPE_CHECKING:
 
 WordTable = Literal["words", "trigrams"]
 
-_READ = "id, source_id, kind, part, type, status, visibility, guild_id, path, title, text, meta, stamp, at"
+_DOCUMENTS = Table("search_documents", SearchDocument, json=("meta",))
 _DESCRIPTIONS = 1 << 40
 """Texts have a `rid` below this one, descriptions none: the engine leaves out a range, but weighs before it can ask."""
 _NEXT_RID = (
-    "case ?4 when 'description'"  # noqa: S608
+    "case ?4 when 'description'"
     f" then max(ifnull((select max(rid) from search_documents), 0) + 1, {_DESCRIPTIONS})"
     f" else ifnull((select max(rid) from search_documents where rid < {_DESCRIPTIONS}), 0) + 1 end"
 )
 _PUT = (
-    f"insert into search_documents ({_READ}, unspaced, rid)"  # noqa: S608
-    f" values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, {_NEXT_RID})"
-    " on conflict (id) do update set source_id = excluded.source_id, kind = excluded.kind, part = excluded.part,"
-    " type = excluded.type, status = excluded.status, visibility = excluded.visibility, guild_id = excluded.guild_id,"
-    " path = excluded.path, title = excluded.title, text = excluded.text,"
-    " unspaced = excluded.unspaced, meta = excluded.meta, stamp = excluded.stamp, at = excluded.at"
+    f"insert into search_documents ({_DOCUMENTS.columns}, unspaced, rid)"
+    f" values ({', '.join(f'?{n + 1}' for n in range(len(_DOCUMENTS.names) + 1))}, {_NEXT_RID})"
+    f" on conflict (id) do update set unspaced = excluded.unspaced, {_DOCUMENTS.replacing('id')}"
 )
 _DROP_OF_OTHER_PART = "delete from search_documents where id = ? and part <> ?"  # its `rid` would be another one
-_IN = "in (select value from json_each(?))"
-_DROP_OTHERS = f"delete from search_documents where source_id = ? and id not {_IN}"  # noqa: S608
+_DROP_OTHERS = f"delete from search_documents where source_id = ? and id not {IN}"
 
 _UNEMBEDDED = (
-    f"select {_READ} from search_documents where rid in (select rid from search_documents"  # noqa: S608
+    f"select {_DOCUMENTS.columns} from search_documents where rid in (select rid from search_documents"
     " where rid not in (select rid from search_vectors where model = ?) order by rid limit ?) order by rid"
 )
 _EMBEDDED = (
-    f"select rid, vector, {_READ} from search_documents join search_vectors using (rid)"  # noqa: S608
+    f"select rid, vector, {_DOCUMENTS.columns} from search_documents join search_vectors using (rid)"
     " where model = ? and rid > ? order by rid limit 256"
 )
 # Nothing of a document that changed or went while its vector was made.
@@ -83,7 +78,7 @@ _HOLDING = "select count(*) from (select 1 from search_{table} where search_{tab
 _COUNTED = 16
 # As many documents as there can be, told by two looks at the ends of their numbers.
 _AT_MOST = (
-    f"select ifnull((select max(rid) from search_documents where rid < {_DESCRIPTIONS}), 0)"  # noqa: S608
+    f"select ifnull((select max(rid) from search_documents where rid < {_DESCRIPTIONS}), 0)"
     f" + max(ifnull((select max(rid) from search_documents), 0) - {_DESCRIPTIONS}, 0)"
 )
 
@@ -94,7 +89,7 @@ _FIRST = 4
 # .451 on a FAQ. More than this is better among 600 documents, and worse where all others are short. A topic is no
 # text, but many answers that stand for themselves.
 _FITS = (
-    f"score * case when type = 'topic' or rid >= {_DESCRIPTIONS} then 1.0 else pow((select count(*)"  # noqa: S608
+    f"score * case when type = 'topic' or rid >= {_DESCRIPTIONS} then 1.0 else pow((select count(*)"
     " from search_documents as passage where passage.source_id = best.source_id"
     f" and passage.rid < {_DESCRIPTIONS}), -0.05) end"
 )
@@ -103,7 +98,7 @@ _HITS = "select rowid as rid, {score} as score from search_{table} where search_
 # A bare column beside max() is of the row with the maximum. Twice as many as are wanted, since their order changes yet.
 # The last row tells how many matched. No text is read.
 _BEST_OF_EACH = (
-    "with hits as materialized ({hits}), best as materialized (select rid, source_id, kind, type,"  # noqa: S608
+    "with hits as materialized ({hits}), best as materialized (select rid, source_id, kind, type,"
     " max(score) as score from hits cross join search_documents using (rid) where {wanted}"
     " group by source_id order by max(score) desc, source_id limit 2 * ?)"
     f" select rid, source_id, {_FITS} as fits, {_WRITTEN} from best"
@@ -146,24 +141,21 @@ class SqliteSearchStore:
     async def drop(self, source_ids: Collection[SourceId]) -> None:
         """Nothing leads to these sources any more. Harmless where nothing did."""
         if source_ids:
-            statement = f"delete from search_documents where source_id {_IN}"  # noqa: S608
-            await self._db.write(lambda db: db.run(statement, (as_json(source_ids),)))
+            statement = f"delete from search_documents where source_id {IN}"
+            await self._db.run(statement, (as_json(source_ids),))
 
     async def stamps(self, kind: SearchKind) -> Mapping[SourceId, str]:
         """The stamp of each source of a kind."""
         statement = "select source_id, max(stamp) from search_documents where kind = ? group by source_id"
-        return await self._db.read(
-            lambda db: dict(msgspec.convert(db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
-        )
+        return dict(msgspec.convert(await self._db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
 
     async def documents(
         self, kind: SearchKind, source_ids: Collection[SourceId] | None = None
     ) -> tuple[SearchDocument, ...]:
         """All documents of a kind, or those of some sources, by id."""
-        only, values = ("", [kind]) if source_ids is None else (f" and source_id {_IN}", [kind, as_json(source_ids)])
-        statement = f"select {_READ} from search_documents where kind = ?{only} order by id"  # noqa: S608
-        rows = await self._db.read(lambda db: db.rows(statement, values))
-        return tuple(map(_document_of, rows))
+        only, values = ("", [kind]) if source_ids is None else (f" and source_id {IN}", [kind, as_json(source_ids)])
+        rows = await self._db.rows(f"{_DOCUMENTS.select} where kind = ?{only} order by id", values)
+        return tuple(map(_DOCUMENTS.struct, rows))
 
     async def matching(
         self, words: Sequence[Match], trigrams: Sequence[Match], wanted: SearchFilter, limit: int
@@ -194,7 +186,7 @@ class SqliteSearchStore:
         for matches, first in ((weighed, f" order by score desc, rowid limit {most}"), ([_any(terms)], "")):
             statement = _filled(table, len(matches), conditions, wanted.part, first)
             *found, (matched, *_) = db.rows(statement, (*matches, *values, limit))
-            if len(found) >= limit or (weighed == [_any(terms)] and number((matched,)) < most):
+            if len(found) >= limit or (weighed == [_any(terms)] and msgspec.convert(matched, int) < most):
                 break
         return tuple(map(_scored, found[:limit]))
 
@@ -202,28 +194,27 @@ class SqliteSearchStore:
         """Sources that hold a run of characters too short for trigrams, in scripts without spaces."""
         conditions, values = _conditions(wanted)
         statement = (
-            f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where unspaced <> ''"  # noqa: S608
+            f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where unspaced <> ''"
             f" and instr(unspaced, ?) and {conditions}"
             " group by source_id order by source_id limit ?"
         )
-        rows = await self._db.read(lambda db: db.rows(statement, (part, *values, limit)))
-        return tuple(map(_scored, rows))
+        return tuple(map(_scored, await self._db.rows(statement, (part, *values, limit))))
 
     async def documents_at(self, rids: Collection[int], wanted: SearchFilter) -> Mapping[int, SearchDocument]:
         """These documents; what went or changed since, so that the filter lets it pass no more, is not among them."""
         conditions, values = _conditions(wanted)
-        statement = f"select rid, {_READ} from search_documents where rid {_IN} and {conditions}"  # noqa: S608
-        rows = await self._db.read(lambda db: db.rows(statement, (as_json(rids), *values)))
-        return {number(row[:1]): _document_of(row[1:]) for row in rows}
+        statement = f"select rid, {_DOCUMENTS.columns} from search_documents where rid {IN} and {conditions}"
+        rows = await self._db.rows(statement, (as_json(rids), *values))
+        return {msgspec.convert(rid, int): _DOCUMENTS.struct(row) for rid, *row in rows}
 
     async def which(self, terms: Mapping[str, Match], rids: Collection[int]) -> Mapping[int, tuple[str, ...]]:
         """Which of the terms each document holds."""
-        statement = f"select rowid from search_words where search_words match ? and rowid {_IN}"  # noqa: S608
+        statement = f"select rowid from search_words where search_words match ? and rowid {IN}"
 
         def work(db: Transaction) -> dict[int, tuple[str, ...]]:
             found: dict[int, tuple[str, ...]] = {}
             for term, match in terms.items():
-                for (rid,) in msgspec.convert(db.rows(statement, (match, as_json(rids))), list[tuple[int]]):
+                for rid in map(int, db.texts(statement, (match, as_json(rids)))):
                     found[rid] = (*found.get(rid, ()), term)
             return found
 
@@ -231,21 +222,20 @@ class SqliteSearchStore:
 
     async def unembedded(self, model: str, limit: int) -> tuple[SearchDocument, ...]:
         """Documents that have no vector of this model: texts first, and of each part those that were put first."""
-        rows = await self._db.read(lambda db: db.rows(_UNEMBEDDED, (model, limit)))
-        return tuple(map(_document_of, rows))
+        return tuple(map(_DOCUMENTS.struct, await self._db.rows(_UNEMBEDDED, (model, limit))))
 
     async def missing(self, model: str) -> int:
         """How many documents have no vector of this model."""
         statement = (
             "select (select count(*) from search_documents) - (select count(*) from search_vectors where model = ?)"
         )
-        return await self._db.read(lambda db: number(db.row(statement, (model,))))
+        return await self._db.number(statement, (model,))
 
     async def embedded(self, model: str) -> AsyncGenerator[Sequence[tuple[SearchDocument, bytes]]]:
         """All documents that have a vector of this model, with it, some at a time."""
         last: Value = -1
-        while rows := await self._db.read(partial(_embedded_after, model, last)):
-            yield [(_document_of(document), bytes(vector)) for _, vector, *document in rows]
+        while rows := await self._db.rows(_EMBEDDED, (model, last)):
+            yield [(_DOCUMENTS.struct(document), cast("bytes", vector)) for _, vector, *document in rows]
             last = rows[-1][0]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
@@ -280,10 +270,7 @@ class SqliteSearchStore:
             vectors, asked = self._asked(model, vector)
             alike = vectors.like(db, asked, wanted, limit, also)
             conditions, values = _conditions(wanted)
-            statement = (
-                f"select rid, source_id, 0.0, {_WRITTEN} from search_documents"  # noqa: S608
-                f" where rid {_IN} and {conditions}"
-            )
+            statement = f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {conditions}"
             rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
             of = {each.rid: each for each in map(_scored, rows)}
             # What went or changed since `db` looked is not among them.
@@ -294,12 +281,11 @@ class SqliteSearchStore:
     async def guilds(self) -> frozenset[str]:
         """The servers that anything here comes from."""
         statement = "select distinct guild_id from search_documents where guild_id <> ''"
-        rows = await self._db.read(lambda db: db.rows(statement))
-        return frozenset(guild_id for (guild_id,) in msgspec.convert(rows, list[tuple[str]]))
+        return frozenset(await self._db.texts(statement))
 
     async def holds(self, kinds: Collection[SearchKind]) -> bool:
         """Whether there is any document of these kinds."""
-        statement = f"select exists (select 1 from search_documents where kind {_IN})"  # noqa: S608
+        statement = f"select exists (select 1 from search_documents where kind {IN})"
         return bool(await self._count(statement, as_json(kinds)))
 
     async def _count(self, statement: str, *values: Value) -> int:
@@ -310,7 +296,7 @@ class SqliteSearchStore:
         counted = self._counted  # of this version, also where another has begun by the time it is filled in
         key = (statement, *values)
         if key not in counted:
-            counted[key] = number(await self._db.read(lambda db: db.row(statement, values)))
+            counted[key] = await self._db.number(statement, values)
         return counted[key]
 
     def _asked(self, model: str, vector: bytes) -> tuple[Vectors, Asked]:
@@ -336,25 +322,12 @@ class SqliteSearchStore:
             while await self._db.write(partial(_merged, table, pages)):
                 pages = _PAGES
 
-    async def check(self) -> None:
-        """Hold the full-text tables against the documents. Raises KnowledgeError where they differ."""
-
-        def work(db: Transaction) -> None:
-            for table in ("search_words", "search_trigrams"):
-                db.run(f"insert into {table} ({table}, rank) values ('integrity-check', 1)")  # noqa: S608
-
-        await self._db.write(work)
-
-
-def _embedded_after(model: str, rid: Value, db: Transaction) -> list[Any]:
-    return db.rows(_EMBEDDED, (model, rid))
-
 
 def _merged(table: str, pages: int, db: Transaction) -> bool:
     """Whether there was still something to do (FTS5: "less than two changes" say that there was not)."""
-    before = number(db.row(_CHANGES))
-    db.run(f"insert into {table} ({table}, rank) values ('merge', ?)", (pages,))  # noqa: S608
-    return number(db.row(_CHANGES)) - before > 1
+    before = db.number(_CHANGES)
+    db.run(f"insert into {table} ({table}, rank) values ('merge', ?)", (pages,))
+    return db.number(_CHANGES) - before > 1
 
 
 _AMONG = {None: "", "text": f" and rowid < {_DESCRIPTIONS}", "description": f" and rowid >= {_DESCRIPTIONS}"}
@@ -364,8 +337,8 @@ def _filled(table: WordTable, matches: int, conditions: str, part: SearchPart | 
     """The statement for so many matches; of what several of them find, the best score counts."""
     hits = _HITS.format(score=_SCORE[table], table=table, among=_AMONG[part], first=first)
     if matches > 1:
-        each = " union all ".join([f"select * from ({hits})"] * matches)  # noqa: S608 our own words
-        hits = f"select rid, max(score) as score from ({each}) group by rid"  # noqa: S608
+        each = " union all ".join([f"select * from ({hits})"] * matches)
+        hits = f"select rid, max(score) as score from ({each}) group by rid"
     return _BEST_OF_EACH.format(hits=hits, wanted=conditions)
 
 
@@ -375,11 +348,11 @@ def _weighed(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Seque
     These get their whole score: bm25 is of the terms that a match names, so those that hold some of the commoner ones,
     too, are matched again with these. A term that more than half of all documents hold scores nothing in FTS5.
     """
-    documents = number(db.row(_AT_MOST))
+    documents = db.number(_AT_MOST)
     if documents <= _WEIGHED and len(terms) > _COUNTED:
         return [_any(terms)]
     half = documents // 2
-    counts = [number(db.row(_HOLDING.format(table=table, most=half + 1), (term,))) for term in terms]
+    counts = [db.number(_HOLDING.format(table=table, most=half + 1), (term,)) for term in terms]
     telling = [n for n in sorted(range(len(terms)), key=counts.__getitem__) if 0 < counts[n] <= half]
     together = [*accumulate(counts[n] for n in telling)]
     some = bisect_right(together, _WEIGHED)
@@ -397,7 +370,7 @@ def _any(matches: Sequence[Match]) -> Match:
 def _conditions(wanted: SearchFilter) -> tuple[str, list[Value]]:
     conditions, values = ["1"], list[Value]()
     if wanted.kinds:
-        conditions.append(f"kind {_IN}")
+        conditions.append(f"kind {IN}")
         values.append(as_json(wanted.kinds))
     for column, value in (
         ("part", wanted.part),
@@ -414,30 +387,13 @@ def _conditions(wanted: SearchFilter) -> tuple[str, list[Value]]:
     for condition, moment in (("at >= ?", wanted.after), ("at < ?", wanted.before)):
         if moment is not None:
             conditions.append(condition)
-            values.append(_time(moment))
+            values.append(sortable(moment))
     return " and ".join(conditions), values
 
 
 def _row_of(document: SearchDocument) -> Row:
-    fields = (document.title, document.path, document.text)
-    title, path, text = map(carried, fields)
-    return (
-        document.id,
-        document.source_id,
-        document.kind,
-        document.part,
-        document.type,
-        document.status,
-        document.visibility,
-        document.guild_id,
-        path,
-        title,
-        text,
-        msgspec.json.encode(document.meta).decode(),
-        document.stamp,
-        _time(document.at),
-        _unspaced(f"{title} {path} {text}"),
-    )
+    title, path, text = map(carried, (document.title, document.path, document.text))
+    return (*_DOCUMENTS.row(document), _unspaced(f"{title} {path} {text}"))
 
 
 def _is_unit(vector: bytes) -> bool:
@@ -453,17 +409,6 @@ def _unspaced(text: str) -> str:
     return "" if text.isascii() else " ".join(word for word in plain_words(text) if unspaced_runs(word))
 
 
-def _document_of(row: Sequence[Any]) -> SearchDocument:
-    fields = dict(zip(_READ.split(", "), row, strict=True))
-    fields["meta"] = msgspec.json.decode(fields["meta"])
-    return msgspec.convert(fields, SearchDocument)
-
-
 def _scored(row: Sequence[Any]) -> Scored:
     rid, source_id, score, written = row
     return Scored(rid=rid, source_id=SourceId(source_id), score=score, written=bool(written))
-
-
-def _time(moment: datetime) -> str:
-    """As text that sorts like the time."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")

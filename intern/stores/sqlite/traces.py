@@ -230,8 +230,8 @@ def _json(value: object) -> str:
 
 
 _SELECT = "select question_id, channel_id, at, outcome, reason, debug from traces"
-_OF = f"{_SELECT} where rid = (select trace from trace_messages where message_id = ?)"  # noqa: S608 constants
-_OF_REPLY = f"{_SELECT} where question_id = (select question_id from post_parts where message_id = ?)"  # noqa: S608
+_OF = f"{_SELECT} where rid = (select trace from trace_messages where message_id = ?)"
+_OF_REPLY = f"{_SELECT} where question_id = (select question_id from post_parts where message_id = ?)"
 _ADD = (
     "insert into traces (question_id, channel_id, at, outcome, reason, debug) values (?, ?, ?, ?, ?, ?) returning rid"
 )

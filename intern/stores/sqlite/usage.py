@@ -11,6 +11,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
+from intern.stores.sqlite.columns import Table
 from intern.stores.sqlite.database import Database
 
 Taken = tuple[int, bool, bool]
@@ -25,21 +26,17 @@ class FormLog:
 
     async def of(self, *endpoint: str) -> Taken | None:
         """Return what was kept of an endpoint; None where nothing was."""
-        key = _key(endpoint)
         statement = "select streaming, temperature, bounds from endpoint_forms where endpoint = ?"
-        row = await self._db.read(lambda db: db.row(statement, (key,)))
+        row = await self._db.row(statement, (_key(endpoint),))
         return None if row is None else msgspec.convert(row, Taken, strict=False)
 
     async def keep(self, taken: Taken, *endpoint: str) -> None:
         """Replace what was kept of an endpoint."""
-        key = _key(endpoint)
-        await self._db.write(
-            lambda db: db.run(
-                "insert into endpoint_forms (endpoint, streaming, temperature, bounds) values (?, ?, ?, ?)"
-                " on conflict (endpoint) do update set streaming = excluded.streaming,"
-                " temperature = excluded.temperature, bounds = excluded.bounds",
-                (key, *taken),
-            )
+        await self._db.run(
+            "insert into endpoint_forms (endpoint, streaming, temperature, bounds) values (?, ?, ?, ?)"
+            " on conflict (endpoint) do update set streaming = excluded.streaming,"
+            " temperature = excluded.temperature, bounds = excluded.bounds",
+            (_key(endpoint), *taken),
         )
 
 
@@ -66,6 +63,9 @@ class PromptUsage(Struct, frozen=True):
         return self.prompt_tokens + self.completion_tokens
 
 
+_USAGE = Table("usage", PromptUsage)
+
+
 class UsageLog:
     """Counts in the database. All methods raise KnowledgeError."""
 
@@ -84,42 +84,27 @@ class UsageLog:
         cached_tokens: int = 0,
     ) -> None:
         """Add to the counts of a prompt on a day."""
-        await self._db.write(
-            lambda db: db.run(
-                "insert into usage (day, prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens)"
-                " values (?, ?, ?, ?, ?, ?, ?)"
-                " on conflict (day, prompt) do update set calls = calls + excluded.calls,"
-                " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
-                " completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost,"
-                " cached_tokens = cached_tokens + excluded.cached_tokens",
-                (day.isoformat(), prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens),
-            )
+        await self._db.run(
+            "insert into usage (day, prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens)"
+            " values (?, ?, ?, ?, ?, ?, ?)"
+            " on conflict (day, prompt) do update set calls = calls + excluded.calls,"
+            " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
+            " completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost,"
+            " cached_tokens = cached_tokens + excluded.cached_tokens",
+            (day.isoformat(), prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens),
         )
 
     async def spent(self, day: date, /) -> int:
         """All tokens of a day, prompts and replies together."""
-        row = await self._db.read(
-            lambda db: db.row(
-                "select coalesce(sum(prompt_tokens + completion_tokens), 0) from usage where day = ?",
-                (day.isoformat(),),
-            )
-        )
-        return msgspec.convert(row, tuple[int])[0]
+        statement = "select coalesce(sum(prompt_tokens + completion_tokens), 0) from usage where day = ?"
+        return await self._db.number(statement, (day.isoformat(),))
 
     async def cost(self, day: date, /) -> float:
         """All money of a day."""
-        row = await self._db.read(
-            lambda db: db.row("select coalesce(sum(cost), 0.0) from usage where day = ?", (day.isoformat(),))
-        )
+        row = await self._db.row("select coalesce(sum(cost), 0.0) from usage where day = ?", (day.isoformat(),))
         return msgspec.convert(row, tuple[float])[0]
 
     async def of(self, day: date) -> tuple[PromptUsage, ...]:
         """The counts of a day, by prompt."""
-        rows = await self._db.read(
-            lambda db: db.rows(
-                "select prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens from usage"
-                " where day = ? order by prompt",
-                (day.isoformat(),),
-            )
-        )
-        return tuple(PromptUsage(*msgspec.convert(row, tuple[str, int, int, int, float, int])) for row in rows)
+        rows = await self._db.rows(f"{_USAGE.select} where day = ? order by prompt", (day.isoformat(),))
+        return tuple(map(_USAGE.struct, rows))

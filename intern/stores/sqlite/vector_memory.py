@@ -11,19 +11,17 @@ import msgspec
 
 from intern.core.clock import Clock
 from intern.core.ids import MessageId
+from intern.stores.sqlite.columns import IN, as_json, keep_first
 from intern.stores.sqlite.database import Database, Transaction
 
 MOST_REMEMBERED = 20_000
 """Vectors; of 1,536 numbers each they take 120 MB."""
 
-_RECALL = "select key, vector from vector_memory where key in (select value from json_each(?))"
-_USED = "update vector_memory set used_at = ? where key in (select value from json_each(?)) and used_at < ?"
+_RECALL = f"select key, vector from vector_memory where key {IN}"
+_USED = f"update vector_memory set used_at = ? where key {IN} and used_at < ?"
 _REMEMBER = (
     "insert into vector_memory (key, vector, used_at) values (?, ?, ?)"
     " on conflict (key) do update set vector = excluded.vector, used_at = excluded.used_at"
-)
-_PRUNE = (
-    "delete from vector_memory where key in (select key from vector_memory order by used_at desc limit -1 offset ?)"
 )
 _DAY = 86_400
 
@@ -38,20 +36,17 @@ class VectorMemory:
 
     async def recall(self, keys: Sequence[str], /) -> Mapping[str, bytes]:
         """The vectors that are known."""
-        wanted = msgspec.json.encode(list(keys)).decode()
-        rows = await self._db.read(lambda db: db.rows(_RECALL, (wanted,)))
-        known = dict(msgspec.convert(rows, list[tuple[str, bytes]]))
+        known = dict(msgspec.convert(await self._db.rows(_RECALL, (as_json(keys),)), list[tuple[str, bytes]]))
         if known:
             now = int(self._clock.now().timestamp())
-            used = msgspec.json.encode(list(known)).decode()
             # Once a day is enough, or each question would write.
-            await self._db.write(lambda db: db.run(_USED, (now, used, now - _DAY)))
+            await self._db.run(_USED, (now, as_json(known), now - _DAY))
         return known
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Let go of all, for a vector tells something of its text, and nobody knows whose text that was."""
         if message_ids:
-            await self._db.write(lambda db: db.run("delete from vector_memory"))
+            await self._db.run("delete from vector_memory")
 
     async def remember(self, vectors: Mapping[str, bytes], /) -> None:
         """Keep vectors, and let go of those that were used longest ago."""
@@ -59,6 +54,6 @@ class VectorMemory:
 
         def work(db: Transaction) -> None:
             db.run_each(_REMEMBER, [(key, vector, now) for key, vector in vectors.items()])
-            db.run(_PRUNE, (self._most,))
+            keep_first(db, "vector_memory", "key", "used_at desc", self._most)
 
         await self._db.write(work)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from intern.core.ids import SourceId
 from intern.core.records import SearchFilter
-from intern.stores.sqlite.columns import as_json, number
+from intern.stores.sqlite.columns import IN, as_json
 from intern.stores.sqlite.database import Row, Transaction
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -36,15 +36,14 @@ _DEEPER = 4
 # What a filter asks for, but for the time: few different ones, however many documents.
 _GROUP = "kind, part, type, status, visibility, guild_id"
 _READ = (
-    f"select rid, source_id, substr(at, 1, 26), vector, {_GROUP}"  # noqa: S608
-    " from search_vectors join search_documents using (rid)"
+    f"select rid, source_id, substr(at, 1, 26), vector, {_GROUP} from search_vectors join search_documents using (rid)"
 )
 _NEXT_BLOCK = f"{_READ} where model = ? and rid > ? and length(vector) = ? order by rid limit {_BLOCK}"
-_THESE = f"{_READ} where rid in (select value from json_each(?)) and model = ? and length(vector) = ?"  # noqa: S608
+_THESE = f"{_READ} where rid {IN} and model = ? and length(vector) = ?"
 _COUNT = "select count(*) from search_vectors where model = ?"
 # Each by itself is a look at one end of the table; both at once would go through all of it.
 _NOTED = "select coalesce((select min(n) from search_changes), 0), coalesce((select max(n) from search_changes), 0)"
-_OF_SOURCES = "select rid from search_documents where source_id in (select value from json_each(?))"
+_OF_SOURCES = f"select rid from search_documents where source_id {IN}"
 _CHANGED = "select distinct rid from search_changes where n > ?"
 
 
@@ -98,7 +97,7 @@ class Vectors:
         """The copy, true to what `db` sees or newer; None where there are too many to hold."""
         if self._copy is None or not self._copy.is_of(asked) or not self._copy.catch_up(db):
             self._copy = None  # gives its room to the next one
-            if number(db.row(_COUNT, (asked.model,))) * asked.width <= self._most_held:
+            if db.number(_COUNT, (asked.model,)) * asked.width <= self._most_held:
                 self._copy = _Copy.read(db, asked)
                 self.reads += 1
         elif self._copy.size * asked.width > self._most_held:

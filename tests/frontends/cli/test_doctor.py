@@ -48,6 +48,7 @@ from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Ended, Intern, command, environment
+from tests.stores.full_text import check
 
 pytestmark = pytest.mark.anyio
 
@@ -324,7 +325,7 @@ async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: P
             await SqliteSearchStore(db).put([listed_document()])
             report = await examine(settings)
             # Looked at, and not changed.
-            await SqliteSearchStore(db).check()
+            await check(db)
     said = [finding.what for finding in report.findings if finding.level == "ok"]
     assert "the database is sound, and each row points to what is there" in said
     assert "the full-text tables say what stands in the database" in said

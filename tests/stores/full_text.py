@@ -1,0 +1,15 @@
+"""The full-text tables held against the documents that they are of."""
+
+from __future__ import annotations
+
+from intern.stores.sqlite.database import Database, Transaction
+
+
+async def check(db: Database) -> None:
+    """Raise KnowledgeError where they differ."""
+
+    def work(tx: Transaction) -> None:
+        for table in ("search_words", "search_trigrams"):
+            tx.run(f"insert into {table} ({table}, rank) values ('integrity-check', 1)")
+
+    await db.write(work)
