@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -71,9 +71,13 @@ class Table(Generic[S]):
             case None | int() | float() | bytes():
                 return value
             case tuple():
-                return as_json(carried(each) if isinstance(each, str) else each for each in value)
+                return as_json(_texts_carried(cast("tuple[object, ...]", value)))
             case _:
                 return msgspec.json.encode(value).decode()
+
+
+def _texts_carried(values: Iterable[object]) -> Iterable[object]:
+    return (carried(each) if isinstance(each, str) else each for each in values)
 
 
 def carried(text: str) -> str:
