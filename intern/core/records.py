@@ -11,7 +11,7 @@ What can be searched, what is asked of a search, and what it finds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from hashlib import sha256
 from typing import Literal, NewType
@@ -62,13 +62,18 @@ class Capture(Struct, frozen=True, kw_only=True):
     @property
     def question(self) -> str:
         """What the user asked before the first team turn; all user turns where the team spoke first."""
-        users: list[str] = []
-        for turn in self.turns:
-            if turn.speaker == "Team" and users:
-                break
-            if turn.speaker == "User":
-                users.append(turn.text)
-        return "\n".join(users)
+        return question_of(self.turns)
+
+
+def question_of(turns: Iterable[Turn]) -> str:
+    """What the user asked before the first team turn; all user turns where the team spoke first."""
+    users: list[str] = []
+    for turn in turns:
+        if turn.speaker == "Team" and users:
+            break
+        if turn.speaker == "User":
+            users.append(turn.text)
+    return "\n".join(users)
 
 
 class CapturedPair(Capture, frozen=True, kw_only=True):

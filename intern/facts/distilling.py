@@ -130,7 +130,7 @@ def _transcript(segment: Segment, cast: Cast) -> str:
     heads = {n: f"m{n + 1} {cast.labels[n]} ({_role(segment, n)}): " for n in shown}
     longest = max(map(len, heads.values())) + len("\n")
     limit = even_share([len(text) + longest for text in texts.values()], MAX_CONVERSATION_CHARS) - longest
-    return "\n".join(heads[n] + _shortened(text, limit) for n, text in texts.items())
+    return "\n".join(heads[n] + shortened(text, limit) for n, text in texts.items())
 
 
 def _role(segment: Segment, n: int) -> str:
@@ -139,7 +139,7 @@ def _role(segment: Segment, n: int) -> str:
 
 def _lines(known: Sequence[Fact], cast: Cast) -> Iterable[str]:
     for n, fact in enumerate(known, 1):
-        content = _shortened(" ".join(cast.conceal(fact.content).split()), _MAX_FACT)
+        content = shortened(" ".join(cast.conceal(fact.content).split()), _MAX_FACT)
         retired = "" if fact.is_active else "(retired: not to be said again) "
         yield f"f{n} {fact.last_seen_at:%Y-%m-%d} {fact.category} {retired}{content}"
 
@@ -160,8 +160,8 @@ class _Reader:
     def nugget(self, said: NuggetOut, n: int) -> Nugget | None:
         """The nugget, or None where nobody could check it, nothing is said, or not everybody may read it."""
         sources = self._sources(said.source_message_ids)
-        analysis = _shortened(self._text(said.detailed_analysis), _MAX_ANALYSIS)
-        topic = _shortened(_line(self._text(said.topic)), _MAX_TOPIC)
+        analysis = shortened(self._text(said.detailed_analysis), _MAX_ANALYSIS)
+        topic = shortened(_line(self._text(said.topic)), _MAX_TOPIC)
         if not sources or not _says_something(analysis) or not _says_something(topic):
             return None
         summary, keywords = _line(self._text(said.topic_summary)), self._keywords(said.keywords)
@@ -177,7 +177,7 @@ class _Reader:
             conversation_id=segment.id,
             topic=topic,
             timestamp=segment.last_message_at,
-            topic_summary=_shortened(summary, _MAX_SUMMARY) or topic,
+            topic_summary=shortened(summary, _MAX_SUMMARY) or topic,
             detailed_analysis=analysis,
             status=self._status(said.status, sources),
             keywords=keywords,
@@ -236,8 +236,8 @@ class _Reader:
 
     def _snippet(self, sources: Sequence[int], note: str) -> str:
         """What was said, in its own words; a model's own note behind it."""
-        said = _shortened(_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
-        noted = _shortened(_line(self._text(note)), _MAX_SNIPPET // 2)
+        said = shortened(_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
+        noted = shortened(_line(self._text(note)), _MAX_SNIPPET // 2)
         return f"{said} [{noted}]" if noted else said
 
     def _fact(self, said: str) -> str | None:
@@ -266,5 +266,6 @@ def _clean(text: str) -> str:
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cs"})
 
 
-def _shortened(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
+    """The text, cut where it is longer than `most` characters."""
     return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"

@@ -23,7 +23,7 @@ from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import QAId
 from intern.core.log import get_logger
 from intern.core.records import Approved, CapturedPair, PairDecision, Parked
-from intern.learning.classifying import Choice, GivenUp, failed
+from intern.learning.classifying import OF_ONE_PAIR, Choice, GivenUp, failed
 from intern.learning.filing import Filer
 from intern.learning.prompts import CLASSIFY
 from intern.stores.archive import Archive
@@ -148,7 +148,7 @@ async def choice_for(pair: CapturedPair, *, filer: Filer, choose: Choose) -> Cho
         return Skip(reason="its question or its answer was withdrawn")
     try:
         return await choose(left)
-    except filer.parks as error:
+    except OF_ONE_PAIR as error:
         _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
         return failed(CLASSIFY.name, error)
 

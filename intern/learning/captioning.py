@@ -102,7 +102,7 @@ class Picturing:
         places = images_of(request)
         if not places:
             return {}
-        known = await self._known(places)
+        known = await self._texts.texts_of({place.message_id for place in places})
         if self._sees and any(place.key not in known for place in places[: self._bounds.images]):
             return None
         unseen = f"(not looked at: there are over {self._bounds.images} images)" if self._sees else ""
@@ -142,16 +142,11 @@ class Picturing:
         size = sum(len(each.data) for _, each in group) + len(image.data)
         return len(group) < self._bounds.images_a_call and size <= self._bounds.bytes_a_call
 
-    async def _known(self, places: Sequence[Place]) -> Texts:
-        return await self._texts.texts_of({place.message_id for place in places})
-
     async def _unseen(self, request: CaptureRequest) -> Sequence[Place]:
-        if not self._sees:
-            return ()
-        places = images_of(request)[: self._bounds.images]
+        places = images_of(request)[: self._bounds.images] if self._sees else ()
         if not places:
             return ()
-        known = await self._known(places)
+        known = await self._texts.texts_of({place.message_id for place in places})
         return [place for place in places if place.key not in known]
 
     async def _fetched(self, place: Place, work: _Look) -> Image | None:

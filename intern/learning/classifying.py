@@ -27,9 +27,9 @@ from intern.core.errors import (
 from intern.core.flow import Failed, Skip, Topic
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
-from intern.core.records import CapturedPair, IndexEntry, TopicBlock
+from intern.core.records import CapturedPair, IndexEntry, TopicBlock, question_of
 from intern.core.text.words import MAX_LENGTH, topic_name
-from intern.learning.material import block_material, block_of, index_material, question_of, text_of
+from intern.learning.material import block_material, block_of, index_material, text_of
 from intern.learning.options import LearningOptions
 from intern.learning.prompts import CLASSIFY, SPLIT_TOPIC, ClassifyIn, ClassifyOut, SplitIn, SplitOut
 from intern.models.prompt import Model

@@ -25,7 +25,7 @@ import anyio.to_thread
 from msgspec.structs import replace
 
 from intern.core.clock import Clock
-from intern.core.errors import ModelError, ModelReplyError
+from intern.core.errors import ModelReplyError
 from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName
 from intern.core.log import get_logger
@@ -88,15 +88,13 @@ class Filer:
         clock: Clock,
         options: LearningOptions | None = None,
         files: FileLayer | None = None,
-        parks: tuple[type[ModelError], ...] = OF_ONE_PAIR,
         newest_of: Callable[[ConversationId], QAId | None] = lambda _: None,
     ) -> None:
         """`state_path` is where the cursor goes (`state.json`); with None, no cursor is kept.
 
         `newest_of` names the newest pair of a conversation: an older one is not filed any more, and costs no call.
-        An error of the model that is one of `parks` parks its pair; any other is raised, and the pair is undecided.
+        An error of `OF_ONE_PAIR` parks its pair; any other of the model is raised, and the pair is undecided.
         """
-        self.parks = parks
         self._model = model
         self._topics = topics
         self._decisions = decisions
@@ -166,7 +164,7 @@ class Filer:
         blocks = await self._on_disk(self._others, topic, pair)
         try:
             verdict = await self._integrate(topic, blocks, standing.pair)
-        except self.parks as error:
+        except OF_ONE_PAIR as error:
             _log.warning("llm_integration_failed", qa_id=pair.qa_id, topic_name=topic, reason=str(error))
             return await self._on_disk(self._set_aside, pair, failed(INTEGRATE.name, error))
         if verdict.skip and not standing.older:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn
+from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn, question_of
 from intern.core.text.passages import even_share
 from intern.core.text.similarity import likeness
 from intern.core.text.words import Remembering, weight_of, word_set
@@ -55,13 +55,6 @@ def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | Non
 def age_of(block: TopicBlock) -> datetime:
     """When its knowledge is from. Files of other programs do not say; there it is the time of archiving."""
     return block.answered_at or block.timestamp
-
-
-def question_of(turns: Sequence[Turn]) -> str:
-    """What the user asked before the team first spoke; all that users said where the team spoke first."""
-    users = [n for n, turn in enumerate(turns) if turn.speaker == "User"]
-    asked = [n for n in users if not any(turn.speaker == "Team" for turn in turns[users[0] : n])]
-    return "\n".join(turns[n].text for n in asked)
 
 
 def text_of(turns: Iterable[Turn]) -> str:
@@ -136,10 +129,11 @@ def is_alike(blocks: Iterable[TopicBlock], pair: CapturedPair) -> bool:
 def _are_alike(one: Sequence[Turn], other: Sequence[Turn]) -> bool:
     if min(len(word_set(text_of(turns))) for turns in (one, other)) < _TELLING_WORDS:
         return True
-    return max(likeness(question_of(one), question_of(other)), likeness(_answer_of(one), _answer_of(other))) >= _ALIKE
+    return max(likeness(question_of(one), question_of(other)), likeness(answer_of(one), answer_of(other))) >= _ALIKE
 
 
-def _answer_of(turns: Iterable[Turn]) -> str:
+def answer_of(turns: Iterable[Turn]) -> str:
+    """What the team said."""
     return "\n".join(turn.text for turn in turns if turn.speaker == "Team")
 
 

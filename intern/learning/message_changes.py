@@ -9,10 +9,11 @@ place that it can stand in. What may not be read, a channel that shows nothing a
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from anyio import sleep
 from anyio.to_thread import run_sync
@@ -26,6 +27,7 @@ from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, snowf
 from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage, Lookups
 from intern.core.records import CapturedPair, Speaker
+from intern.learning.review import put_last
 from intern.stores.archive import Archive
 from intern.stores.sqlite.answered_threads import AnsweredThreads
 from intern.stores.sqlite.pending import PendingCaptures
@@ -150,8 +152,8 @@ class LateChanges:
         self._answered = answered
         self._admits = admits
         self._open: set[Meanwhile] = set()
-        self._asked = _Recent[None](_ASKED)
-        self._taught = _Recent[_Place](_TAUGHT)
+        self._asked: OrderedDict[MessageId, None] = OrderedDict()
+        self._taught: OrderedDict[MessageId, _Place] = OrderedDict()
 
     def begin(self) -> Meanwhile:
         """A batch is about to be read and handed on: what changes from now on concerns it, until `end`."""
@@ -166,13 +168,13 @@ class LateChanges:
     def asks(self, request: AnswerRequest) -> None:
         """A question goes to the responder."""
         for message in request.batch.messages:
-            self._asked.add(message.id, None)
+            put_last(self._asked, message.id, None, _ASKED)
 
     def teaches(self, request: CaptureRequest) -> None:
         """A capture goes to the archive."""
         for message in request.messages:
             place = _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
-            self._taught.add(message.id, place)
+            put_last(self._taught, message.id, place, _TAUGHT)
 
     def deleted(self, change: MessagesDeleted) -> Gone:
         """What a deletion withdraws; mostly nothing."""
@@ -261,26 +263,6 @@ class _Place(Struct, frozen=True):
     guild_id: GuildId | None
     channel_id: ChannelId | None
     author: AuthorType
-
-
-class _Recent(Generic[T]):
-    """The messages that were handed on last."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held: dict[MessageId, T] = {}
-
-    def __contains__(self, message_id: MessageId) -> bool:
-        return message_id in self._held
-
-    def get(self, message_id: MessageId) -> T | None:
-        return self._held.get(message_id)
-
-    def add(self, message_id: MessageId, value: T) -> None:
-        self._held.pop(message_id, None)
-        self._held[message_id] = value
-        if len(self._held) > self._limit:
-            del self._held[next(iter(self._held))]
 
 
 def _authors(request: CaptureRequest) -> set[AuthorType]:

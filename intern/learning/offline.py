@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from intern.core.records import IndexEntry, TopicBlock
+from intern.core.records import IndexEntry, TopicBlock, question_of
 from intern.core.text.words import key_terms, topic_name, word_set, words
+from intern.facts.distilling import shortened
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
-from intern.learning.material import age_of, question_of
+from intern.learning.material import age_of, answer_of
 from intern.learning.prompts import (
     CLASSIFY,
     INTEGRATE,
@@ -65,7 +66,7 @@ _DECISION_CHARS = range(20, 300)
 def classify(given: ClassifyIn) -> ClassifyOut:
     """Join the topic whose entry holds the question's words, else open one; skip what holds no words of its own."""
     pair = _block(given.pair)
-    question, answer = question_of(pair.turns), _answer(pair)
+    question, answer = question_of(pair.turns), answer_of(pair.turns)
     if len({word for word in words(f"{question}\n{answer}") if word not in _PLEASANTRIES}) < 2 or not answer.strip():
         return ClassifyOut(skip=True, topic_name="")
     known = _topic_to_join(question, parse_index(given.index))
@@ -80,7 +81,7 @@ def integrate(given: IntegrateIn) -> IntegrateOut:
         for block in parse_blocks(f"{given.blocks}\n\n".encode(), file=given.topic).blocks
         if _likeness(question_of(block.turns), question_of(pair.turns)) >= _SAME_QUESTION
     ]
-    if any(_likeness(_answer(block), _answer(pair)) >= _SAME_ANSWER for block in alike):
+    if any(_likeness(answer_of(block.turns), answer_of(pair.turns)) >= _SAME_ANSWER for block in alike):
         return IntegrateOut(skip=True, remove_ids=())
     if len(word_set(question_of(pair.turns))) < _TELLING_WORDS:
         return IntegrateOut(skip=False, remove_ids=())
@@ -118,8 +119,8 @@ def extract(given: ExtractIn) -> ExtractOut:
     terms = [term for term in key_terms(question or answer, 12) if not _PLEASANTRIES.issuperset(words(term))]
     nugget = NuggetOut(
         topic=" ".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS]) or "untitled",
-        topic_summary=_shortened(" ".join((question or answer).split()), _SUMMARY_CHARS),
-        detailed_analysis=_shortened(answer, _ANALYSIS_CHARS),
+        topic_summary=shortened(" ".join((question or answer).split()), _SUMMARY_CHARS),
+        detailed_analysis=shortened(answer, _ANALYSIS_CHARS),
         status="FACT",
         keywords=tuple(key_terms(f"{question}\n{answer}", _KEYWORDS)),
         source_message_ids=tuple(each.id for each in (*asked, *answers)),
@@ -140,10 +141,6 @@ RULES: dict[str, Callable[[Any], Any]] = {
 def _block(material: str) -> TopicBlock:
     [block] = parse_blocks(f"{material}\n\n".encode(), file="pair").blocks
     return block
-
-
-def _answer(block: TopicBlock) -> str:
-    return "\n".join(turn.text for turn in block.turns if turn.speaker == "Team")
 
 
 def _topic_to_join(question: str, entries: Iterable[IndexEntry]) -> str:
@@ -209,7 +206,7 @@ def _decisions(answers: Iterable[_Message], existing: str) -> Iterable[FactOut]:
         yield FactOut(
             category="decision",
             content=sentence,
-            summary=_shortened(sentence, 100),
+            summary=shortened(sentence, 100),
             visibility="shared",
             confidence=0.5,
             sentiment="neutral",
@@ -218,7 +215,3 @@ def _decisions(answers: Iterable[_Message], existing: str) -> Iterable[FactOut]:
             note="",
             source_message_ids=(message_id,),
         )
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

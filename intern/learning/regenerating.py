@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -153,9 +154,9 @@ async def regenerate(
     with metered() as meter:
         run = await run_sync(
             lambda: _Run(
-                _Payable(model),
-                archive,
-                decisions,
+                model=_Payable(model),
+                archive=archive,
+                decisions=decisions,
                 topics_dir=topics_dir,
                 basis=basis,
                 describe=describe,
@@ -197,46 +198,42 @@ class _Payable:
             raise ModelBudgetError(str(error)) from error
 
 
+@dataclass(kw_only=True)
 class _Run:
     """A regeneration at work, new or resumed: the new library as it grows."""
 
-    def __init__(
-        self,
-        model: Model,
-        archive: Archive,
-        decisions: DecisionLog,
-        *,
-        topics_dir: Path,
-        basis: str,
-        describe: Describe,
-        clock: Clock,
-        options: LearningOptions,
-        concurrency: int,
-        layer: FileLayer,
-        meter: Meter,
-        tell: Callable[[Progress], None] | None,
-    ) -> None:
-        """`tell` is called after each step. Blocks."""
-        self._model = model
-        self._archive = archive
-        self._decisions = decisions
-        self._topics_dir = topics_dir
-        self._describe = describe
-        self._clock = clock
-        self._options = options
-        self._concurrency = concurrency
-        self._layer = layer
-        self._meter = meter
-        self._tell = tell
-        self._journal = opened(topics_dir, archive, basis=fingerprint(basis, options), files=layer)
-        self._library = TopicLibrary(upcoming(topics_dir), layer)
-        self._draft = Draft(upcoming(topics_dir), decisions, layer)
+    model: Model
+    archive: Archive
+    decisions: DecisionLog
+    topics_dir: Path
+    basis: str
+    describe: Describe
+    clock: Clock
+    options: LearningOptions
+    concurrency: int
+    layer: FileLayer
+    meter: Meter
+    tell: Callable[[Progress], None] | None
+    """Called after each step."""
+
+    def __post_init__(self) -> None:
+        """Blocks."""
+        self._journal = opened(
+            self.topics_dir, self.archive, basis=fingerprint(self.basis, self.options), files=self.layer
+        )
+        self._library = TopicLibrary(upcoming(self.topics_dir), self.layer)
+        self._draft = Draft(upcoming(self.topics_dir), self.decisions, self.layer)
         self.filer = Filer(
-            model=model, topics=self._library, decisions=self._draft, state_path=None, clock=clock, options=options
+            model=self.model,
+            topics=self._library,
+            decisions=self._draft,
+            state_path=None,
+            clock=self.clock,
+            options=self.options,
         )
         self.filer.mend()
         self._calls_before, self._tokens_before = self._journal.calls, self._journal.tokens
-        self._replaces_topics = bool(TopicLibrary(topics_dir).names())
+        self._replaces_topics = bool(TopicLibrary(self.topics_dir).names())
         self._entries: dict[TopicName, IndexEntry] = {}
         # Those that may be too long. A kill may have come before the last ones were split.
         self._grown = set(self._library.names())
@@ -253,8 +250,8 @@ class _Run:
             classified=self._classified,
             decided=self._decided,
             total=self._journal.total,
-            calls=self._calls_before + self._meter.calls,
-            tokens=self._tokens_before + self._meter.tokens,
+            calls=self._calls_before + self.meter.calls,
+            tokens=self._tokens_before + self.meter.tokens,
         )
 
     async def rounds(self, plan: Callable[[QAId | None], Round]) -> None:
@@ -278,7 +275,7 @@ class _Run:
 
     def finished(self) -> list[PairDecision]:
         """Make the library fit to stand, and give the decisions that belong to it, as of now. Raises KnowledgeError."""
-        library, journal, decisions = self._library, self._journal, self._decisions
+        library, journal, decisions = self._library, self._journal, self.decisions
         held_back = {time_of(qa_id) for qa_id in chain(*journal.epochs) if is_held_back(qa_id, decisions)}
         for qa_id in map(qa_id_of, sorted(held_back)):
             topic = library.topic_of(qa_id)
@@ -291,7 +288,7 @@ class _Run:
         drafted = in_order(self._draft.taken(), journal.epochs)
         known = (decisions.of(each.qa_id) for each in drafted)
         # They hold from now on, whatever was decided about the old library meanwhile, be it by a clock that was ahead.
-        now = max(chain([self._clock.now()], (each.at for each in known if each is not None)))
+        now = max(chain([self.clock.now()], (each.at for each in known if each is not None)))
         return [replace(each, at=now) for each in drafted if time_of(each.qa_id) not in held_back]
 
     def result(self, drafted: Iterable[PairDecision]) -> Regenerated:
@@ -312,7 +309,7 @@ class _Run:
         pairs = await run_sync(self._read, qa_ids)
         choices = await self._choices(number, pairs)
         filings = [Filing(pair=pair, choice=choices[pair.qa_id]) for pair in pairs]
-        await _side_by_side(self._file, _by_topic(filings), self._concurrency)
+        await _side_by_side(self._file, _by_topic(filings), self.concurrency)
         touched = {choice.name for choice in choices.values() if isinstance(choice, Topic)}
         self._grown |= touched
         await self._split_outgrown()
@@ -332,7 +329,7 @@ class _Run:
 
     def _read(self, qa_ids: Iterable[QAId]) -> list[CapturedPair]:
         # A block that was damaged since is passed over, with a warning.
-        return [pair for qa_id in qa_ids if (pair := self._archive.get(qa_id)) is not None]
+        return [pair for qa_id in qa_ids if (pair := self.archive.get(qa_id)) is not None]
 
     def _list(self, topics: Iterable[TopicName]) -> None:
         """Describe these topics, and those that are new, as they stand."""
@@ -343,13 +340,13 @@ class _Run:
         self._entries = {name: self._entries[name] for name in names}
 
     def _entry(self, name: TopicName, blocks: Sequence[TopicBlock]) -> IndexEntry:
-        return IndexEntry(SourceId(f"team:{name}.txt"), self._describe(blocks))
+        return IndexEntry(SourceId(f"team:{name}.txt"), self.describe(blocks))
 
     async def _choices(self, number: int, pairs: Sequence[CapturedPair]) -> Mapping[QAId, Choice]:
         journal = self._journal
         if journal.classified <= number:
             left = [pair for pair in pairs if pair.qa_id not in journal.first]
-            await _side_by_side(self._classify, left, self._concurrency)
+            await _side_by_side(self._classify, left, self.concurrency)
             await self._classify_again(pairs)
             await run_sync(journal.write, Classified(epoch=number))
         return {**journal.first, **journal.again}
@@ -377,7 +374,7 @@ class _Run:
     async def _choose(self, pair: CapturedPair, entries: Mapping[TopicName, IndexEntry]) -> Choice:
         async def choose(left: CapturedPair) -> Topic | Skip:
             listed = {entry.source_id: entry for entry in entries.values()}
-            return await choose_topic(self._model, left, listed, self._options)
+            return await choose_topic(self.model, left, listed, self.options)
 
         choice = await choice_for(pair, filer=self.filer, choose=choose)
         return choice if isinstance(choice, Topic) else replace(choice, reason=whole(choice.reason))
@@ -392,21 +389,21 @@ class _Run:
                 self._tell_progress()
 
     def _tell_progress(self) -> None:
-        if self._tell is not None:
-            self._tell(self.so_far())
+        if self.tell is not None:
+            self.tell(self.so_far())
 
     def _say_what_was_forgotten(self) -> None:
         """While this library lay unfinished, somebody may have been forgotten, whose blocks were taken out at once."""
         for qa_id in chain(*self._journal.epochs):
             if isinstance(self._draft.of(qa_id), Filed | Moved) and self._library.topic_of(qa_id) is None:
-                pair = self._archive.get(qa_id)
+                pair = self.archive.get(qa_id)
                 if pair is not None and self.filer.left_of(pair) is None:
                     reason = "its question or its answer was withdrawn"
-                    self._draft.append(Removed(qa_id=qa_id, reason=reason, at=self._clock.now()))
+                    self._draft.append(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
 
     def _replace(self) -> None:
         """Say of the older captures which ones stand for them."""
-        draft, now = self._draft, self._clock.now()
+        draft, now = self._draft, self.clock.now()
         pairs = chain(*(each.replaced for each in self._journal.rounds))
         draft.extend(Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if draft.of(qa_id) is None)
 
@@ -429,8 +426,8 @@ class _Run:
         self, why: str, what_to_do: str = "See to the model and its prompts, then regenerate again"
     ) -> NoReturn:
         # What is kept would be gone on with, and would end here again.
-        discard(self._topics_dir, self._layer)
-        raise KnowledgeError(f"{why}; {self._topics_dir} stays as it was. {what_to_do}")
+        discard(self.topics_dir, self.layer)
+        raise KnowledgeError(f"{why}; {self.topics_dir} stays as it was. {what_to_do}")
 
 
 def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:

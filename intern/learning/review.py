@@ -147,11 +147,11 @@ class Approvals:
             case Approval(message_id=message_id):
                 # Our clock may be behind Discord's.
                 at = max(self._clock.now(), self._newest)
-                _put_last(self._held, message_id, Held(event, at, self._turn), MOST_HELD)
+                put_last(self._held, message_id, Held(event, at, self._turn), MOST_HELD)
             case MessageCreated(message=message):
                 self._newest = max(self._newest, message.at)
             case MessageEdited(message=message):
-                _put_last(self._edited, message.id, _Edited(self._clock.now(), self._turn), _EDITS_REMEMBERED)
+                put_last(self._edited, message.id, _Edited(self._clock.now(), self._turn), _EDITS_REMEMBERED)
             case SessionStarted():
                 # Nobody told what was edited in between.
                 self._held.clear()
@@ -178,7 +178,8 @@ class Approvals:
         return all(edit.turn < held.turn and edit.at <= pair.timestamp for edit in edits)
 
 
-def _put_last(entries: OrderedDict[MessageId, V], key: MessageId, value: V, limit: int) -> None:
+def put_last(entries: OrderedDict[MessageId, V], key: MessageId, value: V, limit: int) -> None:
+    """Put an entry behind all others; the first one goes where there are too many."""
     entries.pop(key, None)
     entries[key] = value
     if len(entries) > limit:

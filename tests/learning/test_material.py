@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from hypothesis import given, strategies as st
 
 from intern.core.ids import ConversationId, QAId, SourceId
-from intern.core.records import IndexEntry, TopicBlock, Turn
+from intern.core.records import IndexEntry, TopicBlock, Turn, question_of
 from intern.core.text.words import Rarity, word_set
-from intern.learning.material import block_material, blocks_material, index_material, question_of
+from intern.learning.material import block_material, blocks_material, index_material
 from intern.stores.blocks import parse_blocks
 from intern.stores.indices import format_index
 
