@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 from anyio import create_task_group, sleep
 from anyio.abc import TaskGroup
@@ -18,28 +17,16 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors.guard import PATIENCE_SECONDS, Pauses, growing_pauses
 from intern.chat.checkpoints import Attendance, Listing
+from intern.chat.platform import Pages
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import ChannelRead, ChannelSeen, FellBehind, Heard, MessageRead
-from intern.core.ids import ChannelId, MessageId
+from intern.core.ids import ChannelId
 from intern.core.log import get_logger
-from intern.core.messages import Page
 
 AT_ONCE = 4  # pages asked for or held; Discord allows 50 requests a second over all, and live work needs its share
 _PAGE = 100  # messages; what Discord gives at most
 
 _log = get_logger(__name__)
-
-
-class Pages(Protocol):
-    """Discord's own memory, over REST. All methods raise the ChatError family."""
-
-    async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
-        """The oldest messages newer than `after`. Holds whatever the gateway told of before the call."""
-        ...
-
-    async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
-        """The channel's archived threads that may hold a message newer than `after`."""
-        ...
 
 
 async def backfill(

@@ -19,12 +19,11 @@ from intern.actors.events import Witness
 from intern.actors.guard import Pauses, growing_pauses
 from intern.actors.wakeups import nudge
 from intern.chat.conversations import capture_of
-from intern.core.errors import ChatError, ChatRefusedError, ModelError, ModelUnavailableError
+from intern.core.errors import ChatError, ChatRefusedError, LinkExpiredError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
-from intern.platforms.discord.attachments import LinkExpiredError
 from intern.stores.sqlite.pending import PendingCapture
 
 _log = get_logger(__name__)

@@ -21,8 +21,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors.guard import Pauses, growing_pauses, surviving
 from intern.answering.slash_commands import Said, said
+from intern.chat.platform import Interactions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, InternError
-from intern.core.flow import AskCommand, ButtonPressed, CaptureRequest, Interaction, InteractionTicket
+from intern.core.flow import AskCommand, ButtonPressed, CaptureRequest, Interaction
 from intern.core.log import get_logger, traced
 from intern.core.messages import Button
 
@@ -46,41 +47,12 @@ class Desk(Protocol):
         ...
 
 
-class Responses(Protocol):
-    """The way to answer interactions. All methods raise the ChatError family."""
-
-    async def defer(self, ticket: InteractionTicket, /, *, ephemeral: bool, update: bool = False) -> None:
-        """Tell Discord that an answer will come. With `update` (buttons) only `follow_up` gives one."""
-        ...
-
-    async def reply(
-        self, ticket: InteractionTicket, text: str, /, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
-        """Answer where the member sees us waiting. Doing it again replaces the answer."""
-        ...
-
-    async def follow_up(
-        self, ticket: InteractionTicket, text: str, /, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
-        """Say more."""
-        ...
-
-
-class Registry(Protocol):
-    """Where Discord knows our commands from."""
-
-    async def register(self) -> None:
-        """See to it that Discord knows them. Raises the ChatError family."""
-        ...
-
-
 async def interactions(
     inbox: MemoryObjectReceiveStream[Interaction],
     captures: MemoryObjectSendStream[CaptureRequest],
     *,
     desk: Desk,
-    responses: Responses,
-    registry: Registry,
+    responses: Interactions,
     pauses: Pauses = growing_pauses,
 ) -> None:
     """Register our commands, and see to each interaction until the inbox ends and the last one is done."""
@@ -96,7 +68,7 @@ async def interactions(
             places.release()
 
     async with inbox, captures, create_task_group() as background:
-        background.start_soon(_register, registry, pauses)
+        background.start_soon(_register, responses, pauses)
         async with create_task_group() as tg:
             async for interaction in inbox:
                 await places.acquire()
@@ -104,10 +76,10 @@ async def interactions(
         background.cancel_scope.cancel()
 
 
-async def _register(registry: Registry, pauses: Pauses) -> None:
+async def _register(responses: Interactions, pauses: Pauses) -> None:
     for pause in pauses():
         try:
-            return await registry.register()
+            return await responses.register()
         except ChatRefusedError as refusal:
             _log.error(
                 "commands_refused",
@@ -125,7 +97,7 @@ class _Service:
     """Sees to one interaction at a time; several may be under way."""
 
     def __init__(
-        self, captures: MemoryObjectSendStream[CaptureRequest], desk: Desk, responses: Responses, pauses: Pauses
+        self, captures: MemoryObjectSendStream[CaptureRequest], desk: Desk, responses: Interactions, pauses: Pauses
     ) -> None:
         self._captures = captures
         self._desk = desk

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from anyio import Event, WouldBlock, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 
 from intern.actors.wakeups import nudge
 from intern.chat.checkpoints import Attendance, everywhere
+from intern.chat.platform import Gateway
 from intern.core.errors import InternError
 from intern.core.flow import (
     Approval,
@@ -35,18 +35,6 @@ from intern.learning.review import Approvals
 WAITING_CHANGES = 1000  # edits and deletions that found no room; a message that fell behind needs none
 
 _log = get_logger(__name__)
-
-
-class Gateway(Protocol):
-    """A connection that tells what happens on Discord."""
-
-    async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
-        """Call `deliver` for each event, in order, until cancelled.
-
-        A new session tells nothing of a server before its SessionStarted.
-        Raises ConfigError where Discord refuses us for good, ChatError where the connection cannot be had.
-        """
-        ...
 
 
 async def listener(

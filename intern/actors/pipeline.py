@@ -15,7 +15,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, current
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream, MemoryObjectStreamStatistics
 
 from intern.actors import captioner as picturer, capturer, poster, responder
-from intern.actors.backfill import Pages, backfill
+from intern.actors.backfill import backfill
 from intern.actors.batcher import batcher
 from intern.actors.capturer import Keeper
 from intern.actors.checker import Posted, Retracts, checker
@@ -27,9 +27,9 @@ from intern.actors.extractor import Extraction, Step, extractor
 from intern.actors.fetcher import PageIndex, fetcher
 from intern.actors.indexer import Indices, indexer
 from intern.actors.integrator import Filer, integrator
-from intern.actors.interactions import Desk, Registry, Responses, interactions
+from intern.actors.interactions import Desk, interactions
 from intern.actors.job_worker import JobQueue, clerk
-from intern.actors.listener import Gateway, listener
+from intern.actors.listener import listener
 from intern.actors.reviewer import Reviews, reviewer
 from intern.actors.router import Declines, Dispatch, router
 from intern.actors.scout import Changes, Discovers, explorer, scout
@@ -37,6 +37,7 @@ from intern.actors.settling import Settling
 from intern.actors.wakeups import DueLog, Log, nudge
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Attendance
+from intern.chat.platform import Gateway, Interactions, Pages
 from intern.core.clock import Clock
 from intern.core.flow import (
     AnswerRequest,
@@ -230,7 +231,7 @@ class Parts:
     responding: responder.Collaborators
     posting: poster.Collaborators
     desk: Desk
-    responses: Answering
+    responses: Interactions
     jobs: JobQueue
     do_job: Callable[[Job, Callable[[], None]], Awaitable[bytes]]
     """Does a job; calls what it is given after it changed the archive or a topic."""
@@ -263,10 +264,6 @@ class Pictures(capturer.Pictures, picturer.Pictures, Protocol):
 
 class Pending(capturer.Pending, picturer.Pending, Protocol):
     """The captures that wait for that."""
-
-
-class Answering(Responses, Registry, Protocol):
-    """The way to answer interactions, and where Discord knows our commands from."""
 
 
 async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
@@ -400,7 +397,6 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                         taught,
                         desk=parts.desk,
                         responses=parts.responses,
-                        registry=parts.responses,
                     )
                 )
                 desk.start_soon(

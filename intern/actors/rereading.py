@@ -10,8 +10,8 @@ from anyio import create_memory_object_stream, create_task_group, current_time, 
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.guard import surviving
-from intern.actors.listener import Gateway
 from intern.actors.wakeups import nudge
+from intern.chat.platform import Gateway
 from intern.core.clock import Clock
 from intern.core.errors import InternError
 from intern.core.flow import GatewayEvent, LateChange, MessageEdited, MessagesDeleted, SessionStarted

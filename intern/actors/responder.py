@@ -7,7 +7,7 @@ the newer one, be its reply still in work or on its way to Discord. A question t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,14 +53,6 @@ class Replying(Protocol):
         ...
 
 
-class Typing(Protocol):
-    """Shows that somebody is at work."""
-
-    async def typing(self, channel_id: ChannelId, /) -> None:
-        """Be seen typing for ten seconds. Raises the ChatError family."""
-        ...
-
-
 class Known(Protocol):
     """Remembers replies over restarts."""
 
@@ -94,7 +86,7 @@ class Collaborators:
     replying: Replying
     outgoing: Outgoing
     known: Known
-    typing: Typing
+    typing: Callable[[ChannelId], Awaitable[object]]
     traces: Traces
     settles: Settles
     witness: Witness
@@ -246,7 +238,7 @@ class _Desk:
                 await sleep(TYPING_SECONDS)
             while True:
                 try:
-                    await self._with.typing.typing(request.channel.id)
+                    await self._with.typing(request.channel.id)
                 except ChatRefusedError:
                     return
                 except ChatError as error:

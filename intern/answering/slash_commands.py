@@ -15,9 +15,10 @@ from msgspec import Struct, structs
 
 from intern.answering.images import Answers
 from intern.answering.replying import Wording, answer_buttons, why_line
-from intern.chat.context import Gathered, History, gather
+from intern.chat.context import Gathered, gather
 from intern.chat.conversations import answer_request, conversation_around
 from intern.chat.options import ConversationOptions
+from intern.chat.platform import History, Outlet
 from intern.chat.reply_text import parts_of, thread_name
 from intern.core.errors import ChatError, ChatRefusedError, KnowledgeError
 from intern.core.flow import (
@@ -172,24 +173,6 @@ class Traces(Protocol):
         ...
 
 
-class Audience(Protocol):
-    """Knows where everybody may read."""
-
-    def admits(self, channel: Channel, /) -> bool:
-        """Whether the bot may work in a channel."""
-        ...
-
-
-class Speaker(Protocol):
-    """The way to a channel."""
-
-    async def send(
-        self, channel_id: ChannelId, text: str, nonce: str, /, *, buttons: Sequence[Button] = ()
-    ) -> MessageId:
-        """Post a message that pings nobody. For some minutes, a nonce posts only once. Raises ChatError."""
-        ...
-
-
 class Said(Struct, frozen=True, kw_only=True):
     """What an interaction is answered with, after its `captures` were handed on."""
 
@@ -222,8 +205,8 @@ class Commands:
         *,
         answers: Answers,
         history: History,
-        audience: Audience,
-        speaker: Speaker,
+        admits: Callable[[Channel], bool],
+        outlet: Outlet,
         feedback: Feedback,
         traces: Traces,
         options: ConversationOptions,
@@ -240,8 +223,8 @@ class Commands:
         """
         self._answers = answers
         self._history = history
-        self._audience = audience
-        self._speaker = speaker
+        self._admits = admits
+        self._outlet = outlet
         self._feedback = feedback
         self._traces = traces
         self._options = options
@@ -407,7 +390,7 @@ class Commands:
     async def _speak(self, channel_id: ChannelId, ticket_id: str, parts: Sequence[str]) -> None:
         for n, part in enumerate(parts, 1):
             buttons = answer_buttons(MessageId(ticket_id)) if n == len(parts) else ()
-            await self._speaker.send(channel_id, part, f"s{ticket_id}-{n}", buttons=buttons)
+            await self._outlet.send(channel_id, part, f"s{ticket_id}-{n}", buttons=buttons)
 
     async def _open_channel(self, ticket: InteractionTicket) -> Channel | None:
         """Where it was used; None where not everybody may read, or where we may not look."""
@@ -415,7 +398,7 @@ class Commands:
             channel = await self._history.channel(ticket.channel_id)
         except ChatRefusedError:
             return None
-        return channel if self._audience.admits(channel) else None
+        return channel if self._admits(channel) else None
 
 
 def explained(account: Account, votes: Counted | None = None) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import Protocol
 
 from msgspec import Struct
 
 from intern.chat.addressing import Talk, named_by, split_by_target
 from intern.chat.options import ContextBounds
+from intern.chat.platform import History
 from intern.core.errors import ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId, by_age
@@ -27,31 +27,6 @@ _PAGE = 100  # what Discord gives at most
 _PAGES = 3  # of what was said before a batch, where that was much
 _CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
 _NEWEST = (1 << 63) - 1  # a snowflake after all others
-
-
-class History(Protocol):
-    """Discord's own memory, over REST. All methods raise the ChatError family."""
-
-    async def channel(self, channel_id: ChannelId, /) -> Channel:
-        """A channel or thread."""
-        ...
-
-    async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
-        """A message; None where it is deleted or may not be read."""
-        ...
-
-    async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int, *, lookups: Lookups | None = None
-    ) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id` (any snowflake will do; None: of all), oldest first.
-
-        `lookups` bounds the further calls that finding out about the authors may cost; None: as many as it takes.
-        """
-        ...
-
-    async def after(self, channel_id: ChannelId, message_id: MessageId, /, limit: int) -> Sequence[ChatMessage]:
-        """The oldest messages newer than `message_id`, oldest first."""
-        ...
 
 
 class Chain(Struct, frozen=True):

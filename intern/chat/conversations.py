@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from msgspec import structs
 
 from intern.chat.addressing import named_by, split_by_target
-from intern.chat.context import Gathered, History, gather, in_order
+from intern.chat.context import Gathered, gather, in_order
 from intern.chat.options import ContextBounds, ConversationOptions
+from intern.chat.platform import History
 from intern.chat.routing import teaches
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest

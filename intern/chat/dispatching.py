@@ -14,14 +14,15 @@ from typing import Literal, Protocol
 from msgspec import structs
 
 from intern.chat.addressing import Recent
-from intern.chat.context import Gathered, History, gather
+from intern.chat.context import Gathered, gather
 from intern.chat.conversations import answer_request, capture_requests
 from intern.chat.options import STILL_WAITED_FOR, ConversationOptions
+from intern.chat.platform import History, Outlet
 from intern.chat.routing import addressed, asks, facts_of, route, worth_gathering
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
-from intern.core.ids import ChannelId, GuildId, MessageId, UserId
+from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import Channel
 
@@ -45,22 +46,6 @@ class AnsweredThreads(Protocol):
 
     async def answered_in(self, thread_id: ChannelId, /) -> bool:
         """Whether a reply of the bot's stands in this thread."""
-        ...
-
-
-class Audience(Protocol):
-    """Knows where everybody may read; see `intern.platforms.discord.audience`."""
-
-    def admits(self, channel: Channel, /) -> bool:
-        """Whether the bot may listen and speak in a channel."""
-        ...
-
-
-class Speaker(Protocol):
-    """The way to a private channel."""
-
-    async def send(self, channel_id: ChannelId, text: str, nonce: str, /) -> MessageId:
-        """Post a message that pings nobody. For some minutes, a nonce posts only once. Raises ChatError."""
         ...
 
 
@@ -119,8 +104,8 @@ def _within_hour(then: datetime, now: datetime) -> bool:
 class PrivateNotes:
     """Tells whoever writes in private where to ask, once each for ever."""
 
-    def __init__(self, speaker: Speaker, greeted: Greeted) -> None:
-        self._speaker = speaker
+    def __init__(self, outlet: Outlet, greeted: Greeted) -> None:
+        self._outlet = outlet
         self._greeted = greeted
 
     async def answer(self, batch: Batch) -> None:
@@ -129,7 +114,7 @@ class PrivateNotes:
         if not await self._greeted.add(batch.author.id):
             return
         try:
-            await self._speaker.send(batch.channel_id, PRIVATE_NOTE, f"note {batch.last.id}")
+            await self._outlet.send(batch.channel_id, PRIVATE_NOTE, f"note {batch.last.id}")
         except ChatUnavailableError:
             await self._greeted.drop(batch.author.id)
             raise
@@ -151,7 +136,7 @@ class Dispatcher:
         options: ConversationOptions,
         *,
         guild_ids: Collection[GuildId],
-        audience: Audience,
+        admits: Callable[[Channel], bool],
         clock: Clock,
         allows: Callable[[UserId], bool] = lambda _: True,
         private: PrivateNotes | None = None,
@@ -160,7 +145,7 @@ class Dispatcher:
         self._answered = answered
         self._options = options
         self._guild_ids = frozenset(guild_ids)
-        self._audience = audience
+        self._admits = admits
         self._clock = clock
         self._allows = allows
         self._private = private
@@ -192,7 +177,7 @@ class Dispatcher:
     async def _taught(self, batch: Batch, channel: Channel) -> Requests:
         gathered = await gather(batch, channel, self._history, self._options.bounds)
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
-        if not self._audience.admits(channel):
+        if not self._admits(channel):
             return self._pass_over(batch, "not public")
         if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
             return ()
@@ -207,7 +192,7 @@ class Dispatcher:
             gathered = await gather(batch, channel, self._history, self._options.bounds, follow_ups=may_go_on)
             take_in = self._recent.look_back if may_go_on else self._recent.learn
             take_in(channel.id, gathered.read)
-            if not self._audience.admits(channel):
+            if not self._admits(channel):
                 return self._pass_over(batch, "not public")
         goes_on = capture_requests(batch, channel, gathered) if may_go_on else ()
         if not listens:
@@ -253,7 +238,7 @@ class Dispatcher:
 
     def _closed(self, channel: Channel) -> PassedOver | None:
         """Why nothing needs to be read there; None where something does."""
-        if not self._audience.admits(channel):
+        if not self._admits(channel):
             return "not public"
         return "mode" if self._options.mode_of(channel) == "off" else None
 

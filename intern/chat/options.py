@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
 from intern.core.ids import ChannelId
 from intern.core.messages import Channel
-from intern.platforms.discord.options import ChannelMode
+
+ChannelMode = Literal["answer", "mention_only", "capture_only", "off"]
+"""`mention_only`: captures, and answers who mentions the bot or replies to it. `capture_only`: captures, never answers.
+`off`: neither."""
 
 STILL_WAITED_FOR: Final = timedelta(days=1)
 """Limit for notices: a member who asked earlier no longer waits for one."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
 from intern.chat.addressing import named_by
-from intern.chat.context import History
 from intern.chat.options import STILL_WAITED_FOR
 from intern.chat.outgoing import Outgoing
+from intern.chat.platform import History, Outlet
 from intern.chat.reply_text import reply_parts, thread_name
 from intern.core.clock import Clock
 from intern.core.errors import (
@@ -24,9 +24,9 @@ from intern.core.errors import (
     KnowledgeError,
 )
 from intern.core.flow import Reply
-from intern.core.ids import ChannelId, MessageId, RoleId, UserId, by_age, snowflake_time
+from intern.core.ids import ChannelId, MessageId, UserId, by_age, snowflake_time
 from intern.core.log import get_logger
-from intern.core.messages import Button, ChatMessage
+from intern.core.messages import ChatMessage
 from intern.stores.sqlite.outbox import Part, Post, PostLedger
 
 _log = get_logger(__name__)
@@ -36,34 +36,6 @@ _PAGES = 5  # how far we look: for a message of ours that may have been posted, 
 
 NO_LONGER = MessageId(str((1 << 63) - 1))
 """A snowflake after all others: whatever the asker adds, it is not waited for."""
-
-
-class Outlet(Protocol):
-    """The way out: all calls raise the ChatError family."""
-
-    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
-        """The thread that hangs on a message; made if there is none."""
-        ...
-
-    async def send(
-        self,
-        channel_id: ChannelId,
-        text: str,
-        nonce: str,
-        /,
-        *,
-        buttons: Sequence[Button] = (),
-        mention_role: RoleId | None = None,
-    ) -> MessageId:
-        """Post a message that shows no previews and pings nobody but `mention_role`, where the text mentions it.
-
-        For some minutes, a nonce posts only once.
-        """
-        ...
-
-    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str, /) -> None:
-        """Replace a message of ours by a text, without buttons."""
-        ...
 
 
 class PostOutcome(Struct, frozen=True, kw_only=True):

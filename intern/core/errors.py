@@ -21,9 +21,11 @@
     │   └── PageUnavailableError     its site is down, slow or busy: asking later is worthwhile
     └── ChatError                the chat platform could not be reached or said no
         ├── ChatRefusedError         asking again will not help, unless somebody changes a permission
-        │   └── ChatNotFoundError        it says that there is no such thing (any more)
+        │   ├── ChatNotFoundError        it says that there is no such thing (any more)
+        │   └── UnusableImageError       no link will make a picture of this file
         ├── ChatUnavailableError     asking later is worthwhile
-        │   └── ChatUnauthorizedError    it lets us in only after somebody saw to the token
+        │   ├── ChatUnauthorizedError    it lets us in only after somebody saw to the token
+        │   └── LinkExpiredError         the message may hold a fresh link to the file
         └── ChatUnknownOutcomeError  the request may or may not have taken effect
 
 A class writes its own message from typed values. No message ever holds a secret. Whatever is not an `InternError`
@@ -146,3 +148,11 @@ class ChatUnauthorizedError(ChatUnavailableError):
 
 class ChatUnknownOutcomeError(ChatError):
     """The request may or may not have taken effect; look before asking again."""
+
+
+class LinkExpiredError(ChatUnavailableError):
+    """The platform does not serve the file under this link (any more). The message may hold a fresh one."""
+
+
+class UnusableImageError(ChatRefusedError):
+    """No link will make a picture of this: too large, or no image at all. The message says only why."""

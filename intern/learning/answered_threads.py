@@ -15,8 +15,9 @@ from itertools import chain
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from intern.chat.context import History, in_order
+from intern.chat.context import in_order
 from intern.chat.conversations import text_of
+from intern.chat.platform import History
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch

@@ -10,7 +10,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from intern.core.errors import ChatUnavailableError, ModelError, ModelReplyError, ModelUnavailableError
+from intern.core.errors import (
+    ChatUnavailableError,
+    LinkExpiredError,
+    ModelError,
+    ModelReplyError,
+    ModelUnavailableError,
+    UnusableImageError,
+)
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.log import get_logger
@@ -18,7 +25,6 @@ from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.text.masking import mask_secrets
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagePlace, ImagesIn, ImagesOut
 from intern.models.prompt import Model
-from intern.platforms.discord.attachments import LinkExpiredError, UnusableImageError
 
 _log = get_logger(__name__)
 

@@ -20,7 +20,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.chat.context import History
+from intern.chat.platform import ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, CaptureRequest, LateChange, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, snowflake_at
@@ -63,14 +63,6 @@ class Captured(Protocol):
 
     def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
         """The newest pair of a conversation. Reads the disk; raises KnowledgeError."""
-        ...
-
-
-class Shown(History, Protocol):
-    """What Discord shows."""
-
-    async def look_up(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
-        """A message; None only where Discord says that the channel has none of that id."""
         ...
 
 
@@ -279,7 +271,7 @@ class Missed:
     def __init__(
         self,
         archive: Archive,
-        shown: Shown,
+        shown: ChatPlatform,
         *,
         is_withdrawn: Callable[[MessageId], bool],
         admits: Callable[[ChannelId], Awaitable[bool]],

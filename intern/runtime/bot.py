@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 import anyio
 from anyio import Event, create_task_group, move_on_after, open_signal_receiver
 from anyio.to_thread import run_sync
 
 from intern.actors import poster, responder
-from intern.actors.backfill import Pages
 from intern.actors.events import Witness
-from intern.actors.listener import Gateway
-from intern.actors.pipeline import Answering, Parts, office
+from intern.actors.pipeline import Parts, office
 from intern.actors.rereading import Rereading
-from intern.actors.responder import Typing
 from intern.actors.router import Requests
 from intern.actors.settling import Settling
 from intern.answering.answer_cache import RepeatingModel, request_key
@@ -33,24 +29,25 @@ from intern.answering.slash_commands import Commands, Said
 from intern.answering.workflow import Answerer
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Attendance
-from intern.chat.dispatching import Allowance, Audience, Dispatcher, PrivateNotes
+from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import Outlet, Posting
+from intern.chat.outbox import Posting
 from intern.chat.outgoing import Outgoing
+from intern.chat.platform import ChatPlatform, Gateway, Interactions
 from intern.core.clock import Clock, SystemClock
-from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, UnusableImageError
 from intern.core.flow import AnswerRequest, Batch, Interaction
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, snowflake_at, snowflake_time
+from intern.core.ids import ChannelId, MessageId, RoleId, snowflake_at, snowflake_time
 from intern.core.memory import giving_back, set_aside
-from intern.core.messages import Attachment, Channel, ChatMessage, MemberRoles
+from intern.core.messages import Attachment, Channel, ChatMessage
 from intern.learning.answered_threads import Answered, ThreadReader
 from intern.learning.captioning import Images, Picturing
-from intern.learning.message_changes import LateChanges, Missed, Shown
+from intern.learning.message_changes import LateChanges, Missed
 from intern.learning.review import Approvals
 from intern.models.circuit_breaker import Breaker
 from intern.models.endpoint import EndpointModel
 from intern.models.prompt import Model
-from intern.platforms.discord.attachments import AttachedImages, UnusableImageError
+from intern.platforms.discord.attachments import AttachedImages
 from intern.platforms.memory.chat import Sandbox
 from intern.platforms.memory.commands import SandboxCommands
 from intern.search.embedding_endpoint import EndpointEmbedder
@@ -74,37 +71,12 @@ from intern.stores.sqlite.traces import Counts, TraceStore, Unanswered
 from intern.stores.sqlite.usage import UsageLog
 
 
-class ToldAudience(Audience, Protocol):
-    """Knows where everybody may read, once Discord has told."""
+class Platform(NamedTuple):
+    """A chat platform with what goes beside it."""
 
-    async def told(self, guild_id: GuildId | None, /) -> None:
-        """Wait until Discord has told of a server."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Discord:
-    """Discord, real or in memory, as the bot sees it."""
-
-    gateway: Gateway
-    history: Shown
-    outlet: Outlet
-    pages: Pages
-    typing: Typing
-    audience: ToldAudience
-    responses: Answering
+    chat: ChatPlatform
+    interactions: Interactions
     images: Images
-    guild_ids: tuple[GuildId, ...]
-    is_open: Callable[[], bool] = lambda: True
-    """Whether what happens there is told right now."""
-    tell_requests: Callable[[Callable[[type[ChatError] | None], object], Callable[[], object]], object] = (
-        lambda _requested, _reconnected: None
-    )
-    """Who wants to hear of requests that ended, with what they raise, and of connections that came back."""
-    noted_roles: Callable[[], Collection[MemberRoles]] = tuple
-    """What was learned of members' roles since this was asked last."""
-    recall_roles: Callable[[Collection[MemberRoles]], object] = lambda _known: None
-    """Wants to hear what an earlier start had learned of them."""
 
 
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
@@ -121,7 +93,7 @@ class Beside(NamedTuple):
 @asynccontextmanager
 async def _parts(
     settings: Settings,
-    discord: Discord,
+    platform: Platform,
     *,
     witness: Witness,
     clock: Clock,
@@ -136,7 +108,7 @@ async def _parts(
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
             watch = ModelWatch(clock, _breakers(opened, embedder))
-            counters = None if beside is None else _told(beside.counters, discord, opened, witness, embedder)
+            counters = None if beside is None else _told(beside.counters, platform.chat, opened, witness, embedder)
             watched = opened._replace(
                 answering=watch.over(_counted(opened.answering, counters)),
                 learning=watch.over(
@@ -155,22 +127,22 @@ async def _parts(
             await workshop.extraction.extractor.mend()
             # A server that we never attended is looked back at as far as the operator wants.
             first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
-            marks = await MarkStore(db).open(discord.guild_ids, first)
-            audience = _Audience(discord, settings.conversations)
+            marks = await MarkStore(db).open(platform.chat.guild_ids, first)
+            audience = _Audience(platform.chat, settings.conversations)
             missed = Missed(
                 workshop.archive,
-                discord.history,
+                platform.chat,
                 is_withdrawn=workshop.decisions.is_withdrawn,
                 admits=audience.admits_id,
             )
-            here = [snowflake_time(marks.attended[guild_id]) for guild_id in discord.guild_ids]
+            here = [snowflake_time(marks.attended[guild_id]) for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
-            gateway = Rereading(discord.gateway, missed, attended=attended, clock=clock)
+            gateway = Rereading(platform.chat, missed, attended=attended, clock=clock)
             overheard = Overheard(gateway, clock=clock, unanswered=workshop.unanswered)
-            discord = replace(discord, gateway=overheard)
             room = _Room(
                 settings,
-                discord,
+                platform,
+                overheard,
                 audience,
                 Attendance(marks, baseline=first),
                 witness,
@@ -192,7 +164,8 @@ async def _parts(
 
 class _Room(NamedTuple):
     settings: Settings
-    discord: Discord
+    platform: Platform
+    gateway: Gateway
     audience: _Audience
     attendance: Attendance
     witness: Witness
@@ -204,10 +177,11 @@ class _Room(NamedTuple):
 
 
 async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
-    settings, discord, audience, attendance, witness, clock, db, models, workshop, _ = room
+    settings, platform, gateway, audience, attendance, witness, clock, db, models, workshop, _ = room
+    chat = platform.chat
     options = settings.conversations
     settling = Settling(attendance)
-    discord.recall_roles(await workshop.roles.known())
+    chat.recall_roles(await workshop.roles.known())
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     witness.count = counts.add
     witness.unanswered = partial(_leave_open, workshop.unanswered)
@@ -218,7 +192,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     )
     handoff = settings.discord.handoff_role_id
     answered = workshop.extraction.answered
-    await answered.open(ThreadReader(discord.history, audience.admits_id))
+    await answered.open(ThreadReader(chat, audience.admits_id))
     late = LateChanges(workshop.archive, admits=audience.admits_id, pending=workshop.pending, answered=answered.threads)
     finder = Finder(workshop.search, room.embedder and LastVectors(room.embedder))
     discovered = discovered_sources(settings, workshop.search)
@@ -245,9 +219,9 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     )
     answerer = Answerer(models.answering, library, settings.ai, models.nearest)
     posts = Posting(
-        discord.outlet,
+        chat,
         workshop.posts,
-        discord.history,
+        chat,
         outgoing=outgoing,
         clock=clock,
         admits=audience.admits_id,
@@ -257,16 +231,16 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     )
     # Rules cannot look at pictures, whatever is set.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
-    answers = Seeing(answerer, discord.images, sees=sees)
+    answers = Seeing(answerer, platform.images, sees=sees)
     commands = Commands(
         answers=answers,
-        history=discord.history,
-        audience=audience,
-        speaker=discord.outlet,
+        history=chat,
+        admits=audience.admits,
+        outlet=chat,
         feedback=FeedbackStore(db, clock=clock),
         traces=traces,
         options=options,
-        guild_ids=discord.guild_ids,
+        guild_ids=chat.guild_ids,
         wording=wording,
         allows=allows,
         count=witness.asked,
@@ -274,26 +248,26 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     )
     posted = PostedAnswers(workshop.cited, library, workshop.topics, workshop.decisions, emails=settings.kb.mask_emails)
     parts = Parts(
-        gateway=discord.gateway,
-        admits=discord.audience.admits,
+        gateway=gateway,
+        admits=chat.admits,
         admits_id=audience.admits_id,
         attendance=attendance,
         settling=settling,
         approvals=Approvals(clock=clock),
-        pages=discord.pages,
+        pages=chat,
         marks=_Books(room, MarkStore(db), counts),
         open_batches=Batches(settings.discord.message_batch_wait_seconds),
         clock=clock,
         dispatch=_Dispatch(
             Dispatcher(
-                discord.history,
+                chat,
                 workshop.posts,
                 options,
-                guild_ids=discord.guild_ids,
-                audience=discord.audience,
+                guild_ids=chat.guild_ids,
+                admits=chat.admits,
                 clock=clock,
                 allows=allows,
-                private=PrivateNotes(discord.outlet, Greeted(db, clock=clock)),
+                private=PrivateNotes(chat, Greeted(db, clock=clock)),
             ),
             answered,
         ),
@@ -302,14 +276,14 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         keeper=workshop,
         pictures=Picturing(
             models.learning,
-            discord.images,
+            platform.images,
             workshop.pending,
             # Rules cannot look at pictures, whatever is set.
             sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
             mask=settings.kb.mask_secrets,
         ),
         pending=workshop.pending,
-        messages=OpenMessages(discord.history, audience.admits_id),
+        messages=OpenMessages(chat.look_up, audience.admits_id),
         attempts=workshop.attempts,
         archive=workshop,
         archived_until=workshop.archived_until(),
@@ -326,7 +300,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
             replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
             outgoing=outgoing,
             known=workshop.posts,
-            typing=discord.typing,
+            typing=chat.typing,
             traces=traces,
             settles=settling,
             witness=witness,
@@ -341,7 +315,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
             patience_seconds=settings.discord.message_batch_wait_seconds + 5,
         ),
         desk=_Desk(commands, late),
-        responses=discord.responses,
+        responses=platform.interactions,
         jobs=workshop.jobs,
         do_job=workshop.do,
         settle_seconds=settings.kb.settle_seconds,
@@ -365,18 +339,18 @@ _TOLD_WITHIN = 5.0  # seconds
 class _Audience:
     """Where we may listen and speak: as everybody may read there, and as the operator wants."""
 
-    def __init__(self, discord: Discord, options: ConversationOptions) -> None:
-        self._discord = discord
+    def __init__(self, chat: ChatPlatform, options: ConversationOptions) -> None:
+        self._chat = chat
         self._options = options
 
     def admits(self, channel: Channel) -> bool:
-        return self._discord.audience.admits(channel) and self._options.mode_of(channel) != "off"
+        return self._chat.admits(channel) and self._options.mode_of(channel) != "off"
 
     async def admits_id(self, channel_id: ChannelId) -> bool:
-        channel = await self._discord.history.channel(channel_id)
+        channel = await self._chat.channel(channel_id)
         # At a start, Discord tells of its servers right after it says hello.
         with move_on_after(_TOLD_WITHIN) as waiting:
-            await self._discord.audience.told(channel.guild_id)
+            await self._chat.told(channel.guild_id)
         if waiting.cancelled_caught:
             raise ChatUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
         return self.admits(channel)
@@ -391,7 +365,7 @@ class _Books:
         self._unanswered = room.workshop.unanswered
         self._usage = room.models.usage
         self._roles = room.workshop.roles
-        self._noted_roles = room.discord.noted_roles
+        self._noted_roles = room.platform.chat.noted_roles
 
     async def keep(self, moved: Marks) -> None:
         # Before the marks: what is not read again shall not have been forgotten.
@@ -409,7 +383,7 @@ def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> 
 
 
 def _told(
-    counters: Counters, discord: Discord, opened: Models, witness: Witness, embedder: Embedder | None
+    counters: Counters, chat: ChatPlatform, opened: Models, witness: Witness, embedder: Embedder | None
 ) -> Counters:
     """The counters, told by all who know."""
     witness.tally = counters
@@ -417,7 +391,7 @@ def _told(
         opened.usage.counted = counters.spent
     if isinstance(embedder, EndpointEmbedder):
         count_embeddings(counters, embedder)
-    discord.tell_requests(partial(count_request, counters), counters.reconnected)
+    chat.tell_requests(partial(count_request, counters), counters.reconnected)
     return counters
 
 
@@ -434,7 +408,9 @@ def _looked_at(
     def asked_elsewhere() -> tuple[Check, ...]:
         return posting_check(waiting.stuck(), room.clock), *watch.checks()
 
-    checks = HealthChecks(room.db, lock, clock=room.clock, is_open=room.discord.is_open, elsewhere=asked_elsewhere)
+    checks = HealthChecks(
+        room.db, lock, clock=room.clock, is_open=lambda: room.platform.chat.is_open, elsewhere=asked_elsewhere
+    )
     desk = OverviewDesk(
         Looked(
             settings=room.settings,
@@ -482,15 +458,19 @@ class _Dispatch:
 class OpenMessages:
     """Messages where we may listen. Nothing is read again in a channel that was closed to us meanwhile."""
 
-    def __init__(self, history: Shown, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
-        self._history = history
+    def __init__(
+        self,
+        look_up: Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]],
+        admits: Callable[[ChannelId], Awaitable[bool]],
+    ) -> None:
+        self._look_up = look_up
         self._admits = admits
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """A message; None where it is gone. Raises the ChatError family, also where it may not be read."""
         if not await self._admits(channel_id):
             raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
-        return await self._history.look_up(channel_id, message_id)
+        return await self._look_up(channel_id, message_id)
 
 
 class _NoImages:
@@ -538,23 +518,9 @@ async def parts_on_discord(
         HikariDiscord(settings.discord, reactions=reactions, first_pause=first_pause) as hikari,
         AttachedImages() as images,
     ):
-        guild_ids = tuple(map(GuildId, settings.discord.guild_ids))
-        discord = Discord(
-            gateway=hikari,
-            history=hikari.rest,
-            outlet=hikari.rest,
-            pages=hikari.rest,
-            typing=hikari.rest,
-            audience=hikari.audience,
-            responses=HikariCommands(hikari.rest, guild_ids, ready=hikari.wait_ready),
-            images=images,
-            guild_ids=guild_ids,
-            is_open=lambda: hikari.is_open,
-            tell_requests=hikari.tell_requests,
-            noted_roles=hikari.noted_roles,
-            recall_roles=hikari.recall_roles,
-        )
-        async with _parts(settings, discord, witness=witness, clock=clock, beside=beside) as parts:
+        commands = HikariCommands(hikari, hikari.guild_ids, ready=hikari.wait_ready)
+        platform = Platform(hikari, commands, images)
+        async with _parts(settings, platform, witness=witness, clock=clock, beside=beside) as parts:
             yield parts
 
 
@@ -565,25 +531,15 @@ async def open_sandbox(
     *,
     witness: Witness,
     clock: Clock | None = None,
-    responses: Answering | None = None,
+    responses: Interactions | None = None,
     images: Images | None = None,
     models: OpenModels = open_models,
 ) -> AsyncGenerator[None]:
     """The whole bot at work on a Discord in memory; leaving the block sees everything off to its end."""
-    discord = Discord(
-        gateway=sandbox,
-        history=sandbox,
-        outlet=sandbox,
-        pages=sandbox,
-        typing=sandbox,
-        audience=sandbox,
-        responses=responses or SandboxCommands(),
-        images=images or _NoImages(),
-        guild_ids=(sandbox.guild_id,),
-    )
+    platform = Platform(sandbox, responses or SandboxCommands(), images or _NoImages())
     stop = Event()
     async with (
-        _parts(settings, discord, witness=witness, clock=clock or SystemClock(), models=models) as parts,
+        _parts(settings, platform, witness=witness, clock=clock or SystemClock(), models=models) as parts,
         create_task_group() as tg,
     ):
         tg.start_soon(partial(office, parts, stop=stop, drain=True))

@@ -17,11 +17,11 @@ from anyio import current_time, move_on_after, sleep
 from anyio.to_thread import run_sync
 
 from intern import __version__
-from intern.actors.listener import Gateway
 from intern.actors.pipeline import Fill, StreamFill
 from intern.answering.images import Answers
 from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.chat.checkpoints import Attendance
+from intern.chat.platform import Gateway
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted

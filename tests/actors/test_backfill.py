@@ -17,10 +17,11 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.backfill import AT_ONCE, Pages, backfill
+from intern.actors.backfill import AT_ONCE, backfill
 from intern.actors.guard import Pauses
 from intern.actors.listener import listener
 from intern.chat.checkpoints import Attendance
+from intern.chat.platform import Pages
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,

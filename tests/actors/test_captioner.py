@@ -17,7 +17,13 @@ from msgspec.structs import replace
 
 from intern.actors.captioner import LAST_TRY, picturer
 from intern.actors.events import Witness
-from intern.core.errors import ChatRefusedError, ChatUnavailableError, InternError, ModelUnavailableError
+from intern.core.errors import (
+    ChatRefusedError,
+    ChatUnavailableError,
+    InternError,
+    LinkExpiredError,
+    ModelUnavailableError,
+)
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import configure
@@ -25,7 +31,6 @@ from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.records import Capture, CapturedPair
 from intern.learning.captioning import Picturing
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
-from intern.platforms.discord.attachments import LinkExpiredError
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.pending import PendingCaptures
 from tests.fakes import HandClock, ScriptedModel, refused

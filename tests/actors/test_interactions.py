@@ -65,8 +65,9 @@ class Desk:
 class Responses:
     """Writes down all that is said, in order; a call fails as a test lays out."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, registry: Registry) -> None:
         self._desk = desk
+        self.register = registry.register
         self.calls: list[tuple[str, str, str]] = []
         self.buttons: list[Sequence[Button]] = []
         self.failures: defaultdict[str, deque[ChatError]] = defaultdict(deque)
@@ -120,8 +121,8 @@ class Room:
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.desk = Desk()
-        self.responses = Responses(self.desk)
         self.registry = registry or Registry()
+        self.responses = Responses(self.desk, self.registry)
         self.inbox: MemoryObjectSendStream[Interaction]
         self.captured: MemoryObjectReceiveStream[CaptureRequest]
         self.stop: Callable[[], None]
@@ -140,7 +141,6 @@ class Room:
                         to_capture,
                         desk=self.desk,
                         responses=self.responses,
-                        registry=self.registry,
                         pauses=at_once,
                     )
                 )

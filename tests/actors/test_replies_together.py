@@ -85,7 +85,7 @@ class Bot:
             replying=Replying(load_wording(), options, handoff_role_id=TEAM),
             outgoing=outgoing,
             known=self.ledger,
-            typing=self.discord,
+            typing=self.discord.typing,
             traces=self.traces,
             settles=self,
             witness=witness,

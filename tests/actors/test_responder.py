@@ -84,7 +84,7 @@ class Desk:
             replying=Replying(WORDING, ConversationOptions()),
             outgoing=self.outgoing,
             known=self,
-            typing=self,
+            typing=self.typing,
             traces=self,
             settles=self,
             witness=Witness(),

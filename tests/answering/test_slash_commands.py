@@ -12,7 +12,7 @@ from msgspec import Struct
 from intern.answering import slash_commands as commands
 from intern.answering.replying import Wording
 from intern.answering.slash_commands import Commands, Said, explained, said
-from intern.chat.options import ConversationOptions
+from intern.chat.options import ChannelMode, ConversationOptions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import (
     AskCommand,
@@ -26,7 +26,6 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, snowflake_at
 from intern.core.messages import AIResult, Author, ChatMessage, Citation, Conversation, RequestContext, SilenceReason
 from intern.core.secret import Secret
-from intern.platforms.discord.options import ChannelMode
 from intern.platforms.memory.chat import Sandbox
 from intern.stores.sqlite.replies import Votes
 from tests.fakes import HandClock
@@ -123,8 +122,8 @@ class World:
         self.desk = Commands(
             answers=self.answers,
             history=self.discord,
-            audience=self.discord,
-            speaker=self.discord,
+            admits=self.discord.admits,
+            outlet=self.discord,
             feedback=self.feedback,
             traces=self.traces,
             options=ConversationOptions(default_mode=mode),

@@ -9,8 +9,9 @@ from anyio import fail_after
 from msgspec import structs
 
 from intern.chat.addressing import split_by_target
-from intern.chat.context import Gathered, History, gather
+from intern.chat.context import Gathered, gather
 from intern.chat.options import ContextBounds
+from intern.chat.platform import History
 from intern.core.errors import (
     ChatNotFoundError,
     ChatRefusedError,

@@ -6,15 +6,12 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from intern.chat.dispatching import PRIVATE_NOTE, Allowance, Audience, Dispatcher, Greeted, PrivateNotes, Speaker
-from intern.chat.options import ConversationOptions
+from intern.chat.dispatching import PRIVATE_NOTE, Allowance, Dispatcher, Greeted, PrivateNotes
+from intern.chat.options import ChannelMode, ConversationOptions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
-from intern.platforms.discord.audience import Audience as RealAudience
-from intern.platforms.discord.options import ChannelMode
-from intern.platforms.discord.rest import HikariRest
 from intern.platforms.memory.chat import Sandbox
 from intern.stores.sqlite.members import Greeted as RealGreeted
 from tests.fakes import HandClock
@@ -72,7 +69,7 @@ class Stage:
             self.ledger,
             ConversationOptions(modes=modes or {}, default_mode=default_mode),
             guild_ids=[self.sandbox.guild_id] if guild_ids is None else guild_ids,
-            audience=self.sandbox,
+            admits=self.sandbox.admits,
             clock=self.clock,
             allows=Allowance(per_hour, clock=self.clock),
             private=PrivateNotes(self.sandbox, known or Known()),
@@ -257,7 +254,7 @@ class _ClosingAudience:
 
 async def test_a_channel_that_turns_private_while_we_read_is_left_alone() -> None:
     stage = Stage()
-    stage.dispatcher._audience = _ClosingAudience()
+    stage.dispatcher._admits = _ClosingAudience().admits
     assert await stage.goes(stage.sandbox.say("alice", "How?")) == []
 
 
@@ -427,18 +424,18 @@ async def test_who_does_not_answer_private_messages_says_nothing() -> None:
     stage = Stage()
     message = stage.sandbox.say("alice", "How?", channel_id=stage.sandbox.add_direct())
     silent = Dispatcher(
-        stage.sandbox, stage.ledger, ConversationOptions(), guild_ids=(), audience=stage.sandbox, clock=stage.clock
+        stage.sandbox, stage.ledger, ConversationOptions(), guild_ids=(), admits=stage.sandbox.admits, clock=stage.clock
     )
     batch = Batch(channel_id=message.channel_id, author=message.author, messages=(message,))
     assert await silent.dispatch(batch) == ()
     assert stage.sandbox.posts() == ()
 
 
-def test_the_stores_and_discord_itself_fit_what_is_asked_for() -> None:
-    def wired(greeted: Greeted, speaker: Speaker, audience: Audience) -> None:
-        del greeted, speaker, audience
+def test_the_stores_fit_what_is_asked_for() -> None:
+    def wired(greeted: Greeted) -> None:
+        del greeted
 
-    def typed(greeted: RealGreeted, rest: HikariRest, audience: RealAudience) -> None:
-        wired(greeted, rest, audience)
+    def typed(greeted: RealGreeted) -> None:
+        wired(greeted)
 
     assert callable(typed)  # pyright reads it

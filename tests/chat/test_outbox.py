@@ -13,14 +13,13 @@ from anyio import fail_after
 from msgspec import structs
 
 from intern.answering.replying import answer_buttons
-from intern.chat.context import History
 from intern.chat.outbox import (
     NO_LONGER,
-    Outlet,
     Posting,
     PostOutcome,
 )
 from intern.chat.outgoing import Outgoing
+from intern.chat.platform import History, Outlet
 from intern.chat.reply_text import reply_parts
 from intern.core.errors import (
     ChatNotFoundError,
@@ -144,6 +143,9 @@ class TurnsPrivate:
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str, /) -> None:
         await self._discord.rewrite(channel_id, message_id, text)
+
+    async def typing(self, channel_id: ChannelId, /) -> None:
+        await self._discord.typing(channel_id)
 
 
 @asynccontextmanager

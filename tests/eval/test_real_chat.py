@@ -136,7 +136,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             workshop.posts,
             settings.conversations,
             guild_ids=[sandbox.guild_id],
-            audience=sandbox,
+            admits=sandbox.admits,
             clock=HandClock(),
         )
         late = LateChanges(workshop.archive, admits=everywhere, pending=workshop.pending)

@@ -7,13 +7,19 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
-from intern.core.errors import ChatUnavailableError, InternError, ModelReplyError, ModelUnavailableError
+from intern.core.errors import (
+    ChatUnavailableError,
+    InternError,
+    LinkExpiredError,
+    ModelReplyError,
+    ModelUnavailableError,
+    UnusableImageError,
+)
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.messages import Attachment, ChatMessage, Image
 from intern.learning.captioning import Picturing, PicturingBounds, Texts, conversation_text
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
-from intern.platforms.discord.attachments import LinkExpiredError, UnusableImageError
 from tests.fakes import ScriptedModel, refused
 from tests.samples import author, capture_request, message
 

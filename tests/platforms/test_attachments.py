@@ -8,9 +8,9 @@ from collections.abc import Generator
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
+from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, LinkExpiredError, UnusableImageError
 from intern.core.messages import Attachment
-from intern.platforms.discord.attachments import AttachedImages, ImageLimits, LinkExpiredError, UnusableImageError
+from intern.platforms.discord.attachments import AttachedImages, ImageLimits
 from tests import pictures
 from tests.cdn_double import CdnDouble, Served, cdn_double
 

@@ -13,10 +13,11 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from anyio.streams.memory import MemoryObjectReceiveStream
 from hypothesis import given, strategies as st
 
-from intern.actors.interactions import Registry, Responses, interactions
+from intern.actors.interactions import interactions
 from intern.answering.replying import load_wording
 from intern.answering.slash_commands import NOT_PUBLIC, Commands
 from intern.chat.options import ConversationOptions
+from intern.chat.platform import Interactions
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
     AskCommand,
@@ -103,10 +104,8 @@ def ticket(discord: DiscordDouble, used: Used) -> InteractionTicket:
 
 def test_it_is_what_the_actor_asks_for() -> None:
     commands = HikariCommands(HikariRest(DiscordOptions(token=Secret("MTIz.x.y"))), ())
-    responses: Responses = commands
-    registry: Registry = commands
+    responses: Interactions = commands
     assert responses
-    assert registry
 
 
 # What Discord tells
@@ -495,12 +494,12 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
     with fail_after(10), heard, events, used, captured:
         async with DiscordDouble() as discord, HikariDiscord(options(discord)) as connection, create_task_group() as tg:
             guilds = (GuildId(discord.guild.id),)
-            responses = HikariCommands(connection.rest, guilds)
+            responses = HikariCommands(connection, guilds)
             desk = Commands(
                 answers=slow,
-                history=connection.rest,
-                audience=connection.audience,
-                speaker=connection.rest,
+                history=connection,
+                admits=connection.admits,
+                outlet=connection,
                 feedback=ballot,
                 traces=slow,
                 options=ConversationOptions(),
@@ -509,7 +508,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             )
             tg.start_soon(connection.listen, heard.send_nowait)
             tg.start_soon(sort)
-            tg.start_soon(partial(interactions, inbox, captures, desk=desk, responses=responses, registry=responses))
+            tg.start_soon(partial(interactions, inbox, captures, desk=desk, responses=responses))
             await discord.wait_ready()
             await discord.wait_for_request("PUT", GUILD_COMMANDS)
 

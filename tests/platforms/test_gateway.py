@@ -11,8 +11,7 @@ from typing import Any, Self
 import pytest
 from anyio import create_task_group, fail_after, sleep_forever
 
-from intern.actors.listener import Gateway
-from intern.answering.slash_commands import Audience
+from intern.chat.platform import ChatPlatform
 from intern.core.errors import ConfigError
 from intern.core.flow import (
     Approval,
@@ -227,7 +226,7 @@ async def test_the_bots_own_messages_are_known_as_such() -> None:
     ears = Ears()
     with fail_after(5):
         async with DiscordDouble() as discord, listening(discord, ears) as bot:
-            await bot.rest.send(ChannelId(discord.help.id), "hello", "n-1")
+            await bot.send(ChannelId(discord.help.id), "hello", "n-1")
             (event,) = await ears.heard(1)
     assert isinstance(event, MessageCreated)
     assert (event.message.author.type, event.message.author.is_self) == ("bot", True)
@@ -250,9 +249,9 @@ async def test_other_servers_and_what_is_no_edit_go_unheard() -> None:
                 assert ears.texts == ["how?", "last"]
 
                 # Their channels are not remembered either.
-                assert (await bot.rest.channel(ChannelId(discord.help.id))).name == "help"
+                assert (await bot.channel(ChannelId(discord.help.id))).name == "help"
                 assert discord.requests_to("GET", "/channels/*") == []
-                await bot.rest.channel(ChannelId(foreign.id))
+                await bot.channel(ChannelId(foreign.id))
                 assert len(discord.requests_to("GET", "/channels/*")) == 1
 
 
@@ -265,7 +264,7 @@ async def test_threads_and_posts_are_known_without_asking() -> None:
             async with listening(discord, ears) as bot:
                 post = await discord.create_thread("p", author=discord.alice, channel=discord.forum, text="how?")
                 await ears.heard(1)
-                found = [await bot.rest.channel(ChannelId(channel.id)) for channel in (old, post)]
+                found = [await bot.channel(ChannelId(channel.id)) for channel in (old, post)]
                 assert [(channel.kind, channel.name) for channel in found] == [("thread", "old"), ("post", "p")]
                 assert discord.requests_to("GET", "/channels/*") == []
 
@@ -339,12 +338,10 @@ async def test_a_rest_url_without_a_discord_ends_it() -> None:
                 await listen_to_the_end(discord)
 
 
-def test_it_is_what_the_listener_asks_for() -> None:
+def test_it_is_a_chat_platform() -> None:
     discord = HikariDiscord(DiscordOptions(token=Secret("MTIz.x.y"), guild_ids=(GuildId("1"),)))
-    gateway: Gateway = discord
-    audience: Audience = discord.audience
-    assert gateway
-    assert audience
+    platform: ChatPlatform = discord
+    assert platform
 
 
 def test_what_cannot_work_is_said_before_anything_is_opened() -> None:
@@ -363,7 +360,7 @@ async def test_what_hikari_takes_for_the_end_is_begun_anew(code: int) -> None:
             await discord.wait_ready(sessions=2)
             await discord.say(discord.alice, "are you back?")
             await ears.heard(1)
-            await bot.rest.send(ChannelId(discord.help.id), "yes", "n-1")
+            await bot.send(ChannelId(discord.help.id), "yes", "n-1")
     assert ears.texts[0] == "are you back?"
 
 
@@ -573,26 +570,26 @@ async def test_a_channel_that_turns_private_stops_at_once() -> None:
             async with listening(discord, ears, listed_channel_ids=(ChannelId(listed.id),)) as bot:
                 await ears.begun(1)
                 help_ = place(discord.help)
-                assert bot.audience.admits(help_)
-                assert bot.audience.admits(place(listed))
-                assert not bot.audience.admits(place(staff))
+                assert bot.admits(help_)
+                assert bot.admits(place(listed))
+                assert not bot.admits(place(staff))
 
                 await discord.make_private(discord.help)
                 await discord.say(discord.alice, "hidden")
                 await ears.heard(1)
-                assert not bot.audience.admits(help_)
+                assert not bot.admits(help_)
 
                 await discord.make_private(discord.help, private=False)
                 new = await discord.create_channel("new", hidden=True)
                 await discord.say(discord.alice, "open")
                 await ears.heard(2)
-                assert bot.audience.admits(help_)
-                assert not bot.audience.admits(place(new))
+                assert bot.admits(help_)
+                assert not bot.admits(place(new))
 
                 await discord.permit(discord.guild.roles[discord.guild.id], 0)
                 await discord.say(discord.alice, "closed to all")
                 await ears.heard(3)
-                assert not bot.audience.admits(help_)
+                assert not bot.admits(help_)
 
 
 async def test_private_messages_are_heard() -> None:
@@ -641,7 +638,7 @@ async def test_whoever_stops_listening_stays_connected_until_they_leave() -> Non
                     await bot.wait_ready()
                     tg.cancel_scope.cancel()
                 await discord.say(discord.alice, "too late")
-                await bot.rest.send(ChannelId(discord.help.id), "the last reply", "n-1")
+                await bot.send(ChannelId(discord.help.id), "the last reply", "n-1")
                 assert discord.gateway.ready
                 assert ears.events == []
             await discord.until(lambda: not discord.gateway.connected)

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import pytest
 from anyio import Event, create_task_group, fail_after
 from anyio.lowlevel import checkpoint
 
-from intern.actors.backfill import Pages
-from intern.actors.listener import Gateway
-from intern.actors.responder import Typing
-from intern.answering.slash_commands import Audience
-from intern.chat.context import History
-from intern.chat.outbox import Outlet
+from intern.chat.platform import ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import (
     Approval,
@@ -36,13 +30,9 @@ from tests.fakes import HandClock
 pytestmark = pytest.mark.anyio
 
 
-class Everything(Gateway, Audience, History, Pages, Outlet, Typing, Protocol):
-    """What the bot needs of Discord."""
-
-
-def test_it_is_all_that_the_bot_needs_of_discord() -> None:
-    everything: Everything = Sandbox(HandClock())
-    assert everything is not None
+def test_it_is_a_chat_platform() -> None:
+    platform: ChatPlatform = Sandbox(HandClock())
+    assert platform
 
 
 def test_ids_carry_the_time_and_increase_even_if_the_clock_does_not() -> None:

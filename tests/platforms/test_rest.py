@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.backfill import Pages
-from intern.actors.responder import Typing
-from intern.chat.context import History
-from intern.chat.outbox import Outlet
+from intern.chat.platform import History, Outlet, Pages
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -82,8 +79,7 @@ def test_it_is_what_the_rooms_ask_for() -> None:
     history: History = rest
     outlet: Outlet = rest
     pages: Pages = rest
-    typing: Typing = rest
-    assert all((history, outlet, pages, typing))
+    assert all((history, outlet, pages))
 
 
 # Writing
@@ -390,7 +386,7 @@ async def test_a_capture_that_waits_loses_no_message_that_may_not_be_read_for_a_
 
     async with connected() as (discord, rest):
         said = await discord.say(discord.alice, "look")
-        messages = OpenMessages(rest, everywhere)
+        messages = OpenMessages(rest.look_up, everywhere)
         discord.fail_next("GET", GET_ONE, status=403, code=50001)
         with pytest.raises(ChatRefusedError):
             await messages.message(channel_id(discord.help), message_id(said))

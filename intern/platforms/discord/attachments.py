@@ -19,7 +19,7 @@ import anyio
 import httpx
 from msgspec import Struct
 
-from intern.core.errors import ChatRefusedError, ChatUnavailableError
+from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableImageError
 from intern.core.messages import Attachment, Image
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -140,14 +140,6 @@ DISCORD_HOSTS = ("https://cdn.discordapp.com", "https://media.discordapp.net")
 _PASSING = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 )
-
-
-class LinkExpiredError(ChatUnavailableError):
-    """Discord does not serve the file under this link (any more). The message may hold a fresh one."""
-
-
-class UnusableImageError(ChatRefusedError):
-    """No link will make a picture of this: too large, or no image at all. The message says only why."""
 
 
 class ImageLimits(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedErr
 from intern.core.flow import GatewayEvent
 from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import MemberRoles
+from intern.core.messages import Channel, MemberRoles
 from intern.platforms.discord.audience import Audience
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.options import DiscordOptions
@@ -49,11 +49,10 @@ _LONGEST_PAUSE = 96.0  # seconds; nobody is heard meanwhile, and a day has 900 s
 _STEADY_SECONDS = 300.0  # a connection that held so long was a good one
 
 
-class HikariDiscord:
+class HikariDiscord(HikariRest):
     """One bot account, connected. `async with` opens REST; the first `listen` opens the gateway.
 
-    `rest` reads and writes (History, Outlet); `audience` knows which channels everyone can read, once the gateway has
-    told of them. Leaving the block closes both, however long hikari would go on trying.
+    Leaving the block closes both, however long hikari would go on trying.
     Raises ConfigError at once where the options cannot work.
     """
 
@@ -61,12 +60,11 @@ class HikariDiscord:
         """With `reactions`, a ✅ of somebody of the team is told as an Approval."""
         if not options.guild_ids:
             raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
+        super().__init__(options, Memory())
         self._options = options
         self._intents = INTENTS | REACTIONS if reactions else INTENTS
-        self._guild_ids = tuple(options.guild_ids)  # no set: what a payload compares with them may be anything
-        self._memory = Memory()
-        self.rest = HikariRest(options, self._memory)
-        self.audience = Audience(options.listed_channel_ids)
+        self.guild_ids = tuple(options.guild_ids)  # no set: what a payload compares with them may be anything
+        self._audience = Audience(options.listed_channel_ids)
         self._first_pause = first_pause
         self._starts = SessionStarts(first_pause)
         self._ready = asyncio.Event()
@@ -80,7 +78,7 @@ class HikariDiscord:
         self._reconnected: Callable[[], object] = lambda: None
 
     async def __aenter__(self) -> Self:
-        await self.rest.__aenter__()
+        await super().__aenter__()
         return self
 
     async def __aexit__(
@@ -89,7 +87,7 @@ class HikariDiscord:
         self._deliver = None
         with move_on_after(_GOODBYE_SECONDS, shield=True) as scope:
             async with create_task_group() as tg:
-                tg.start_soon(self.rest.__aexit__, kind, error, traceback)
+                tg.start_soon(super().__aexit__, kind, error, traceback)
                 if self._connection:
                     self._connection.cancel()
                     await asyncio.wait({self._connection})
@@ -102,6 +100,14 @@ class HikariDiscord:
         """Whether a session is open right now, so that what happens on Discord is told."""
         return self._shard is not None and self._shard.is_connected
 
+    def admits(self, channel: Channel) -> bool:
+        """Whether everyone can read the channel, or the operator listed it."""
+        return self._audience.admits(channel)
+
+    async def told(self, guild_id: GuildId | None) -> None:
+        """Wait until Discord has told of the server; until then all of it is closed."""
+        await self._audience.told(guild_id)
+
     def tell_requests(
         self, requested: Callable[[type[ChatError] | None], object], reconnected: Callable[[], object]
     ) -> None:
@@ -109,7 +115,7 @@ class HikariDiscord:
 
         Neither must raise.
         """
-        self.rest.counted, self._reconnected = requested, reconnected
+        self.counted, self._reconnected = requested, reconnected
 
     def noted_roles(self) -> tuple[MemberRoles, ...]:
         """What was learned of members' roles since this was asked last, or as much of it as is remembered."""
@@ -175,7 +181,7 @@ class HikariDiscord:
     async def _address(self) -> str:
         """Where the gateway is; with that, Discord tells how many sessions may still be begun today."""
         try:
-            door = await self.rest.gateway()
+            door = await self.gateway()
         except ChatUnauthorizedError:
             raise ConfigError(LOGIN_REFUSED) from None
         except ChatNotFoundError:
@@ -228,36 +234,36 @@ class HikariDiscord:
             if server is None and name == "MESSAGE_CREATE":
                 self._tell(None, name, payload)
             # Other servers go unread.
-            elif server in self._guild_ids:
+            elif server in self.guild_ids:
                 self._tell(GuildId(str(server)), name, payload)
         except msgspec.ValidationError as error:
             _log.warning("discord_payload_unreadable", event_name=name, problem=str(error))
 
     def _welcome(self, ready: _Ready) -> None:
-        self.rest.team = msgspec.structs.replace(self.rest.team, bot_id=ready.user.id)
+        self.team = msgspec.structs.replace(self.team, bot_id=ready.user.id)
         self._told.clear()
         self._ready.set()
         _log.info("discord_ready", bot_id=ready.user.id)
 
     def _tell(self, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
-        self.audience.hear(name, payload)
+        self._audience.hear(name, payload)
         if name == "GUILD_CREATE":
-            team = self.rest.team
+            team = self.team
             roles = team.bot_roles | own_roles(payload, team.bot_id)
-            self.rest.team = msgspec.structs.replace(team, bot_roles=roles)
-        event = event_of(name, payload, self.rest.team, self._memory)
+            self.team = msgspec.structs.replace(team, bot_roles=roles)
+        event = event_of(name, payload, self.team, self._memory)
         if isinstance(event, ChannelsSeen | ChannelGone):
             self._memory.take(event)
         elif event is not None and (server is None or server in self._told):
             # What comes before its server is history by the time that the server comes.
             self._hand_on(event)
-        if name == "GUILD_CREATE" and (started := session_of(payload, self.rest.team.bot_id)):
+        if name == "GUILD_CREATE" and (started := session_of(payload, self.team.bot_id)):
             _log.info("discord_session_started", guild_id=started.guild_id, channels=len(started.channels))
             self._told.add(started.guild_id)
             self._hand_on(started)
 
     def _interact(self, payload: Mapping[str, Any]) -> None:
-        if interaction := interaction_of(payload, self.rest.team, self._memory):
+        if interaction := interaction_of(payload, self.team, self._memory):
             self._hand_on(interaction)
 
     def _hand_on(self, event: GatewayEvent) -> None:

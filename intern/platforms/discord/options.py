@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from intern.chat.options import ChannelMode
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.secret import Secret, settings_repr
-
-ChannelMode = Literal["answer", "mention_only", "capture_only", "off"]
-"""`mention_only`: captures, and answers who mentions the bot or replies to it. `capture_only`: captures, never answers.
-`off`: neither."""
 
 
 class ChannelRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

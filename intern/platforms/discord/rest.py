@@ -22,6 +22,7 @@ from hikari.applications import get_token_id
 from hikari.impl import RESTApp, RESTClientImpl
 from hikari.internal import data_binding, routes
 
+from intern.chat.platform import Capabilities
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -108,6 +109,7 @@ class HikariRest:
     """
 
     def __init__(self, options: DiscordOptions, memory: Memory | None = None, *, max_retries: int = 3) -> None:
+        self.capabilities = Capabilities()
         self.team = team_of(options)
         """Who is who. The gateway corrects the bot's id; until then it may be unknown (""), or what the token tells."""
         self._memory = memory or Memory()

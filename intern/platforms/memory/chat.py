@@ -17,6 +17,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Struct, structs
 
+from intern.chat.platform import Capabilities
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import (
@@ -39,6 +40,7 @@ from intern.core.messages import (
     ChannelKind,
     ChatMessage,
     Lookups,
+    MemberRoles,
     Page,
 )
 from intern.platforms.discord.reading import position
@@ -103,6 +105,8 @@ class Sandbox:
         self._missed: list[GatewayEvent] | None = None
         self._failures: dict[Call, deque[_Failure]] = {}
         self._changed = anyio.Event()
+        self.capabilities = Capabilities()
+        self.is_open = True
         self.calls: Counter[Call] = Counter()
         self.sent: dict[MessageId, Sent] = {}
         """By the bot, also where it was deleted since."""
@@ -322,6 +326,23 @@ class Sandbox:
         if channel.id in self.listed or (channel.parent_id in self.listed and not channel.private):
             return True
         return channel.guild_id is not None and not channel.private and self._private.isdisjoint(places)
+
+    @property
+    def guild_ids(self) -> tuple[GuildId, ...]:
+        """The one server."""
+        return (self.guild_id,)
+
+    def noted_roles(self) -> tuple[MemberRoles, ...]:
+        """Nothing: here nobody has roles."""
+        return ()
+
+    def recall_roles(self, known: Collection[MemberRoles]) -> None:
+        """Nothing to recall."""
+
+    def tell_requests(
+        self, requested: Callable[[type[ChatError] | None], object], reconnected: Callable[[], object]
+    ) -> None:
+        """There are no requests."""
 
     async def channel(self, channel_id: ChannelId) -> Channel:
         """A channel or thread. Raises ChatRefusedError for one that does not exist."""

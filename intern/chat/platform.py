@@ -1,0 +1,186 @@
+"""The port to a chat platform. `intern.platforms` holds one adapter for each; `tests/contracts` says what they promise.
+
+All calls raise the ChatError family. `Gateway`, `History`, `Pages` and `Outlet` are views of `ChatPlatform` for callers
+that need no more; an export of a chat, for one, is a `History`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from intern.core.errors import ChatError
+from intern.core.flow import ChannelSeen, GatewayEvent, InteractionTicket
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
+from intern.core.messages import Button, Channel, ChatMessage, Lookups, MemberRoles, Page
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What a platform can do, and how much of it."""
+
+    message_limit: int = 2000
+    """Characters of one message."""
+    thread_name_limit: int = 100
+    """UTF-16 units."""
+    page_limit: int = 100
+    """Messages that one request for history returns."""
+    threads: bool = True
+    """Threads can be opened on messages."""
+    buttons: bool = True
+    edits: bool = True
+    """Our messages can be changed."""
+    link_previews: bool = True
+    """Links are shown as cards, unless a message switches that off."""
+    reply_references: bool = True
+    """A message can name the one that it replies to."""
+
+
+class Gateway(Protocol):
+    """The connection that tells what happens."""
+
+    async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
+        """Connect, and call `deliver` for each event, in order, until cancelled.
+
+        Raises ConfigError where the platform refuses us for good, ChatError where the connection cannot be had.
+        """
+        ...
+
+
+class History(Protocol):
+    """What was said."""
+
+    async def channel(self, channel_id: ChannelId, /) -> Channel:
+        """A channel or thread."""
+        ...
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
+        """A message; None where it is deleted or may not be read."""
+        ...
+
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """The newest messages older than `message_id` (any snowflake will do; None: of all), oldest first.
+
+        `lookups` bounds the further calls that finding out about the authors may cost; None: as many as it takes.
+        """
+        ...
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, /, limit: int) -> Sequence[ChatMessage]:
+        """The oldest messages newer than `message_id`, oldest first."""
+        ...
+
+
+class Pages(Protocol):
+    """History in pages that say how far they reach."""
+
+    async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
+        """The oldest messages newer than `after`. Holds whatever the gateway told of before the call."""
+        ...
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
+        """The channel's archived threads that may hold a message newer than `after`."""
+        ...
+
+
+class Outlet(Protocol):
+    """The way out."""
+
+    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
+        """The thread that hangs on a message; made if there is none."""
+        ...
+
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        /,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        """Post a message that shows no previews and pings nobody but `mention_role`, where the text mentions it.
+
+        For some minutes, a nonce posts only once.
+        """
+        ...
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str, /) -> None:
+        """Replace a message of ours by a text, without buttons."""
+        ...
+
+    async def typing(self, channel_id: ChannelId, /) -> None:
+        """Show that we are typing, for some seconds or until we post."""
+        ...
+
+
+class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
+    """One account on one platform."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the platform can do."""
+        ...
+
+    @property
+    def guild_ids(self) -> Sequence[GuildId]:
+        """The servers that are served. Events come from these, and from private messages."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a session is open right now, so that what happens is told."""
+        ...
+
+    async def look_up(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
+        """A message; None only where the platform says that the channel has none of that id."""
+        ...
+
+    def admits(self, channel: Channel, /) -> bool:
+        """Whether everybody on the server may read the channel, or the operator listed it."""
+        ...
+
+    async def told(self, guild_id: GuildId | None, /) -> None:
+        """Wait until the platform has told who may read on a server; before that, `admits` means nothing."""
+        ...
+
+    def noted_roles(self) -> Collection[MemberRoles]:
+        """What was learned of members' roles since this was asked last."""
+        ...
+
+    def recall_roles(self, known: Collection[MemberRoles], /) -> None:
+        """Take what an earlier start had learned of members' roles for true, until the platform tells otherwise."""
+        ...
+
+    def tell_requests(
+        self, requested: Callable[[type[ChatError] | None], object], reconnected: Callable[[], object], /
+    ) -> None:
+        """Tell each request that ended, with what it raises, and each connection after the first."""
+        ...
+
+
+class Interactions(Protocol):
+    """Commands and buttons."""
+
+    async def defer(self, ticket: InteractionTicket, /, *, ephemeral: bool, update: bool = False) -> None:
+        """Say that an answer will come. With `update` (buttons) only `follow_up` gives one."""
+        ...
+
+    async def reply(
+        self, ticket: InteractionTicket, text: str, /, *, ephemeral: bool, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Answer where the member sees us waiting. Doing it again replaces the answer."""
+        ...
+
+    async def follow_up(
+        self, ticket: InteractionTicket, text: str, /, *, ephemeral: bool, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Say more."""
+        ...
+
+    async def register(self) -> None:
+        """See to it that the platform knows our commands."""
+        ...
