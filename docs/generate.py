@@ -23,7 +23,7 @@ from intern.settings.loading import Settings
 
 FOLDER = Path(__file__).parent
 EXAMPLE = FOLDER.parent / "intern.toml.example"
-_NOTE = "<!-- Made by `make docs`; what is written here by hand is lost. -->"
+_NOTE = "<!-- Made by `make docs`, which overwrites changes by hand. -->"
 _WIDTH = 100
 
 
@@ -44,16 +44,16 @@ def main() -> int:
 _CONFIGURATION = """\
 # Configuration
 
-Everything is optional until `intern run`, which wants a token, the ids of your servers, and a model. `intern init`
-writes an `intern.toml` that holds all of this as comments.
+Every setting is optional, except that `intern run` needs a token, the ids of your servers, and a model. `intern init`
+writes an `intern.toml` that holds all settings as comments.
 
-- **Where it is read from**: `--config FILE`, else the file that `INTERN_CONFIG` names, else `intern.toml` in the folder
-  that intern is started in, else the defaults.
-- **The environment wins** over the file: `INTERN__DISCORD__TOKEN` sets `discord.token`, `INTERN__LLM__KB__MODEL` sets
-  `llm.kb.model`. Strings need no quotes there; numbers, true/false and lists are written as in the file. A `.env` file
-  in the folder that intern is started in is read, too; what is really in the environment wins over it.
-- **A mistake ends the start** with exit code 2, and names the key and the place, never the value.
-- Paths that do not begin with `/` start at the folder that intern is started in.
+- **The file** is `--config FILE`, else the one that `INTERN_CONFIG` names, else `intern.toml` in the folder where intern
+  is started. Without a file, the defaults hold.
+- **The environment overrides the file**: `INTERN__DISCORD__TOKEN` sets `discord.token`, `INTERN__LLM__KB__MODEL` sets
+  `llm.kb.model`. Strings need no quotes there. Write numbers, true/false and lists as in the file. intern also reads a
+  `.env` file in the folder where it is started; variables of the environment override it.
+- **A mistake ends the start** with exit code 2. The message names the key and the place, never the value.
+- Paths that do not begin with `/` are relative to the folder where intern is started.
 """
 
 
@@ -166,7 +166,7 @@ def in_words(hint: Any) -> str:
 def _list_in_words(kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, Struct):
         fields = (f"`{name}` ({in_words(hint)})" for name, hint in _types(kind).items())
-        return f"tables, each with {', '.join(fields)}"
+        return f"tables; the keys of each: {'; '.join(fields)}"
     return {"a text": "a list of texts"}[in_words(kind)]
 
 
@@ -188,15 +188,15 @@ def _plain(number: float) -> str:
 _COMMANDS = """\
 # Commands
 
-Data goes to stdout, talk to stderr. Exit codes: 0 done or answered; 1 no answer, and the reason (of `doctor`: there is
-something to do); 2 wrong use or configuration; 3 could not look (endpoint, disk, network); 70 a bug, with a traceback.
+Results go to stdout, messages to stderr. Exit codes: 0 done or answered; 1 no answer, and the reason (for `doctor`: a
+task is left); 2 wrong use or configuration; 3 could not look (endpoint, disk, network); 70 a bug, with a traceback.
 `NO_COLOR` is respected.
 
-Where there is no data folder, commands end with exit code 2 and make none, but for `run`, `try`, `init`, `import`,
-`import-notes`, and, where the sources are there, `index`.
+If there is no data folder, commands end with exit code 2 and make none. Only `run`, `try`, `init`, `import` and
+`import-notes` make one, and so does `index` if the sources are there.
 
 Commands that read work beside a running bot and without one. Commands that write hand the work to the bot that holds
-the data folder, and wait for it; where none runs, they do it themselves.
+the data folder, and wait for it. If no bot runs, they do it themselves.
 """
 
 
