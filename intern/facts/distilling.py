@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 from msgspec import Struct
 
-from intern.core.ids import GuildId, NuggetId, SourceId
+from intern.core.ids import NuggetId, SourceId
 from intern.core.records import Fact, Nugget, NuggetStatus, SearchDocument, Speaker, Visibility
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import even_share
@@ -98,7 +98,7 @@ def fact_stamp(is_active: bool, visibility: Visibility, last_seen_at: datetime) 
     return f"{is_active:d} {visibility} {last_seen_at.isoformat()}"
 
 
-def fact_documents(fact: Fact, guild_id: GuildId | None = None) -> tuple[SearchDocument, ...]:
+def fact_documents(fact: Fact) -> tuple[SearchDocument, ...]:
     """What finds a fact; nothing where nobody may, or no conversation says it any more."""
     if fact.visibility == "secret" or not fact.occurrence_count:
         return ()
@@ -111,7 +111,6 @@ def fact_documents(fact: Fact, guild_id: GuildId | None = None) -> tuple[SearchD
             type=fact.category,
             status="active" if fact.is_active else "retired",
             visibility=fact.visibility,
-            guild_id=guild_id or "",
             title=fact.summary,
             text=fact.content,
             stamp=fact_stamp(fact.is_active, fact.visibility, fact.last_seen_at),

@@ -87,7 +87,7 @@ class Extractor:
         clock: Clock,
         options: ExtractionOptions,
         fact_options: FactOptions,
-        names: NameStore | None = None,
+        names: NameStore,
         pace: Pace = at_once,
     ) -> None:
         """`model_name` is what the log says of who read a conversation; `names` knows what people are called.

@@ -132,10 +132,8 @@ def is_whole(turns: Iterable[Turn]) -> bool:
     return {turn.speaker for turn in turns} == {"User", "Team"}
 
 
-async def named(segment: Segment, names: NameStore | None) -> Segment:
+async def named(segment: Segment, names: NameStore) -> Segment:
     """The conversation with what its people are called, and those whom its text names, as far as that is known."""
-    if names is None:
-        return segment
     called = await names.of({each for each in segment.author_ids if each})
     known = {
         each: tuple(dict.fromkeys((*segment.names.get(each, ()), *called.get(each, ()))))

@@ -7,7 +7,7 @@ whoever is killed in between does the rest when asked again. Each step bears rep
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -149,8 +149,6 @@ def clear(
     found: Search,
     archive: Archive,
     is_withdrawn: IsWithdrawn,
-    *,
-    files: FileLayer | None = None,
 ) -> dict[TopicName, list[QAId]]:
     """Take the messages out of a library in `folder`, its damaged copies included.
 
@@ -171,7 +169,7 @@ def clear(
                 library.update(name, replace(block, turns=left.turns))
         if changed.get(name):
             library.update(name, None, changed[name])
-    _clear_damaged(folder, found.traces, files or FileLayer())
+    _clear_damaged(folder, found.traces)
     return changed
 
 
@@ -232,16 +230,13 @@ def _ever_filed(captures: Collection[QAId], decisions: DecisionLog) -> frozenset
     )
 
 
-def _clear_damaged(folder: Path, traces: Sequence[bytes], layer: FileLayer) -> None:
+def _clear_damaged(folder: Path, traces: Sequence[bytes]) -> None:
     """Of what was kept of damaged topic files, the pieces in which something of it stands go."""
+    layer = FileLayer()
     for copy in sorted(folder.glob(".*.damaged")) if traces else ():
         data = layer.read(copy) or b""
-        left = without_blocks(data, _holds_one(traces))
+        left = without_blocks(data, lambda piece: any(trace in piece for trace in traces))
         if not left:
             layer.remove(copy)
         elif left != data:
             layer.write_atomically(copy, left)
-
-
-def _holds_one(traces: Sequence[bytes]) -> Callable[[bytes], bool]:
-    return lambda piece: any(trace in piece for trace in traces)

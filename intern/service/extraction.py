@@ -99,7 +99,7 @@ class Extraction:
         posts: PostLedger,
         decisions: DecisionLog,
         documents: SqliteSearchStore,
-        names: NameStore | None = None,
+        names: NameStore,
     ) -> None:
         self.facts = FactStore(db, clock=clock)
         self.nuggets = NuggetStore(db)
