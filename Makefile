@@ -50,9 +50,9 @@ rest: .venv/installed-dev
 test-long: .venv/installed-dev ## the tests that take their time: hours
 	$(BIN)/pytest -m long
 
-test-model: .venv/installed-model ## the model client against a real server; INTERN_TEST_GGUF=file: also how right that model is, over sixty cases
+test-model: .venv/installed-model ## the model client against a real server; INTERN_TEST_GGUF=file: also sixty questions to that model, with right, wrong, calls and tokens; STEPS=separate: by the other way
 	$(BIN)/python -m tests.model.weights
-	$(BIN)/pytest -m model tests/model
+	INTERN_TEST_STEPS=$(STEPS) $(BIN)/pytest -m model tests/model
 
 soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_KILLS=0: does it leak (100 minutes)?
 	nice $(BIN)/python -m tests.soak

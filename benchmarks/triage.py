@@ -1,9 +1,9 @@
-"""First calls of a model for each unaddressed batch of real chat, and labelled questions that get no call.
+"""Calls of a model for each unaddressed batch of real chat, and labelled questions that get no call.
 
 The knowledge is a set of real documents on the subject of most chats, or the sample, which is about something else.
 Messages form batches and are routed as in a channel, each log in one of its own; a name at the start of a line becomes
 a mention. The constants of `answering.retrieving` were fitted on one half of the logs and questions ("chosen on").
-The model is code that never answers; each answer would cost one call more, to check it.
+The model is the offline rules: they answer what comes near enough, and each of these answers costs a second call.
 """
 
 from __future__ import annotations
@@ -20,27 +20,30 @@ from typing import NamedTuple
 import anyio
 
 from benchmarks.figures import Figure
+from intern.answering.offline import rules
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import DECIDE, Decision
+from intern.answering.prompts import DecideIn
 from intern.answering.workflow import Answerer
 from intern.chat.batching import Batches
 from intern.chat.options import ConversationOptions
 from intern.chat.routing import RoutingFacts, asks
 from intern.core.flow import Batch, MessageCreated
 from intern.core.ids import MessageId, UserId
-from intern.core.messages import Author, AuthorType, ChatMessage, Conversation, Message, RequestContext
+from intern.core.messages import Author, AuthorType, ChatMessage, Conversation, Image, Message, RequestContext
 from intern.core.records import Hit
+from intern.models.offline import OfflineModel
+from intern.models.prompt import InT, OutT, Prompt
 from intern.search.embedding_local import LocalEmbedder, installed
-from intern.search.finding import Finder
+from intern.search.finding import Embedder, Finder
 from intern.search.query import LeastLikeness
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests import samples
 from tests.answering.shelf import Shelf as Known
 from tests.eval import retrieval
 from tests.eval.chats import EVAL, ChatLine, rows
 from tests.eval.irc_export import Role
 from tests.eval.retrieval import Remembering, Shelf
-from tests.fakes import ScriptedModel
 from tests.sample.cases import CASES as SAMPLE_CASES, SOURCES
 
 MOST_CALLS = {"factoids": 0.6, "faq": 0.6, "sample": 0.1}
@@ -87,7 +90,7 @@ async def _measured(folder: Path) -> list[Figure]:
             for n in range(0, len(texts), 64):
                 await shelf.embedder.embed(texts[n : n + 64])
             for way, embedder in _WAYS.items():
-                bot = _Bot(shelf.texts(), Finder(shelf.store, shelf.embedder if embedder else None))
+                bot = _Bot(shelf.texts(), shelf.store, shelf.embedder if embedder else None)
                 for half in _HALVES:
                     told, calls = await _figures(
                         f"{name}, {half}{way}",
@@ -114,6 +117,7 @@ async def _figures(
     found = [count for each, count in zip(questions, asked, strict=True) if await bot.finds(each)]
     return [
         Figure(f"{name}: calls a batch, of {len(calls)}", sum(calls) / len(calls), "", most),
+        Figure(f"{name}: of these, first calls", (len(calls) - calls.count(0)) / len(calls), ""),
         Figure(f"{name}: {_share(asked)}", asked.count(0) / len(asked), ""),
         Figure(f"{name}: {_share(found)} whose answer is found", found.count(0) / len(found), ""),
     ], asked
@@ -126,24 +130,29 @@ def _share(asked: Sequence[int]) -> str:
 class _Bot(Known):
     """Answers with what is known, and counts what it asks a model."""
 
-    def __init__(self, texts: Mapping[str, str], finder: Finder) -> None:
+    def __init__(self, texts: Mapping[str, str], store: SqliteSearchStore, embedder: Embedder | None) -> None:
         super().__init__(texts)
-        self._finder = finder
-        self._model = ScriptedModel()
-        self._model.always(DECIDE, Decision(quotes=(), kind="not_covered", answer=None))
-        self._answerer = Answerer(self._model, self, AnsweringOptions())
+        self._finder = Finder(store, embedder)
+        self._model = OfflineModel(rules(embedder))
+        self._asked: list[object] = []
+        self._answerer = Answerer(self, self, AnsweringOptions())
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        self._asked.append(given)
+        return await self._model.ask(prompt, given, images=images)
 
     async def calls(self, text: str, *, addressed: bool = False) -> int:
         """How many a batch of this text costs."""
-        self._model.asked.clear()
+        self._asked.clear()
         said = Conversation((Message(role="user", text=text, author_id=UserId("1")),))
         await self._answerer.answer(said, RequestContext(), addressed=addressed)
-        return len(self._model.asked)
+        return len(self._asked)
 
     async def finds(self, question: _Said) -> bool:
         """Whether a call would be shown a source that answers a question."""
         await self.calls(question.text, addressed=True)
-        shown = {passage.source_id for given in self._model.calls(DECIDE) for passage in given.passages}
+        decided = [given for given in self._asked if isinstance(given, DecideIn)]
+        shown = {passage.source_id for given in decided for passage in given.passages}
         return not shown.isdisjoint(question.known)
 
     async def hits(self, query: str, limit: int, /) -> Sequence[Hit]:

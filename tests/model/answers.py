@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from intern.core import log
 from tests.model.serving import serving
-from tests.sample.asking import Outcome, Say, ask_each, known_options, line_of, report_of, sample_settings, table_of
+from tests.sample.asking import Outcome, Say, ask_each, line_of, report_of, sample_settings, table_of
 from tests.sample.cases import CASES, Case
 
 CONTEXT = 8192
@@ -50,7 +50,7 @@ def run_of(environ: Mapping[str, str]) -> Run:
         model=Path(named).stem if named else "local",
         threads=int(environ.get("INTERN_TEST_THREADS", "1")),
         cases=chosen(environ.get("INTERN_TEST_CASES", "")),
-        steps=environ.get("INTERN_TEST_STEPS", "fused"),
+        steps=environ.get("INTERN_TEST_STEPS") or "fused",
         verify=environ.get("INTERN_TEST_VERIFY", "always"),
         report=Path(report).expanduser() if report else None,
     )
@@ -70,7 +70,7 @@ def chosen(wanted: str) -> tuple[Case, ...]:
 async def ask_model(run: Run, folder: Path, say: Say) -> list[Outcome]:
     """Ask, and say the figures. `folder` must be empty."""
     with _server(run, folder / "server.log") as base_url:
-        options = known_options(steps=run.steps, verify=run.verify)
+        options = {"steps": run.steps, "verify": run.verify}
         settings = sample_settings(
             folder / "data",
             ai={"request_timeout_seconds": 1200, **options},
@@ -84,7 +84,7 @@ async def ask_model(run: Run, folder: Path, say: Say) -> list[Outcome]:
                 "max_retries": 1,
             },
         )
-        say(f"\n{run.model}, {len(run.cases)} cases, {options or 'separate, the only way there is'}")
+        say(f"\n{run.model}, {len(run.cases)} cases, steps: {run.steps}, verify: {run.verify}")
 
         def tell(outcomes: Sequence[Outcome]) -> None:
             say(line_of(outcomes[-1]))

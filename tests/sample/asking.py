@@ -11,7 +11,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from intern.answering.options import AnsweringOptions
 from intern.core.clock import SystemClock
 from intern.core.messages import COULD_NOT_LOOK, Conversation, Image, Message
 from intern.models.prompt import InT, Model, OutT, Prompt
@@ -124,13 +123,13 @@ def sample_settings(folder: Path, **sections: Mapping[str, Any]) -> Settings:
     return load_settings(environ={}, overrides=over)
 
 
-def known_options(**wanted: str) -> dict[str, str]:
-    """Those of these `[ai]` settings that there are."""
-    return {name: value for name, value in wanted.items() if value and name in AnsweringOptions.__struct_fields__}
+async def ask_each(
+    cases: Sequence[Case], settings: Settings, tell: Tell, *, addressed: bool | None = None
+) -> list[Outcome]:
+    """Index the documents and ask one case after the other.
 
-
-async def ask_each(cases: Sequence[Case], settings: Settings, tell: Tell) -> list[Outcome]:
-    """Index the documents and ask one case after the other."""
+    `addressed` says whether the cases are said to the bot; None: questions are, chatter is not, as people do.
+    """
     clock = SystemClock()
     async with open_models(settings, None, clock) as models:
         watching = Watching(models.answering)
@@ -139,17 +138,18 @@ async def ask_each(cases: Sequence[Case], settings: Settings, tell: Tell) -> lis
             await intern.index()
             outcomes: list[Outcome] = []
             for case in cases:
-                outcomes.append(await _ask(case, intern, watching))
+                to_bot = case.addressed if addressed is None else addressed
+                outcomes.append(await _ask(case, intern, watching, addressed=to_bot))
                 tell(outcomes)
     return outcomes
 
 
-async def _ask(case: Case, intern: Intern, watching: Watching) -> Outcome:
+async def _ask(case: Case, intern: Intern, watching: Watching, *, addressed: bool) -> Outcome:
     watching.forget()
     began = perf_counter()
     with metered() as meter:
         conversation = Conversation((Message(role="user", text=case.text),))
-        result = await intern.answer(conversation, addressed=case.addressed)
+        result = await intern.answer(conversation, addressed=addressed)
     seconds = perf_counter() - began
     answer = (result.reply_text or "") if result.should_reply else ""
     verdict: Verdict

@@ -9,23 +9,26 @@ from anyio import fail_after
 
 from intern.settings.loading import Settings
 from tests.endpoint_double import endpoint_double
-from tests.sample.asking import Outcome, ask_each, known_options, line_of, sample_settings, table_of, totals_of
+from tests.sample.asking import Outcome, ask_each, line_of, sample_settings, table_of, totals_of
 from tests.sample.cases import CASES
 from tests.sample.oracle import oracle
 
 pytestmark = pytest.mark.anyio
 
-STEPS = ("fused", "separate") if known_options(steps="fused") else ("separate",)
+STEPS = ("fused", "separate")
 
 LEAST_RIGHT_OFFLINE = {"fused": 16, "separate": 8}
 MOST_WRONG_OFFLINE = {"fused": 4, "separate": 11}
+# Of `fused`, where all sixty are said to the bot, and where none is: right at least, wrong at most.
+ALL_ADDRESSED = (16, 4)
+NONE_ADDRESSED = (13, 1)
 
 
 # On one backend: what differs between them is not what is answered.
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 @pytest.mark.parametrize("steps", STEPS)
 async def test_without_a_model_it_answers_no_worse_than_it_did(tmp_path: Path, steps: str) -> None:
-    outcomes = await asked_all(sample_settings(tmp_path, llm={"provider": "offline"}, ai=known_options(steps=steps)))
+    outcomes = await asked_all(sample_settings(tmp_path, llm={"provider": "offline"}, ai={"steps": steps}))
 
     totals = totals_of(outcomes)
     assert totals["answerable"].right >= LEAST_RIGHT_OFFLINE[steps], table_of(outcomes)
@@ -33,12 +36,28 @@ async def test_without_a_model_it_answers_no_worse_than_it_did(tmp_path: Path, s
     assert totals["all"].failed == totals["all"].calls == 0
 
 
+# Whether a message is said to the bot tells most of what it is, so the label is taken away once in each direction.
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize(("addressed", "bars"), [(True, ALL_ADDRESSED), (False, NONE_ADDRESSED)], ids=["all", "none"])
+async def test_without_a_model_it_does_not_live_on_who_is_addressed(
+    tmp_path: Path,
+    addressed: bool,  # noqa: FBT001
+    bars: tuple[int, int],
+) -> None:
+    outcomes = await asked_all(sample_settings(tmp_path, llm={"provider": "offline"}), addressed=addressed)
+
+    least_right, most_wrong = bars
+    totals = totals_of(outcomes)
+    assert totals["answerable"].right >= least_right, table_of(outcomes)
+    assert totals["all"].wrong <= most_wrong, table_of(outcomes)
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("steps", STEPS)
 async def test_a_model_that_answers_rightly_from_what_it_is_shown_is_always_right(tmp_path: Path, steps: str) -> None:
     with endpoint_double(oracle) as endpoint:
         llm = {"base_url": endpoint.base_url, "model": "oracle"}
-        outcomes = await asked_all(sample_settings(tmp_path, llm=llm, ai=known_options(steps=steps)))
+        outcomes = await asked_all(sample_settings(tmp_path, llm=llm, ai={"steps": steps}))
 
     totals = totals_of(outcomes)
     assert totals["answerable"].right == totals["answerable"].found >= 28, table_of(outcomes)
@@ -47,8 +66,9 @@ async def test_a_model_that_answers_rightly_from_what_it_is_shown_is_always_righ
     assert all(outcome.calls == len(outcome.prompts) > 0 for outcome in outcomes if outcome.answer)
 
 
-async def asked_all(settings: Settings) -> list[Outcome]:
+async def asked_all(settings: Settings, *, addressed: bool | None = None) -> list[Outcome]:
     with fail_after(100):
-        outcomes = await ask_each(CASES, settings, lambda outcomes: print(line_of(outcomes[-1])))
+        outcomes = await ask_each(CASES, settings, lambda outcomes: print(line_of(outcomes[-1])), addressed=addressed)
+    print("addressed:", {None: "questions, not chatter", True: "all", False: "none"}[addressed])
     print(table_of(outcomes))
     return outcomes
