@@ -31,8 +31,7 @@ from intern.core.flow import Batch, MessageCreated
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Author, AuthorType, ChatMessage, Conversation, Image, Message, RequestContext
 from intern.core.records import Hit
-from intern.models.offline import OfflineModel
-from intern.models.prompt import InT, OutT, Prompt
+from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.search.embedding_local import LocalEmbedder, installed
 from intern.search.finding import Embedder, Finder
 from intern.search.query import LeastLikeness
