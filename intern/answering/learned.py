@@ -84,7 +84,7 @@ class LearnedSources:
         if not query.strip() or not await self._search.holds(_KINDS):
             return Learned()
         only = SearchFilter(kinds=("nugget",))
-        nuggets = await best_found(_Proposing(self._finder), query, only, MOST_NUGGETS, now=self._clock.now())
+        nuggets = await best_found(self._finder.propose, query, only, MOST_NUGGETS, now=self._clock.now())
         wanted = SearchFilter(kinds=("fact",), status="active", visibility="shared")
         proposed = await self._finder.propose(query, wanted, _PROPOSED_FACTS)
         facts = await self._trusted([each for each in proposed if _fits(each, query)])
@@ -166,16 +166,6 @@ class LearnedSources:
             return None
         written = zip(segment.author_ids, segment.message_ids, strict=False)
         return None if any(decisions.is_forgotten(author, message) for author, message in written) else segment
-
-
-class _Proposing:
-    """The first stage of nuggets, without telling which words each holds."""
-
-    def __init__(self, finder: Finder) -> None:
-        self._finder = finder
-
-    async def find(self, text: str, wanted: SearchFilter, limit: int, /) -> Sequence[Found]:
-        return await self._finder.propose(text, wanted, limit)
 
 
 def _of(

@@ -79,17 +79,7 @@ def metered() -> Generator[Meter]:
 class UsageStore(Protocol):
     """Keeps the counts when the process ends."""
 
-    async def add(
-        self,
-        day: date,
-        prompt: str,
-        calls: int,
-        prompt_tokens: int,
-        completion_tokens: int,
-        *,
-        cost: float = 0.0,
-        cached_tokens: int = 0,
-    ) -> None:
+    async def add(self, day: date, prompt: str, counted: Meter, /) -> None:
         """Add to the counts of a prompt on a day."""
         ...
 
@@ -206,15 +196,7 @@ class Usage:
             await self._look(store, day)
         self._writing += 1
         try:
-            await store.add(
-                day,
-                prompt,
-                meter.calls,
-                meter.prompt_tokens,
-                meter.completion_tokens,
-                cost=meter.cost,
-                cached_tokens=meter.cached_tokens,
-            )
+            await store.add(day, prompt, meter)
             self._written.setdefault(day, Meter()).take(meter)
         finally:
             self._writing -= 1

@@ -337,11 +337,13 @@ STAGE_ONE = 30
 """How many the search proposes."""
 
 
-async def best_found(
-    search: Finder, text: str, wanted: SearchFilter, limit: int, *, now: datetime
-) -> tuple[Found, ...]:
+Find = Callable[[str, SearchFilter, int], Awaitable[Sequence[Found]]]
+"""The first stage: the best sources for a text, best first. Raises KnowledgeError."""
+
+
+async def best_found(find: Find, text: str, wanted: SearchFilter, limit: int, *, now: datetime) -> tuple[Found, ...]:
     """The sources that say most of a text; of nuggets, those that can be trusted most. Raises KnowledgeError."""
-    return reranked(await search.find(text, wanted, max(STAGE_ONE, limit)), text, now=now)[:limit]
+    return reranked(await find(text, wanted, max(STAGE_ONE, limit)), text, now=now)[:limit]
 
 
 def reranked(found: Sequence[Found], text: str, *, now: datetime) -> tuple[Found, ...]:

@@ -301,7 +301,7 @@ class Intern:
                 )
         await self._look()
         finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings)
-        find = partial(best_found, finder, text, wanted or SearchFilter(), limit, now=self._clock.now())
+        find = partial(best_found, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())
         found = await find()
         outdated = await run_sync(freshness.outdated, found)
         if outdated.sources or outdated.files:

@@ -7,7 +7,6 @@ summary fails keeps the description it had, and is asked for again by a later re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -207,12 +206,6 @@ class _Examined(NamedTuple):
     """What is known of them no longer holds: they turned out to be no sources."""
 
 
-class _Settled(NamedTuple):
-    source: CachedSource
-    failure: str
-    """Why there is no summary; empty where there is one."""
-
-
 class _Refresh:
     """One refresh of one index."""
 
@@ -319,39 +312,29 @@ class _Refresh:
     ) -> list[Owed]:
         """All that are due, several at a time, written in few parts. What fails is `Owed`, in the order of `due`."""
         part = max(_LEAST_PART, -(-len(due) // _PARTS))
-        failures: dict[SourceId, str] = {}
+        settled: dict[SourceId, CachedSource] = {}
         done = count(1)
         for start in range(0, len(due), part):
-            await self._settle_all(due[start : start + part], put, failures, partial(self._tell, len(due), done))
+            waiting = iter(due[start : start + part])
+
+            async def work(waiting: Iterator[Due] = waiting) -> None:
+                for source in waiting:
+                    # A failure is a value, or it would end the others.
+                    settled[source.source_id] = await self._settle(source)
+                    await self._note(source.source_id, settled[source.source_id])
+                    tell(f"Describing {{total}} {self._of}", next(done), len(due))
+
+            async with anyio.create_task_group() as tg:
+                for _ in range(min(self._options.concurrency, len(due) - start)):
+                    tg.start_soon(work)
+            put.update((each.source_id, settled[each.source_id]) for each in due[start : start + part])
             await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
             put, drop = {}, ()
-        return [Owed(each.source_id, failures[each.source_id]) for each in due if each.source_id in failures]
-
-    def _tell(self, total: int, done: Iterator[int]) -> None:
-        tell(f"Describing {{total}} {self._of}", next(done), total)
-
-    async def _settle_all(
-        self,
-        due: Sequence[Due],
-        put: dict[SourceId, CachedSource],
-        failures: dict[SourceId, str],
-        done: Callable[[], None],
-    ) -> None:
-        waiting = iter(due)
-
-        async def work() -> None:
-            for source in waiting:
-                # A failure is a value, or it would end the others.
-                settled = await self._settle(source)
-                put[source.source_id] = settled.source
-                await self._note(source.source_id, settled.source)
-                if settled.failure:
-                    failures[source.source_id] = settled.failure
-                done()
-
-        async with anyio.create_task_group() as tg:
-            for _ in range(min(self._options.concurrency, len(due))):
-                tg.start_soon(work)
+        return [
+            Owed(source_id, source.last_error or "")
+            for source_id, source in ((each.source_id, settled[each.source_id]) for each in due)
+            if source.summary_pending
+        ]
 
     async def _note(self, source_id: SourceId, source: CachedSource) -> None:
         """Write a paid description at once, also during a stop, so that a kill repeats no call."""
@@ -361,9 +344,9 @@ class _Refresh:
             except KnowledgeError as error:  # the write of all entries follows, and raises
                 _log.warning("description_not_noted", source_id=source_id, reason=str(error))
 
-    async def _settle(self, source: Due) -> _Settled:
+    async def _settle(self, source: Due) -> CachedSource:
         if source.description:
-            return _Settled(described(source.entry, source.description, self._clock.now()), "")
+            return described(source.entry, source.description, self._clock.now())
         try:
             out = await self._model.ask(self._prompt, SummarizeIn(source_id=source.source_id, text=source.material))
             description = shortened(out.description, self._options.max_description_chars)
@@ -371,9 +354,8 @@ class _Refresh:
                 raise ModelReplyError(f"{self._prompt.name} gave no description of {source.source_id}")
         except ModelError as error:
             _log.warning("summary_failed", source_id=source.source_id, reason=str(error))
-            entry = not_described(source.entry, error, self._clock.now())
-            return _Settled(entry, entry.last_error or "")
-        return _Settled(described(source.entry, description, self._clock.now()), "")
+            return not_described(source.entry, error, self._clock.now())
+        return described(source.entry, description, self._clock.now())
 
 
 def _is_provisional(cached: CachedFile, found: _Read) -> bool:

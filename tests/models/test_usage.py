@@ -10,7 +10,7 @@ import pytest
 
 from intern.core.errors import KnowledgeError, ModelBudgetError
 from intern.models.limits import Limits
-from intern.models.usage import Usage, estimated_tokens, metered
+from intern.models.usage import Meter, Usage, estimated_tokens, metered
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.usage import UsageLog
 from tests.fakes import HandClock
@@ -29,21 +29,11 @@ class MemoryStore:
         self.rows: list[tuple[date, str, int, int, int]] = []
         self.broken = False
 
-    async def add(
-        self,
-        day: date,
-        prompt: str,
-        calls: int,
-        prompt_tokens: int,
-        completion_tokens: int,
-        *,
-        cost: float = 0.0,
-        cached_tokens: int = 0,
-    ) -> None:
+    async def add(self, day: date, prompt: str, counted: Meter, /) -> None:
         await self._work()
-        self.rows.append((day, prompt, calls, prompt_tokens, completion_tokens))
-        self.tokens += prompt_tokens + completion_tokens
-        self.paid += cost
+        self.rows.append((day, prompt, counted.calls, counted.prompt_tokens, counted.completion_tokens))
+        self.tokens += counted.tokens
+        self.paid += counted.cost
 
     async def spent(self, day: date, /) -> int:
         await self._work()
@@ -122,7 +112,7 @@ async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failur
     clock, store = HandClock(), MemoryStore(spent=1000, paid=1.0)
     usage = Usage(store, clock=clock)
     await usage.add("gate", 10, 1, 0.5)
-    await store.add(DAY, "answer", 1, 200, 0, cost=0.25)
+    await store.add(DAY, "answer", Meter(1, 200, cost=0.25))
     clock.turn(seconds=4)
     assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 1.5)
     clock.turn(seconds=1)
@@ -161,18 +151,8 @@ class Paused(MemoryStore):
         super().__init__(spent)
         self.written, self.may_go_on = anyio.Event(), anyio.Event()
 
-    async def add(
-        self,
-        day: date,
-        prompt: str,
-        calls: int,
-        prompt_tokens: int,
-        completion_tokens: int,
-        *,
-        cost: float = 0.0,
-        cached_tokens: int = 0,
-    ) -> None:
-        await super().add(day, prompt, calls, prompt_tokens, completion_tokens, cost=cost, cached_tokens=cached_tokens)
+    async def add(self, day: date, prompt: str, counted: Meter, /) -> None:
+        await super().add(day, prompt, counted)
         self.written.set()
         with anyio.fail_after(2):  # of its own, for who stores is shielded
             await self.may_go_on.wait()  # it is committed, and nobody here knows yet

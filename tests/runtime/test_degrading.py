@@ -15,6 +15,7 @@ from intern.core.flow import Reply
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed, Parked
 from intern.models.circuit_breaker import FAILURES
+from intern.models.usage import Meter
 from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings
@@ -201,5 +202,5 @@ async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
 async def spend(folder: Path, clock: HandClock) -> HandClock:
     """All that the budgets above allow for the day; gives a clock that stays there."""
     async with await Database.open(folder / "intern.db") as db:
-        await UsageLog(db).add(clock.now().date(), "answer", 1, 1_000_000, 0, cost=2.0)
+        await UsageLog(db).add(clock.now().date(), "answer", Meter(1, 1_000_000, cost=2.0))
     return HandClock(clock.now())

@@ -97,7 +97,7 @@ async def test_the_first_stage_proposes_more_than_are_wanted_so_that_the_fact_is
 
             async def best(limit: int = 2, *, guild: str | None = None, status: str | None = None) -> list[str]:
                 only = SearchFilter(kinds=("nugget",), guild_id=guild, status=status)
-                nuggets = await best_found(Finder(store, Directions()), "the spool?", only, limit, now=NOON)
+                nuggets = await best_found(Finder(store, Directions()).find, "the spool?", only, limit, now=NOON)
                 return [str(each.document.source_id) for each in nuggets]
 
             assert await best() == ["nugget:abroad", "nugget:fact"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.models.usage import UsageStore
+from intern.models.usage import Meter, UsageStore
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.usage import UsageLog
 
@@ -24,11 +24,11 @@ async def test_tokens_add_up_by_day_over_restarts(tmp_path: Path) -> None:
         async with await Database.open(path) as db:
             store: UsageStore = UsageLog(db)
             assert await store.spent(MONDAY) == 0
-            await store.add(MONDAY, "gate", 1, 100, 10)
-            await store.add(MONDAY, "gate", 2, 200, 20, cached_tokens=64)
-            await store.add(MONDAY, "gate", 0, 0, 0, cached_tokens=32)
-            await store.add(MONDAY, "answer", 1, 1000, 0)
-            await store.add(TUESDAY, "gate", 1, 1, 1)
+            await store.add(MONDAY, "gate", Meter(1, 100, 10))
+            await store.add(MONDAY, "gate", Meter(2, 200, 20, cached_tokens=64))
+            await store.add(MONDAY, "gate", Meter(cached_tokens=32))
+            await store.add(MONDAY, "answer", Meter(1, 1000))
+            await store.add(TUESDAY, "gate", Meter(1, 1, 1))
         async with await Database.open(path) as db:
             assert await UsageLog(db).spent(MONDAY) == 1330
             assert await UsageLog(db).spent(TUESDAY) == 2

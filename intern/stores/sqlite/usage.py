@@ -11,6 +11,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
+from intern.models.usage import Meter
 from intern.stores.sqlite.columns import Table
 from intern.stores.sqlite.database import Database
 
@@ -72,18 +73,9 @@ class UsageLog:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def add(
-        self,
-        day: date,
-        prompt: str,
-        calls: int,
-        prompt_tokens: int,
-        completion_tokens: int,
-        *,
-        cost: float = 0.0,
-        cached_tokens: int = 0,
-    ) -> None:
+    async def add(self, day: date, prompt: str, counted: Meter) -> None:
         """Add to the counts of a prompt on a day."""
+        row = (prompt, counted.calls, counted.prompt_tokens, counted.completion_tokens)
         await self._db.run(
             "insert into usage (day, prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens)"
             " values (?, ?, ?, ?, ?, ?, ?)"
@@ -91,7 +83,7 @@ class UsageLog:
             " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
             " completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost,"
             " cached_tokens = cached_tokens + excluded.cached_tokens",
-            (day.isoformat(), prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens),
+            (day.isoformat(), *row, counted.cost, counted.cached_tokens),
         )
 
     async def spent(self, day: date, /) -> int:

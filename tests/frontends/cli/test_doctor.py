@@ -27,6 +27,7 @@ from intern.core.records import SearchDocument
 from intern.core.secret import Secret
 from intern.frontends.cli.doctor_ import command as doctor_command
 from intern.models.options import EmbeddingOptions, LlmOptions, Price
+from intern.models.usage import Meter
 from intern.search.embedding_local import LOCAL_MODEL
 from intern.service.doctor import (
     CREATE_PUBLIC_THREADS,
@@ -489,7 +490,7 @@ async def test_a_spent_budget_is_noted_and_nothing_is_asked(tmp_path: Path) -> N
     with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, tmp_path, daily_token_budget=20_000)
         async with await Database.open(settings.paths.database) as db:
-            await UsageLog(db).add(datetime.now(UTC).date(), "gate", 1, 20_000, 0)
+            await UsageLog(db).add(datetime.now(UTC).date(), "gate", Meter(1, 20_000))
             report = await examine(settings)
     assert [each.level for each in report.findings if each.what in said_of_the_model(report)] == ["note"]
     assert endpoint.requests == []

@@ -27,6 +27,7 @@ from intern.core.records import AwaitingReview, CapturedPair, Fact, Nugget, Occu
 from intern.core.secret import Secret
 from intern.frontends.http.server import Metrics, serving
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.models.usage import Meter
 from intern.service.health import HealthChecks
 from intern.service.models import offline_rules
 from intern.service.overview import Looked, Overheard, OverviewDesk
@@ -318,5 +319,5 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
     counts.add("questions_answered", 4)
     await counts.store()
     await made.workshop.unanswered.store()
-    await UsageLog(made.db).add(made.clock.now().date(), "answer", 3, 3_000, 450, cost=0.0375, cached_tokens=2_048)
+    await UsageLog(made.db).add(made.clock.now().date(), "answer", Meter(3, 3_000, 450, 0.0375, 2_048))
     await MarkStore(made.db).open([GuildId("100")], MessageId(snowflake_at(made.clock.now())))

@@ -22,6 +22,7 @@ from intern.core.messages import AIResult
 from intern.core.secret import Secret
 from intern.frontends.http.beside import page_beside
 from intern.models.circuit_breaker import FAILURES
+from intern.models.usage import Meter
 from intern.runtime.bot import parts_on_discord
 from intern.settings.loading import Settings
 from intern.settings.page import PageOptions
@@ -142,7 +143,7 @@ async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
             tmp_path, discord, base_url=endpoint.base_url, model="m", max_tokens=7, daily_token_budget=10_000
         )
         async with await Database.open(settings.paths.database) as db:
-            await UsageLog(db).add(HandClock().now().date(), "answer", 1, 9_990, 0, cost=0.0)
+            await UsageLog(db).add(HandClock().now().date(), "answer", Meter(1, 9_990))
         async with refused(settings, discord) as client:
             ready, front = await client.get("/readyz"), (await client.get("/")).text
         assert endpoint.requests == []
