@@ -61,7 +61,7 @@ from intern.core.log import get_logger
 from intern.core.messages import Channel
 from intern.core.records import CapturedPair
 from intern.learning.attempts import Attempts
-from intern.learning.message_changes import LateChanges
+from intern.learning.message_changes import MessageChanges
 from intern.learning.review import Approvals
 from intern.stores.sqlite.jobs import Job
 
@@ -208,7 +208,7 @@ class Parts:
     clock: Clock
     dispatch: Dispatch
     declines: Declines
-    late: LateChanges
+    late: MessageChanges
     keeper: Keeper
     pictures: Pictures
     pending: Pending

@@ -35,7 +35,7 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
-from intern.learning.message_changes import LateChanges, Meanwhile
+from intern.learning.message_changes import Meanwhile, MessageChanges
 
 Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 
@@ -75,7 +75,7 @@ async def router(
     dispatch: Dispatch,
     declines: Declines,
     outgoing: Outgoing,
-    late: LateChanges,
+    late: MessageChanges,
     settles: Settles,
     witness: Witness,
     capturing: Callable[[Collection[MessageId]], object] = lambda _: None,
@@ -167,7 +167,7 @@ class _Turns:
 class _Reader:
     """Finds out what follows from an item, however long Discord takes."""
 
-    def __init__(self, dispatch: Dispatch, late: LateChanges, pauses: Pauses) -> None:
+    def __init__(self, dispatch: Dispatch, late: MessageChanges, pauses: Pauses) -> None:
         self._dispatch = dispatch
         self._late = late
         self._pauses = pauses
@@ -281,7 +281,7 @@ class _Desk:
         tg: TaskGroup,
         refusals: _Refusals,
         *,
-        late: LateChanges,
+        late: MessageChanges,
         settles: Settles,
         witness: Witness,
         capturing: Callable[[Collection[MessageId]], object],

@@ -19,7 +19,7 @@ from intern.core.records import Fact, Nugget, NuggetStatus, SearchDocument, Spea
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import even_share
 from intern.facts.prompts import ExtractIn, ExtractOut, FactOut, NuggetOut
-from intern.facts.pseudonyms import LABEL, NAMELESS, Cast
+from intern.facts.pseudonyms import LABEL, NAMELESS, Pseudonyms
 from intern.facts.reconciling import Proposal
 from intern.facts.segments import Segment
 from intern.facts.visibility import of_account
@@ -55,14 +55,14 @@ class Reading(Struct, frozen=True, kw_only=True):
     """Nuggets that would tell everybody what is not for everybody."""
 
 
-def given(segment: Segment, cast: Cast, known: Sequence[Fact]) -> ExtractIn:
+def given(segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> ExtractIn:
     """What the model sees: the conversation, and the facts that it may repeat or update, the most fitting first."""
-    return ExtractIn(transcript=_transcript(segment, cast), existing_facts="\n".join(_lines(known, cast)))
+    return ExtractIn(transcript=_transcript(segment, pseudonyms), existing_facts="\n".join(_lines(known, pseudonyms)))
 
 
-def read(reply: ExtractOut, segment: Segment, cast: Cast, known: Sequence[Fact]) -> Reading:
+def read(reply: ExtractOut, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> Reading:
     """What a model said, held against what it was shown."""
-    reader = _Reader(segment, cast, known)
+    reader = _Reader(segment, pseudonyms, known)
     nuggets = [reader.nugget(each, n) for n, each in enumerate(reply.nuggets)]
     proposals = [reader.proposal(each) for each in reply.facts]
     return Reading(
@@ -119,14 +119,14 @@ def fact_documents(fact: Fact) -> tuple[SearchDocument, ...]:
     )
 
 
-def _transcript(segment: Segment, cast: Cast) -> str:
+def _transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
     shown = list(range(len(segment.turns)))
     if len(shown) > _MOST_MESSAGES:
         shown = [*shown[:_OPENING], *shown[-(_MOST_MESSAGES - _OPENING) :]]
     # Concealed before it is cut, or half a name would be left.
     # `splitlines` knows every line end there is, so no text can begin a line of its own.
-    texts = {n: "\n  ".join(cast.conceal(segment.turns[n].text).strip().splitlines()) for n in shown}
-    heads = {n: f"m{n + 1} {cast.labels[n]} ({_role(segment, n)}): " for n in shown}
+    texts = {n: "\n  ".join(pseudonyms.conceal(segment.turns[n].text).strip().splitlines()) for n in shown}
+    heads = {n: f"m{n + 1} {pseudonyms.labels[n]} ({_role(segment, n)}): " for n in shown}
     longest = max(map(len, heads.values())) + len("\n")
     limit = even_share([len(text) + longest for text in texts.values()], MAX_CONVERSATION_CHARS) - longest
     return "\n".join(heads[n] + shortened(text, limit) for n, text in texts.items())
@@ -136,9 +136,9 @@ def _role(segment: Segment, n: int) -> str:
     return "assistant" if segment.message_ids[n] in segment.ours else _ROLES[segment.turns[n].speaker]
 
 
-def _lines(known: Sequence[Fact], cast: Cast) -> Iterable[str]:
+def _lines(known: Sequence[Fact], pseudonyms: Pseudonyms) -> Iterable[str]:
     for n, fact in enumerate(known, 1):
-        content = shortened(" ".join(cast.conceal(fact.content).split()), _MAX_FACT)
+        content = shortened(" ".join(pseudonyms.conceal(fact.content).split()), _MAX_FACT)
         retired = "" if fact.is_active else "(retired: not to be said again) "
         yield f"f{n} {fact.last_seen_at:%Y-%m-%d} {fact.category} {retired}{content}"
 
@@ -146,11 +146,11 @@ def _lines(known: Sequence[Fact], cast: Cast) -> Iterable[str]:
 class _Reader:
     """Holds what a model says against one conversation."""
 
-    def __init__(self, segment: Segment, cast: Cast, known: Sequence[Fact]) -> None:
+    def __init__(self, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> None:
         self.unknown_ids = 0
         self.hidden = 0
         self._segment = segment
-        self._cast = cast
+        self._pseudonyms = pseudonyms
         places = dict(enumerate(segment.message_ids))
         # By the names that the model was shown, and by their own, should it know them from elsewhere.
         self._places = {f"m{n + 1}": n for n in places} | {message_id: n for n, message_id in places.items()}
@@ -169,7 +169,7 @@ class _Reader:
             self.hidden += 1
             return None
         segment = self._segment
-        people = {self._cast.labels[each] for each in sources}
+        people = {self._pseudonyms.labels[each] for each in sources}
         return Nugget(
             # The same whenever this is read again, so a link to it holds.
             id=NuggetId(str(uuid5(NAMESPACE_URL, f"nugget {segment.id} {segment.content_hash} {n}"))),
@@ -190,7 +190,7 @@ class _Reader:
         """The fact as it is proposed from here on, or None where nothing is said, or nobody said it."""
         sources = self._sources(said.source_message_ids)
         content = _line(self._impersonal(said.content))
-        if not sources or not _says_something(self._cast.conceal(_clean(said.content))):
+        if not sources or not _says_something(self._pseudonyms.conceal(_clean(said.content))):
             return None
         return Proposal(
             category=said.category,
@@ -220,10 +220,10 @@ class _Reader:
         return "COMMUNITY_OPINION" if claimed == "FACT" and not taught else claimed
 
     def _text(self, text: str) -> str:
-        return mask_secrets(self._cast.conceal_retold(_reachable_by_none(text))).text.strip()
+        return mask_secrets(self._pseudonyms.conceal_retold(_reachable_by_none(text))).text.strip()
 
     def _impersonal(self, text: str) -> str:
-        return self._cast.impersonal(_reachable_by_none(text))
+        return self._pseudonyms.impersonal(_reachable_by_none(text))
 
     def _keywords(self, said: Sequence[str]) -> tuple[str, ...]:
         kept: dict[str, str] = {}

@@ -147,14 +147,14 @@ class Extractor:
                 return "failed"
         await self._pace()
         segment = await named(segment, self._names)
-        cast, known = segment.cast(), await self._known(segment)
+        pseudonyms, known = segment.pseudonyms(), await self._known(segment)
         try:
-            reply = await self._model.ask(EXTRACT, await run_sync(given, segment, cast, known))
+            reply = await self._model.ask(EXTRACT, await run_sync(given, segment, pseudonyms, known))
         except ModelUnavailableError:
             raise
         except ModelError as error:
             return await self.give_up(segment, str(error), entry, parked=segment.origin == "note")
-        reading = await run_sync(read, reply, segment, cast, known)
+        reading = await run_sync(read, reply, segment, pseudonyms, known)
         conversation = segment.distilled(AGENT)
         async with self._keeping:
             now = await standing()

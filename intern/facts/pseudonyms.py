@@ -62,7 +62,7 @@ _INITIAL = re.compile(r"(?<!\w)(\w)\.\s*(?=\w)")
 _TAILS = re.compile(r"(?:[_`^|]+|-M|\[m\]|\|\w*)$")
 
 
-class Cast:
+class Pseudonyms:
     """Who is in a conversation, and under which name a model may know them."""
 
     def __init__(

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Distilled, Filed, Forgotten, Moved, Origin, Turn, Withdrawn
-from intern.facts.pseudonyms import Cast, others_in
+from intern.facts.pseudonyms import Pseudonyms, others_in
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog, Placed
 from intern.stores.sqlite.members import NameStore
@@ -56,9 +56,9 @@ class Segment(Struct, frozen=True, kw_only=True):
         said = [(turn.speaker, turn.text) for turn in self.turns]
         return sha256(msgspec.json.encode((said, self.message_ids))).hexdigest()
 
-    def cast(self) -> Cast:
+    def pseudonyms(self) -> Pseudonyms:
         """Who is in it."""
-        return Cast(self.turns, self.author_ids, names=self.names, others=self.others)
+        return Pseudonyms(self.turns, self.author_ids, names=self.names, others=self.others)
 
     def distilled(self, agent_id: str) -> Distilled:
         """What is kept of it beside what was learned."""

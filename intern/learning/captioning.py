@@ -54,7 +54,7 @@ class ImageTexts(Protocol):
         ...
 
 
-class PicturingBounds(Struct, frozen=True, kw_only=True):
+class CaptioningBounds(Struct, frozen=True, kw_only=True):
     """How much a capture's images may cost."""
 
     images: int = 16
@@ -80,7 +80,7 @@ class Place(Struct, frozen=True, kw_only=True):
         return self.message_id, self.attachment.id
 
 
-class Picturing:
+class Captioning:
     """Looks at the images of captures, or leaves them be where `sees` is false: then they keep their names alone."""
 
     def __init__(
@@ -91,14 +91,14 @@ class Picturing:
         *,
         sees: bool,
         mask: bool = True,
-        bounds: PicturingBounds | None = None,
+        bounds: CaptioningBounds | None = None,
     ) -> None:
         self._model = model
         self._images = images
         self._texts = texts
         self._sees = sees
         self._mask = mask
-        self._bounds = bounds or PicturingBounds()
+        self._bounds = bounds or CaptioningBounds()
 
     async def known(self, request: CaptureRequest) -> Mapping[MessageId, Sequence[str]] | None:
         """The words for the images of each message, in order, "" for none; None where somebody has to look first.
@@ -211,7 +211,7 @@ class Picturing:
 class _Look:
     """One attempt at a request's images, and the failure that says most about it."""
 
-    def __init__(self, request: CaptureRequest, bounds: PicturingBounds, *, fresh: bool, last_try: bool) -> None:
+    def __init__(self, request: CaptureRequest, bounds: CaptioningBounds, *, fresh: bool, last_try: bool) -> None:
         self.conversation = conversation_text(request, bounds.conversation_chars)
         self.fresh = fresh
         self.last_try = last_try

@@ -120,7 +120,7 @@ class Meanwhile:
         return tuple(message.id for message in messages if self._changes.get(message.id, message) is None)
 
 
-class LateChanges:
+class MessageChanges:
     """Knows what was handed on to be answered or captured, and so what a later change to it means.
 
     One event loop's own: whoever hands on and whoever hears of changes call it between two awaits, so nothing falls
@@ -265,7 +265,7 @@ class _SpentError(Exception):
     """No request is left."""
 
 
-class Missed:
+class MissedChanges:
     """Finds messages that were edited or deleted during an outage."""
 
     def __init__(

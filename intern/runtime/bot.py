@@ -41,8 +41,8 @@ from intern.core.ids import ChannelId, MessageId, RoleId, snowflake_at, snowflak
 from intern.core.memory import giving_back, set_aside
 from intern.core.messages import Attachment, Channel, ChatMessage
 from intern.learning.answered_threads import Answered, ThreadReader
-from intern.learning.captioning import Images, Picturing
-from intern.learning.message_changes import LateChanges, Missed
+from intern.learning.captioning import Captioning, Images
+from intern.learning.message_changes import MessageChanges, MissedChanges
 from intern.learning.review import Approvals
 from intern.models.circuit_breaker import Breaker
 from intern.models.endpoint import EndpointModel
@@ -129,7 +129,7 @@ async def _parts(
             first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
             marks = await MarkStore(db).open(platform.chat.guild_ids, first)
             audience = _Audience(platform.chat, settings.conversations)
-            missed = Missed(
+            missed = MissedChanges(
                 workshop.archive,
                 platform.chat,
                 is_withdrawn=workshop.decisions.is_withdrawn,
@@ -193,7 +193,9 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     handoff = settings.discord.handoff_role_id
     answered = workshop.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
-    late = LateChanges(workshop.archive, admits=audience.admits_id, pending=workshop.pending, answered=answered.threads)
+    late = MessageChanges(
+        workshop.archive, admits=audience.admits_id, pending=workshop.pending, answered=answered.threads
+    )
     finder = Finder(workshop.search, room.embedder and LastVectors(room.embedder))
     discovered = discovered_sources(settings, workshop.search)
     library = Library(
@@ -274,7 +276,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         declines=Declining(wording, traces=traces, clock=clock),
         late=late,
         keeper=workshop,
-        pictures=Picturing(
+        pictures=Captioning(
             models.learning,
             platform.images,
             workshop.pending,
@@ -483,7 +485,7 @@ class _NoImages:
 class _Desk:
     """The commands; what they teach can be withdrawn from the moment on that it is handed on."""
 
-    def __init__(self, commands: Commands, late: LateChanges) -> None:
+    def __init__(self, commands: Commands, late: MessageChanges) -> None:
         self._commands = commands
         self._late = late
 

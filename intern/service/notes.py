@@ -180,7 +180,7 @@ async def _planned(
 def _tokens(settings: Settings, segments: Sequence[Segment]) -> int:
     tokens_of = measure(settings)
     beside = _REPLY + _FACT * settings.extraction.existing_facts
-    return sum(tokens_of(EXTRACT, given(each, each.cast(), ())) + beside for each in segments)
+    return sum(tokens_of(EXTRACT, given(each, each.pseudonyms(), ())) + beside for each in segments)
 
 
 def _read_folder(folder: Path) -> tuple[list[Note], dict[str, str]]:

@@ -29,7 +29,7 @@ from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import configure
 from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.records import Capture, CapturedPair
-from intern.learning.captioning import Picturing
+from intern.learning.captioning import Captioning
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.pending import PendingCaptures
@@ -117,7 +117,7 @@ class Scene:
     def __init__(self, db: Database, *, sees: bool = True) -> None:
         self.model, self.shore, self.keeper = ScriptedModel(), Shore(), Keeper()
         self.pending = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
-        self.picturing = Picturing(self.model, self.shore, self.pending, sees=sees)
+        self.captioning = Captioning(self.model, self.shore, self.pending, sees=sees)
         self.pauses: list[float] = []
         self._inbox: MemoryObjectReceiveStream[CapturePending] | None = None
 
@@ -126,7 +126,7 @@ class Scene:
             inbox,
             archived,
             pending=self.pending,
-            pictures=self.picturing,
+            pictures=self.captioning,
             keeper=self.keeper,
             messages=self.shore,
             witness=Witness(),

@@ -29,7 +29,7 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair
-from intern.learning.message_changes import LateChanges, Meanwhile
+from intern.learning.message_changes import Meanwhile, MessageChanges
 from tests.samples import GUILD, answer_request, author, batch, capture_request, message, pair
 
 NO_PAUSES = partial(repeat, 0.0)
@@ -112,7 +112,7 @@ class Captured:
         return replace(held, message_ids=(asked, MessageId(conversation_id.removeprefix("reply_"))))
 
 
-class Late(LateChanges):
+class Late(MessageChanges):
     """Counts the batches that were begun and not ended."""
 
     open = 0

@@ -72,8 +72,8 @@ async def measured_with(model: Model, asked: Sequence[Segment]) -> Measured:
     leaks: list[str] = []
     readings: list[tuple[Segment, Reading]] = []
     for segment in asked:
-        cast = segment.cast()
-        shown = given(segment, cast, ())
+        pseudonyms = segment.pseudonyms()
+        shown = given(segment, pseudonyms, ())
         met, channel = met_in(segment), set(_nicks()[segment.channel_id or ""])
         theirs, strange, anybodys = (_names(segment, each) for each in (met & _captured(), met, channel))
         texts = [shown.transcript]
@@ -83,7 +83,7 @@ async def measured_with(model: Model, asked: Sequence[Segment]) -> Measured:
             reply = ExtractOut(nuggets=(), facts=())
             valid -= 1
         valid += 1
-        reading = read(reply, segment, cast, ())
+        reading = read(reply, segment, pseudonyms, ())
         dropped += reading.unknown_ids
         texts += _texts(reading)
         given_away = [text for text in texts if _gives_away(text, theirs)]

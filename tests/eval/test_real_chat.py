@@ -37,7 +37,7 @@ from intern.chat.outgoing import Outgoing
 from intern.core.flow import AnswerRequest, Declined, MessageCreated, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
-from intern.learning.message_changes import LateChanges
+from intern.learning.message_changes import MessageChanges
 from intern.models.prompt import OfflineModel
 from intern.platforms.memory.chat import Sandbox
 from intern.service.models import offline_rules
@@ -139,7 +139,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             admits=sandbox.admits,
             clock=HandClock(),
         )
-        late = LateChanges(workshop.archive, admits=everywhere, pending=workshop.pending)
+        late = MessageChanges(workshop.archive, admits=everywhere, pending=workshop.pending)
         attendance = Attendance(Marks(), baseline=MessageId("0"))
         events, to_batch = EVENTS.open()
         batches, to_route = BATCHES.open()

@@ -11,17 +11,17 @@ from hypothesis import given, strategies as st
 
 from intern.core.ids import UserId
 from intern.core.records import Speaker, Turn
-from intern.facts.pseudonyms import LABEL, NAMELESS, Cast, others_in
+from intern.facts.pseudonyms import LABEL, NAMELESS, Pseudonyms, others_in
 
 MIA, ANN, TOM = UserId("100000000000000501"), UserId("100000000000000900"), UserId("100000000000000777")
 
 
-def cast(*said: tuple[Speaker, UserId, str], names: Mapping[UserId, tuple[str, ...]] | None = None) -> Cast:
+def pseudonyms(*said: tuple[Speaker, UserId, str], names: Mapping[UserId, tuple[str, ...]] | None = None) -> Pseudonyms:
     turns = [Turn(speaker, text) for speaker, _, text in said]
-    return Cast(turns, [author for _, author, _ in said], names=names)
+    return Pseudonyms(turns, [author for _, author, _ in said], names=names)
 
 
-IRC = cast(
+IRC = pseudonyms(
     ("User", MIA, "madmax28-M: how do I purge?"),
     ("Team", ANN, "mia_: run purge"),
     names={MIA: ("mia_",), ANN: ("madmax28-M",)},
@@ -29,14 +29,14 @@ IRC = cast(
 
 
 def test_people_are_numbered_as_they_appear_and_keep_their_number() -> None:
-    known = cast(("User", MIA, f"hello <@{TOM}>"), ("Team", ANN, "hi"), ("User", MIA, "so"), ("User", TOM, "me?"))
+    known = pseudonyms(("User", MIA, f"hello <@{TOM}>"), ("Team", ANN, "hi"), ("User", MIA, "so"), ("User", TOM, "me?"))
     assert known.labels == ("User_1", "User_3", "User_1", "User_2")
 
 
 def test_whoever_is_not_known_is_one_person_on_each_side() -> None:
     turns = [Turn("User", "a"), Turn("Team", "b"), Turn("User", "c")]
-    assert Cast(turns).labels == ("User_1", "User_2", "User_1")
-    assert Cast(turns, [MIA, UserId(""), UserId("")]).labels == ("User_1", "User_2", "User_3")
+    assert Pseudonyms(turns).labels == ("User_1", "User_2", "User_1")
+    assert Pseudonyms(turns, [MIA, UserId(""), UserId("")]).labels == ("User_1", "User_2", "User_3")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_disguise_does_not_help(disguise: str) -> None:
     assert MIA not in plain
 
 
-NAMED = cast(
+NAMED = pseudonyms(
     ("User", MIA, "how?"),
     ("Team", ANN, "so, `@dataclass`"),
     ("Team", TOM, "yes"),
@@ -140,7 +140,7 @@ def test_what_only_resembles_a_name_stays(kept: str) -> None:
 
 
 def test_who_is_called_by_a_name_of_two_words_is_nobody_else() -> None:
-    known = cast(("User", MIA, "@Bob Smith knows"), ("Team", ANN, "hi"), names={ANN: ("Bob Smith",)})
+    known = pseudonyms(("User", MIA, "@Bob Smith knows"), ("Team", ANN, "hi"), names={ANN: ("Bob Smith",)})
     assert known.labels == ("User_1", "User_2")
 
 
@@ -159,16 +159,16 @@ def test_of_people_elsewhere_a_name_counts_that_is_no_word_or_that_somebody_is_a
 
 def test_a_name_elsewhere_stands_for_nothing_less_than_all_of_it() -> None:
     turns = [Turn("User", "windows_ says: windows update"), Turn("Team", "ok")]
-    assert Cast(turns, others=("windows_",)).conceal(turns[0].text) == f"{NAMELESS} says: windows update"
+    assert Pseudonyms(turns, others=("windows_",)).conceal(turns[0].text) == f"{NAMELESS} says: windows update"
 
 
 def test_who_is_called_by_name_in_the_conversation_is_known_by_it() -> None:
-    known = cast(("User", MIA, "@alice said it works"), ("Team", ANN, "bob`: it does"))
+    known = pseudonyms(("User", MIA, "@alice said it works"), ("Team", ANN, "bob`: it does"))
     assert known.conceal("Alice and bob` agree") == "User_2 and User_4 agree"
 
 
 def test_a_name_of_several_words_is_found_across_lines() -> None:
-    known = cast(("User", MIA, "x"), ("Team", ANN, "y"), names={MIA: ("Mia Bright",)})
+    known = pseudonyms(("User", MIA, "x"), ("Team", ANN, "y"), names={MIA: ("Mia Bright",)})
     assert known.conceal("Mia\nBright asks") == "User_1 asks"
 
 
@@ -191,7 +191,7 @@ _OURS = re.compile(r"\b(?:user|somebody|an?|id|link|to|discord|role|channel|ever
 def test_no_known_name_is_left_in_any_text(nicks: list[str], around: list[str]) -> None:
     people = {UserId(str(100000000000000500 + n)): (nick,) for n, nick in enumerate(nicks)}
     said: list[tuple[Speaker, UserId, str]] = [("User", author, "hi") for author in people]
-    known = cast(*said, names=people)
+    known = pseudonyms(*said, names=people)
     text = "".join(
         f"{each} {nick} <@{author}> {author}"
         for each, (author, (nick,)) in zip([*around, *[" "] * len(nicks)], list(people.items()) * 3, strict=False)

@@ -18,7 +18,7 @@ from intern.core.errors import (
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.messages import Attachment, ChatMessage, Image
-from intern.learning.captioning import Picturing, PicturingBounds, Texts, conversation_text
+from intern.learning.captioning import Captioning, CaptioningBounds, Texts, conversation_text
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from tests.fakes import ScriptedModel, refused
 from tests.samples import author, capture_request, message
@@ -77,18 +77,18 @@ def told(given: ImagesIn) -> ImagesOut:
 
 class Scene:
     def __init__(
-        self, *replies: Any, sees: bool = True, mask: bool = True, bounds: PicturingBounds | None = None
+        self, *replies: Any, sees: bool = True, mask: bool = True, bounds: CaptioningBounds | None = None
     ) -> None:
         self.host, self.shelf, self.model = Host(), Shelf(), ScriptedModel()
         self.model.next(SUMMARIZE_IMAGES, *replies)
-        self.picturing = Picturing(self.model, self.host, self.shelf, sees=sees, mask=mask, bounds=bounds)
+        self.captioning = Captioning(self.model, self.host, self.shelf, sees=sees, mask=mask, bounds=bounds)
 
     async def look(
         self, request: CaptureRequest = REQUEST, *, fresh: bool = False, last_try: bool = False
     ) -> dict[MessageId, list[str]] | None:
         with fail_after(5):
-            await self.picturing.look(request, fresh=fresh, last_try=last_try)
-            known = await self.picturing.known(request)
+            await self.captioning.look(request, fresh=fresh, last_try=last_try)
+            known = await self.captioning.known(request)
             return None if known is None else {key: list(texts) for key, texts in known.items()}
 
 
@@ -102,8 +102,8 @@ def said(*summaries: tuple[str, int, str]) -> ImagesOut:
 
 async def test_each_image_is_described_once_with_the_whole_conversation_beside_it() -> None:
     scene = Scene(told)
-    assert await scene.picturing.known(REQUEST) is None
-    assert await scene.picturing.missing(REQUEST) == {ASKED.id, TAUGHT.id}
+    assert await scene.captioning.known(REQUEST) is None
+    assert await scene.captioning.missing(REQUEST) == {ASKED.id, TAUGHT.id}
     assert await scene.look() == {ASKED.id: ["No 0.", "No 1."], TAUGHT.id: ["No 0."]}
     [given] = scene.model.calls(SUMMARIZE_IMAGES)
     assert [(place.message_id, place.image_index) for place in given.images] == [
@@ -137,7 +137,7 @@ async def test_a_new_image_in_an_edit_is_the_only_one_looked_at() -> None:
 async def test_without_images_nobody_is_asked() -> None:
     scene = Scene()
     plain = capture_request()
-    assert await scene.picturing.known(plain) == {}
+    assert await scene.captioning.known(plain) == {}
     assert await scene.look(plain) == {}
 
 
@@ -145,23 +145,23 @@ async def test_a_model_that_does_not_see_is_not_asked_and_what_was_seen_before_s
     scene = Scene(sees=False)
     scene.shelf.texts[(ASKED.id, "id-b.png")] = "An error."
     assert await scene.look() == {ASKED.id: ["", "An error."], TAUGHT.id: [""]}
-    assert await scene.picturing.missing(REQUEST) == frozenset()
+    assert await scene.captioning.missing(REQUEST) == frozenset()
     assert scene.host.asked == []
 
 
 async def test_calls_are_bounded_in_images_and_in_bytes() -> None:
-    scene = Scene(told, told, bounds=PicturingBounds(images_a_call=2))
+    scene = Scene(told, told, bounds=CaptioningBounds(images_a_call=2))
     await scene.look()
     assert [len(given.images) for given in scene.model.calls(SUMMARIZE_IMAGES)] == [2, 1]
 
-    scene = Scene(told, told, told, bounds=PicturingBounds(bytes_a_call=1000))
+    scene = Scene(told, told, told, bounds=CaptioningBounds(bytes_a_call=1000))
     scene.host.padding = bytes(600)
     await scene.look()
     assert [len(images) for images in scene.model.images] == [1, 1, 1]
 
 
 async def test_images_beyond_the_bound_of_a_capture_say_so_and_cost_nothing() -> None:
-    scene = Scene(told, bounds=PicturingBounds(images=2))
+    scene = Scene(told, bounds=CaptioningBounds(images=2))
     assert await scene.look() == {
         ASKED.id: ["No 0.", "No 1."],
         TAUGHT.id: ["(not looked at: there are over 2 images)"],
@@ -179,7 +179,7 @@ async def test_images_beyond_the_bound_of_a_capture_say_so_and_cost_nothing() ->
 )
 async def test_a_summary_is_one_bounded_line_without_control_characters(summary: str) -> None:
     one = capture_request(message("?", n=1), TAUGHT)
-    scene = Scene(said((TAUGHT.id, 0, summary)), bounds=PicturingBounds(summary_chars=100))
+    scene = Scene(said((TAUGHT.id, 0, summary)), bounds=CaptioningBounds(summary_chars=100))
     texts = await scene.look(one)
     assert texts is not None
     [line] = texts[TAUGHT.id]
@@ -216,7 +216,7 @@ async def test_an_expired_link_wants_a_fresh_one_and_what_the_others_show_is_kep
     scene.host.fails["a.png"] = ChatUnavailableError("503")
     with pytest.raises(LinkExpiredError):
         await scene.look()
-    assert await scene.picturing.missing(REQUEST) == {ASKED.id}
+    assert await scene.captioning.missing(REQUEST) == {ASKED.id}
     scene.host.fails.clear()
     assert await scene.look() == {ASKED.id: ["No 0.", "No 1."], TAUGHT.id: ["No 0."]}
     assert scene.host.asked == ["a.png", "b.png", "c.png", "a.png", "b.png"]
@@ -227,11 +227,11 @@ async def test_a_host_that_is_away_is_not_an_image_that_is_gone() -> None:
     scene.host.fails["a.png"] = ChatUnavailableError("503")
     with pytest.raises(ChatUnavailableError, match="503"):
         await scene.look(fresh=True, last_try=True)
-    assert await scene.picturing.known(REQUEST) is None
+    assert await scene.captioning.known(REQUEST) is None
 
 
 async def test_a_model_that_is_away_is_asked_no_more_and_no_image_is_given_up() -> None:
-    scene = Scene(told, ModelUnavailableError("away"), bounds=PicturingBounds(images_a_call=1))
+    scene = Scene(told, ModelUnavailableError("away"), bounds=CaptioningBounds(images_a_call=1))
     with pytest.raises(ModelUnavailableError):
         await scene.look(last_try=True)
     assert scene.host.asked == ["a.png", "b.png", "c.png"]
@@ -247,7 +247,7 @@ async def test_one_image_that_the_model_refuses_does_not_take_the_others_with_it
     scene.model.always(SUMMARIZE_IMAGES, picky)
     with pytest.raises(InternError, match="refused"):
         await scene.look()
-    assert await scene.picturing.missing(REQUEST) == {ASKED.id}
+    assert await scene.captioning.missing(REQUEST) == {ASKED.id}
     assert await scene.look(last_try=True) == {
         ASKED.id: ["No 0.", "(not described: the model gave no description)"],
         TAUGHT.id: ["No 0."],

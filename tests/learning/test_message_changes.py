@@ -13,7 +13,7 @@ from intern.core.flow import CaptureRequest, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair, Turn
-from intern.learning.message_changes import LateChanges
+from intern.learning.message_changes import MessageChanges
 from intern.stores.sqlite.answered_threads import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.pending import PendingCaptures
@@ -88,8 +88,8 @@ def edited(before: ChatMessage, text: str) -> MessageEdited:
     return MessageEdited(message=replace(before, text=text, author=replace(before.author, type="community_user")))
 
 
-def late(captured: Captured, door: Door | None = None) -> LateChanges:
-    return LateChanges(captured, admits=(door or Door()).admits)
+def late(captured: Captured, door: Door | None = None) -> MessageChanges:
+    return MessageChanges(captured, admits=(door or Door()).admits)
 
 
 async def test_what_concerns_nothing_that_we_hold_costs_one_look_and_no_call() -> None:
@@ -154,7 +154,7 @@ async def test_what_waits_for_its_images_can_be_deleted_and_edited_also_after_a_
     waits = capture_request(ASKED, TAUGHT, conversation="reply_5")
     with fail_after(5):
         async with waiting(tmp_path, waits) as pending:
-            changes = LateChanges(Captured(), admits=Door().admits, pending=pending)
+            changes = MessageChanges(Captured(), admits=Door().admits, pending=pending)
             assert changes.deleted(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
             change = edited(TAUGHT, "So, but slowly.")
             assert changes.edited(change)
@@ -167,7 +167,7 @@ async def test_a_message_that_is_archived_and_waits_in_one_conversation_is_captu
     waits = capture_request(ASKED, TAUGHT)
     with fail_after(5):
         async with waiting(tmp_path, waits) as pending:
-            changes = LateChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=pending)
+            changes = MessageChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=pending)
             changes.teaches(waits)
             assert len(await changes.captured_anew(edited(TAUGHT, "So, but slowly."))) == 1
 
@@ -236,7 +236,7 @@ async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_ed
         async with await Database.open(tmp_path / "intern.db") as db:
             answered = AnsweredThreads(db)
             await answered.keep(thread, [ThreadMessage(id=ASKED.id, author_id=ASKED.author.id, is_outside=True)])
-            changes = LateChanges(Captured(), admits=Door().admits, answered=answered)
+            changes = MessageChanges(Captured(), admits=Door().admits, answered=answered)
             assert changes.deleted(deleted(CHATTER)).taught == ()
             assert not answered.is_stirred(thread)
             assert changes.deleted(deleted(CHATTER, ASKED)).taught == (ASKED.id,)

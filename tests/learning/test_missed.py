@@ -16,7 +16,7 @@ from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.messages import ChatMessage, Lookups
 from intern.core.records import CapturedPair
 from intern.learning import message_changes as missed_module
-from intern.learning.message_changes import DAYS, Missed
+from intern.learning.message_changes import DAYS, MissedChanges
 from intern.platforms.memory.chat import Call, Sandbox
 from intern.stores.archive import Archive
 from tests.fakes import HandClock
@@ -78,7 +78,7 @@ class Down:
         return channel_id not in self.closed
 
     async def look(self, requests: int = 300) -> int:
-        missed = Missed(
+        missed = MissedChanges(
             self.archive,
             self.discord,
             is_withdrawn=self.withdrawn.__contains__,
