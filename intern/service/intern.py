@@ -56,7 +56,7 @@ from intern.service.workshop import Workshop, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery.investigating import Discovered, Feed, Question
-from intern.sources.files import LeftOutStore, SourceFolder
+from intern.sources.files import SourceFolder
 from intern.sources.library import Library
 from intern.sources.page_copies import PageCopies
 from intern.sources.refresh import Refreshed
@@ -67,6 +67,7 @@ from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
 from intern.stores.sqlite.jobs import Job, Jobs
+from intern.stores.sqlite.left_out import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import FormLog, UsageLog
 from intern.stores.topics import TopicLibrary

@@ -20,9 +20,9 @@ from intern.service.searching import never_discovered
 from intern.service.status import open_read_only
 from intern.settings.loading import Settings
 from intern.sources.discovery.scanning import Scanner, is_below
-from intern.sources.files import ALL_LEFT_OUT, left_out_of
 from intern.sources.page_copies import page_state
 from intern.stores.indices import CachedFile, CachedPage, CachedSource, IndexCache
+from intern.stores.sqlite.left_out import ALL_LEFT_OUT, left_out_of
 
 State = Literal["ok", "pending", "failed", "gone", "left_out"]
 _OF_PAGES: Mapping[str, State] = {

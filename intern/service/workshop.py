@@ -43,7 +43,7 @@ from intern.sources.descriptions import add_topic_provisionally, describe_by_rul
 from intern.sources.discovery.investigating import Discovered, Discovery
 from intern.sources.discovery.scanning import Scanner
 from intern.sources.fetching import PageFetcher
-from intern.sources.files import LeftOutStore, SourceFolder
+from intern.sources.files import SourceFolder, noteworthy
 from intern.sources.library import Library
 from intern.sources.page_copies import PageCopies
 from intern.sources.pages import OpenWeb, refresh_pages
@@ -55,6 +55,7 @@ from intern.stores.decisions import DecisionLog, recover_state
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.jobs import Job, Jobs
+from intern.stores.sqlite.left_out import LeftOutStore
 from intern.stores.sqlite.maintenance import Remains
 from intern.stores.sqlite.members import NameStore, RoleStore
 from intern.stores.sqlite.outbox import PostLedger
@@ -332,7 +333,7 @@ class Workshop:
                 describe=describe,
             )
             await self._keep_searchable()
-            await self._left_out.keep("document", sources.skipped)
+            await self._left_out.keep("document", noteworthy(sources.skipped))
         return _joined(topics, sources)
 
     async def refresh_pages(self) -> Refreshed:
