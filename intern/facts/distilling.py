@@ -1,7 +1,7 @@
-"""A conversation as a model is shown it, and what of the reply may stand. Pure.
+"""Build the extraction prompt from a conversation, and check the reply. Pure.
 
-People go by `User_1` and so on, messages by `m1`, facts by `f1`: no name and no id leaves here, and none comes back. A
-model is hostile until its words were looked at: text, ids and status are checked, whatever they claim.
+The prompt names people `User_1`, messages `m1` and facts `f1`. No real name and no real id goes out, and none comes
+back. The reply is untrusted: its texts, ids and statuses are all checked.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from intern.facts.segments import Segment
 from intern.facts.visibility import of_account
 
 MAX_CONVERSATION_CHARS = 12_000
-"""Of what a model sees of one conversation; longer messages are cut, at the same length."""
+"""The most characters of one conversation in a prompt. Long messages are cut, all at the same length."""
 
-_MOST_MESSAGES = 150  # of a conversation in a prompt: its beginning, and what came last
+_MOST_MESSAGES = 150  # of a conversation in a prompt: its first and its last messages
 _OPENING = 30
 _MAX_FACT = 400  # characters of an existing fact in a prompt
 _MAX_TOPIC = 120
@@ -43,25 +43,25 @@ _ROLES: Mapping[Speaker, str] = {"Team": "team", "User": "member"}
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What of a reply may stand."""
+    """The accepted part of a reply."""
 
     nuggets: tuple[Nugget, ...] = ()
     proposals: tuple[Proposal, ...] = ()
     unknown_ids: int = 0
-    """Message ids that are none of the conversation's; they were left out."""
+    """Message ids that are not in the conversation. They were left out."""
     refused: int = 0
-    """Nuggets and facts that say nothing, or name no message that they come from."""
+    """Nuggets and facts that say nothing, or that name no source message."""
     hidden: int = 0
-    """Nuggets that would tell everybody what is not for everybody."""
+    """Nuggets that would show all members what not all may read."""
 
 
 def given(segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> ExtractIn:
-    """What the model sees: the conversation, and the facts that it may repeat or update, the most fitting first."""
+    """Build the prompt from the conversation and the facts that it may repeat or update, best match first."""
     return ExtractIn(transcript=_transcript(segment, pseudonyms), existing_facts="\n".join(_lines(known, pseudonyms)))
 
 
 def read(reply: ExtractOut, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> Reading:
-    """What a model said, held against what it was shown."""
+    """Check a reply against what the model was shown."""
     reader = _Reader(segment, pseudonyms, known)
     nuggets = [reader.nugget(each, n) for n, each in enumerate(reply.nuggets)]
     proposals = [reader.proposal(each) for each in reply.facts]
@@ -75,7 +75,7 @@ def read(reply: ExtractOut, segment: Segment, pseudonyms: Pseudonyms, known: Seq
 
 
 def nugget_documents(nugget: Nugget) -> tuple[SearchDocument, ...]:
-    """What finds a nugget: its analysis by meaning and words, its summary and keywords besides."""
+    """Return the search documents of a nugget: one for its analysis, one for its summary and keywords."""
     source_id = SourceId(f"nugget:{nugget.id}")
     analysis = SearchDocument(
         id=source_id,
@@ -94,12 +94,12 @@ def nugget_documents(nugget: Nugget) -> tuple[SearchDocument, ...]:
 
 
 def fact_stamp(is_active: bool, visibility: Visibility, last_seen_at: datetime) -> str:  # noqa: FBT001 a fact's own
-    """Another one whenever what finds a fact is another."""
+    """Return a stamp that changes whenever the fact's search document does."""
     return f"{is_active:d} {visibility} {last_seen_at.isoformat()}"
 
 
 def fact_documents(fact: Fact) -> tuple[SearchDocument, ...]:
-    """What finds a fact; nothing where nobody may, or no conversation says it any more."""
+    """Return the search document of a fact; none for a secret fact, and none once no conversation says it."""
     if fact.visibility == "secret" or not fact.occurrence_count:
         return ()
     source_id = SourceId(f"fact:{fact.id}")
@@ -123,8 +123,8 @@ def _transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
     shown = list(range(len(segment.turns)))
     if len(shown) > _MOST_MESSAGES:
         shown = [*shown[:_OPENING], *shown[-(_MOST_MESSAGES - _OPENING) :]]
-    # Concealed before it is cut, or half a name would be left.
-    # `splitlines` knows every line end there is, so no text can begin a line of its own.
+    # Conceal first, then cut: a cut could leave half a name.
+    # `splitlines` splits at every kind of line end, so no text can begin a line of its own.
     texts = {n: "\n  ".join(pseudonyms.conceal(segment.turns[n].text).strip().splitlines()) for n in shown}
     heads = {n: f"m{n + 1} {pseudonyms.labels[n]} ({_role(segment, n)}): " for n in shown}
     longest = max(map(len, heads.values())) + len("\n")
@@ -144,7 +144,7 @@ def _lines(known: Sequence[Fact], pseudonyms: Pseudonyms) -> Iterable[str]:
 
 
 class _Reader:
-    """Holds what a model says against one conversation."""
+    """Checks a reply against one conversation."""
 
     def __init__(self, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> None:
         self.unknown_ids = 0
@@ -152,26 +152,26 @@ class _Reader:
         self._segment = segment
         self._pseudonyms = pseudonyms
         places = dict(enumerate(segment.message_ids))
-        # By the names that the model was shown, and by their own, should it know them from elsewhere.
+        # By the names in the prompt, and by the real ids, in case the model knows them from elsewhere.
         self._places = {f"m{n + 1}": n for n in places} | {message_id: n for n, message_id in places.items()}
         self._facts = {f"f{n}": fact.id for n, fact in enumerate(known, 1)} | {fact.id: fact.id for fact in known}
 
     def nugget(self, said: NuggetOut, n: int) -> Nugget | None:
-        """The nugget, or None where nobody could check it, nothing is said, or not everybody may read it."""
+        """Return the checked nugget; None if it has no source, says nothing, or is not for all members."""
         sources = self._sources(said.source_message_ids)
         analysis = shortened(self._text(said.detailed_analysis), _MAX_ANALYSIS)
         topic = shortened(_line(self._text(said.topic)), _MAX_TOPIC)
         if not sources or not _says_something(analysis) or not _says_something(topic):
             return None
         summary, keywords = _line(self._text(said.topic_summary)), self._keywords(said.keywords)
-        # Each field by itself: no sentence of one goes on in the next.
+        # Each field by itself: no sentence continues in the next field.
         if any(of_account(each) != "shared" for each in (topic, summary, analysis, " ".join(keywords))):
             self.hidden += 1
             return None
         segment = self._segment
         people = {self._pseudonyms.labels[each] for each in sources}
         return Nugget(
-            # The same whenever this is read again, so a link to it holds.
+            # A second extraction gives the same id, so that links keep working.
             id=NuggetId(str(uuid5(NAMESPACE_URL, f"nugget {segment.id} {segment.content_hash} {n}"))),
             conversation_id=segment.id,
             topic=topic,
@@ -187,7 +187,7 @@ class _Reader:
         )
 
     def proposal(self, said: FactOut) -> Proposal | None:
-        """The fact as it is proposed from here on, or None where nothing is said, or nobody said it."""
+        """Return the checked proposal; None if it says nothing, or names no source."""
         sources = self._sources(said.source_message_ids)
         content = _line(self._impersonal(said.content))
         if not sources or not _says_something(self._pseudonyms.conceal(_clean(said.content))):
@@ -215,7 +215,7 @@ class _Reader:
         return sorted(found)
 
     def _status(self, claimed: NuggetStatus, sources: Sequence[int]) -> NuggetStatus:
-        """What no team member said is no fact, however sure a model is."""
+        """Return the status: only a team member's message can be the source of a FACT."""
         taught = any(self._segment.turns[n].speaker == "Team" for n in sources)
         return "COMMUNITY_OPINION" if claimed == "FACT" and not taught else claimed
 
@@ -234,25 +234,25 @@ class _Reader:
         return tuple(kept.values())[:_MOST_KEYWORDS]
 
     def _snippet(self, sources: Sequence[int], note: str) -> str:
-        """What was said, in its own words; a model's own note behind it."""
+        """Quote the last source, followed by the model's note."""
         said = shortened(_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
         noted = shortened(_line(self._text(note)), _MAX_SNIPPET // 2)
         return f"{said} [{noted}]" if noted else said
 
     def _fact(self, said: str) -> str | None:
-        """The fact's own id; for what was never shown, one that no fact has, to be refused."""
+        """Return the fact's id; for a fact that was not in the prompt, an id that no fact has."""
         said = said.strip()
         return self._facts.get(said, _NOT_SHOWN) if said else None
 
 
 def _reachable_by_none(text: str) -> str:
-    """The text without addresses of people, whatever the archive holds of these."""
-    # Cleaned first: a name may be taken apart by what nobody sees.
+    """Remove e-mail addresses and unprintable characters, even where the archive keeps them."""
+    # Clean first: invisible characters can split an address.
     return mask_secrets(_clean(text), secrets=False, emails=True).text
 
 
 def _says_something(text: str) -> bool:
-    """Whether anything is left of it beside who was masked."""
+    """Whether the text says more than masked names."""
     return any(map(str.isalnum, LABEL.sub("", text).replace(NAMELESS, "")))
 
 
@@ -261,10 +261,10 @@ def _line(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without what no screen shows."""
+    """Remove unprintable characters."""
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cs"})
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, cut where it is longer than `most` characters."""
+    """Cut the text to at most `most` characters."""
     return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"

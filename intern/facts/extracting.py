@@ -1,7 +1,7 @@
-"""Extraction: what stands of a conversation becomes nuggets and facts, in one call of a model.
+"""Extraction: one model call turns a conversation into nuggets and facts.
 
-Nothing is kept in mind: what a conversation is worth is read from the archive and the decisions each time, and the log
-says what was read before. So doing it again costs nothing, and a kill in between costs one call.
+The extractor has no state of its own. It reads a conversation from the archive and the decisions each time, and the log
+says which version was read before. So a repetition costs nothing, and a crash costs one call.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ _log = get_logger(__name__)
 
 T = TypeVar("T")
 
-_SHOWN_AT_ONCE = 500  # nuggets or facts; all of them may be wanted at a first start
+_SHOWN_AT_ONCE = 500  # nuggets or facts; a first start may put all of them into the search index
 _MOST_RETIRED = 10  # facts of one conversation
-_JUDGED = "visibility"  # whose position is the hash of the rules that facts were held against last
-_QUERY_TERMS = 32  # of a conversation, to find the facts that it may repeat
+_JUDGED = "visibility"  # a name in the log; its position is the hash of the rules that were applied last
+_QUERY_TERMS = 32  # of a conversation; they find the facts that it may repeat
 
 AGENT = "community"
-"""Whose facts they are: a data folder has one audience."""
+"""The owner of all facts: a data folder has one audience."""
 
 PAUSES = (timedelta(minutes=10), timedelta(hours=1))
-"""After the first and the second failure. After the third, nobody tries again until the conversation changes."""
+"""Waiting times after the first and the second failure. After the third, only a change of the conversation helps."""
 
 Came = Literal["extracted", "nothing", "unchanged", "too short", "withdrawn", "unknown", "failed"]
-"""What came of a conversation. `nothing`: it was read, and there is nothing to learn. `unchanged`: it was read before.
-`unknown`: it does not stand, and nothing was ever learned from it. `failed`: it could not be read."""
+"""The result for a conversation. `nothing`: it was read, and teaches nothing. `unchanged`: it was read before.
+`unknown`: no topic has it, and nothing was learned from it. `failed`: the model call failed."""
 
 Pace = Callable[[], Awaitable[None]]
-"""Waits until a model may be called."""
+"""Waits until the model may be called."""
 
 
 async def at_once() -> None:
-    """No waiting."""
+    """Do not wait."""
 
 
 class Extractor:
-    """Keeps nuggets and facts true to what stands.
+    """Keeps nuggets and facts in line with the archive and the topics.
 
-    Raises ModelUnavailableError while no model is there, and KnowledgeError where the disk fails; nothing has changed
+    Raises ModelUnavailableError while the model is away, and KnowledgeError if the disk fails. Nothing has changed
     then.
     """
 
@@ -90,10 +90,7 @@ class Extractor:
         names: NameStore,
         pace: Pace = at_once,
     ) -> None:
-        """`model_name` is what the log says of who read a conversation; `names` knows what people are called.
-
-        `pace` waits until the model may be called.
-        """
+        """Remember the parts. `model_name` goes into the log; `pace` waits until the model may be called."""
         self._names = names
         self._pace = pace
         self._model = model
@@ -107,13 +104,13 @@ class Extractor:
         self._clock = clock
         self._options = options
         self._fact_options = fact_options
-        # Held while what was read is compared with what stands, and kept: nothing is forgotten in between.
+        # Held from the last check of a conversation until its results are stored, so that no forgetting comes between.
         self._keeping = Lock()
 
     async def extract(self, conversation_id: ConversationId, *, learns: bool = True) -> Came:
-        """Learn what there is to learn from a captured conversation as it stands now; withdraw what stands no more.
+        """Learn from the current version of a captured conversation, and withdraw results of older versions.
 
-        Unless it `learns`, nothing new is read, and what was learned from an older version is withdrawn.
+        With `learns` false, only withdraw.
         """
 
         async def standing() -> Segment | None:
@@ -130,7 +127,7 @@ class Extractor:
         return await self.read(segment, standing)
 
     async def read_note(self, note: Segment) -> Came:
-        """Learn from a note, unless that was done before. One that could not be read is tried again here alone."""
+        """Learn from a note, unless that was done before. Only another import retries a note that failed."""
 
         async def still() -> Segment:
             return note
@@ -138,7 +135,7 @@ class Extractor:
         return await self.read(note, still)
 
     async def read(self, segment: Segment, standing: Callable[[], Awaitable[Segment | None]]) -> Came:
-        """Learn from a conversation, unless that was done before; `standing` gives it once more, as it is by then."""
+        """Learn from a conversation, unless that was done before. `standing` reads it again after the model call."""
         entry = await self._log.entry(segment.id)
         if entry is not None and entry.content_hash == segment.content_hash:
             if entry.error is None:
@@ -159,7 +156,7 @@ class Extractor:
         async with self._keeping:
             now = await standing()
             if now is None or now.content_hash != segment.content_hash:
-                # Edited, withdrawn or forgotten meanwhile: whoever did that has it looked at again.
+                # Edited, withdrawn or forgotten meanwhile. That change brings the conversation here again.
                 return "unknown"
             ids = [each for one in reading.proposals for each in (one.duplicate_of, one.supersedes) if each]
             held = await self._facts.known_for(conversation, (each.content for each in reading.proposals), ids)
@@ -192,7 +189,7 @@ class Extractor:
         return "extracted" if learned + applied.facts_deduplicated else "nothing"
 
     async def give_up(self, segment: Segment, why: str, entry: Extraction | None, *, parked: bool = False) -> Came:
-        """Write down that a conversation could not be read; `parked`: until it changes."""
+        """Log that a conversation could not be read. `parked`: do not retry before it changes."""
         same = entry is not None and entry.error is not None and entry.content_hash == segment.content_hash
         tries = 1 + (entry.attempts if entry is not None and same else 0)
         next_at = None if parked or tries > len(PAUSES) else self._clock.now() + PAUSES[tries - 1]
@@ -207,13 +204,13 @@ class Extractor:
         return "failed"
 
     async def park(self, conversation_id: ConversationId, why: str) -> None:
-        """Nobody reads a conversation again until it changes."""
+        """Do not read a conversation again until it changes."""
         segment = await run_sync(standing_segment, conversation_id, self._archive, self._decisions)
         if segment is not None:
             await self.give_up(segment, why, await self._log.entry(conversation_id), parked=True)
 
     async def withdraw(self, conversation_id: ConversationId) -> Came:
-        """Nothing is learned from a conversation any more, and nothing that it taught is found."""
+        """Delete what was learned from a conversation, also from the search."""
 
         async def gone() -> None:
             return None
@@ -221,36 +218,36 @@ class Extractor:
         return await self._withdraw(conversation_id, gone)
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Keep nothing of these messages, nor of what was made from them. Bears repetition; raises KnowledgeError.
+        """Delete these messages and everything made from them. Safe to repeat; raises KnowledgeError.
 
-        What else stood in their conversations is learned anew, where they are still there.
+        The rest of their conversations is extracted again, where the archive still has it.
         """
         async with self._keeping:
             with CancelScope(shield=True):
                 touched = await self._log.touched(message_ids)
-                # First what leads there: killed in between, too little is found until the next start, never too much.
+                # The search index first: a crash here may leave too little in it until the next start, never too much.
                 if leading := [*_sources("nugget", touched.nuggets), *_sources("fact", touched.facts)]:
                     await self._documents.drop(leading)
                 await self._log.forget(message_ids)
                 await self._show((), touched.facts)
 
     async def show(self, fact_ids: Collection[FactId]) -> None:
-        """Make the search true to these facts."""
+        """Update the search documents of these facts."""
         async with self._keeping:
             with CancelScope(shield=True):
                 await self._show((), fact_ids)
 
     async def mend(self) -> int:
-        """Make the search true to nuggets and facts, and say how many differed: a killed process may have left it.
+        """Repair the search after a crash, and return how many nuggets and facts differed.
 
-        Where the operator's settings are others by now, facts are held against them first.
+        If the visibility settings changed, apply them to all facts first.
         """
         async with self._keeping:
             await self._judge()
             return await self._mend()
 
     async def next_retry(self) -> tuple[ConversationId | None, float | None]:
-        """The next conversation that is to be tried again now; else the seconds until one is."""
+        """Return a conversation whose retry is due; else the seconds until the next one."""
         for entry in await self._log.failed():
             if self._is_due(entry):
                 return entry.conversation_id, None
@@ -262,14 +259,14 @@ class Extractor:
         return entry.error is not None and entry.next_at is not None and entry.next_at <= self._clock.now()
 
     async def _known(self, segment: Segment) -> Sequence[Fact]:
-        """The facts that the conversation may repeat or change: those that share its words, none of them secret."""
-        # Lest the model says again what an operator does not want believed.
+        """Find the facts that the conversation may repeat or change: those that share its words. No secret ones."""
+        # Retired facts are shown, too, so that the model does not repeat them.
         retired = tuple(await self._facts.retired_of(segment.id))[:_MOST_RETIRED]
         if not self._options.existing_facts:
             return retired
         asked = terms_of(" ".join(await run_sync(key_terms, segment.text, _QUERY_TERMS)))
         wanted = FactFilter(agent_id=AGENT)
-        # Words are found as words; what stands without spaces, as part of the text.
+        # Scripts without spaces have no words to match, so look for parts of the text.
         unspaced = [each for each in (*asked.grams, *asked.short) if not each.isascii()]
         found = await self._facts.search_facts(
             any_of(asked.words), wanted, self._options.existing_facts, holding=unspaced[:16]
@@ -292,9 +289,11 @@ class Extractor:
     async def _keep(
         self, conversation_id: ConversationId, change: Callable[[], Awaitable[T]], facts: Iterable[FactId] = ()
     ) -> T:
-        """Change what a conversation taught, and `facts` beside, and what is found of it."""
+        """Change the results of a conversation and those `facts`, together with their search documents."""
         done: list[T] = []
-        with CancelScope(shield=True):  # soon done, and the search would be wrong until the next start
+        with CancelScope(
+            shield=True
+        ):  # it takes little time, and a half change would leave the search wrong until the next start
             done.append(await self._kept(conversation_id, change, facts))
         return done[0]
 
@@ -311,7 +310,7 @@ class Extractor:
         return changed
 
     async def _show(self, nugget_ids: Collection[NuggetId], fact_ids: Collection[FactId]) -> None:
-        """Have found of these what may be, and of those that are gone, or that nobody may find, nothing."""
+        """Update the search documents of these; drop those of deleted items and secret facts."""
         nuggets = await self._nuggets.by_ids(nugget_ids) if nugget_ids else ()
         facts = await self._facts.by_ids(fact_ids) if fact_ids else ()
         documents = [document for nugget in nuggets for document in nugget_documents(nugget)]
@@ -335,7 +334,7 @@ class Extractor:
             kept = {*_sources("nugget", nuggets), *_sources("fact", facts)}
             return sorted((old_nuggets.keys() | old_facts.keys()) - kept), stale_nuggets, stale_facts
 
-        gone, stale_nuggets, stale_facts = await run_sync(differing)  # there may be tens of thousands
+        gone, stale_nuggets, stale_facts = await run_sync(differing)  # there may be tens of thousands of them
         await self._documents.drop(gone)
         for n in range(0, len(stale_nuggets), _SHOWN_AT_ONCE):
             await self._show(stale_nuggets[n : n + _SHOWN_AT_ONCE], ())
@@ -344,7 +343,7 @@ class Extractor:
         return len(gone) + len(stale_nuggets) + len(stale_facts)
 
     async def _judge(self) -> None:
-        """Hold all facts against the operator's settings, unless they were since these changed."""
+        """Apply the visibility settings to all facts, unless they were applied before."""
         rules = rules_hash(self._fact_options)
         if await self._log.position(_JUDGED) != rules:
             judged = await self._facts.judge(lambda fact: judged_again(fact, self._fact_options))
@@ -362,5 +361,5 @@ def _sources(kind: SearchKind, ids: Iterable[str]) -> list[SourceId]:
 
 
 def _touched(facts: Iterable[Fact]) -> set[FactId]:
-    """Facts, and those whose place they took: that one comes back when they go."""
+    """Return the facts and those that they replaced, which come back when these go."""
     return {each for fact in facts for each in (fact.id, fact.supersedes) if each is not None}

@@ -1,4 +1,4 @@
-"""What an operator may set about extraction and facts."""
+"""Settings of extraction and facts."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from intern.core.records import Visibility
 
 
 class VisibilityRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Decides who may read the facts that it fits, whatever all else says."""
+    """Decides who may read the matching facts. It overrides all other rules."""
 
     category: str = ""
-    """Fits facts of this category; empty: of any."""
+    """Match facts of this category; empty: of any category."""
     contains: str = ""
-    """Fits facts with this in their text, upper case or lower; empty: any text."""
+    """Match facts with this text, in upper or lower case; empty: any text."""
     visibility: Visibility
 
 
 class FactOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of facts, and who may read them."""
+    """Which facts are kept, and who may read them."""
 
     keep_secret: bool = False
-    """Secret facts are stored, for `intern facts --secret` alone; otherwise nothing of them is kept."""
+    """Store secret facts, for `intern facts --secret` only. Otherwise they are not stored at all."""
     min_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    """Answers draw on no fact below it; `intern facts` and the search still show it."""
+    """Answers use no fact below this. `intern facts` and the search still show such facts."""
     overrides: tuple[VisibilityRule, ...] = ()
-    """The first that fits a fact decides."""
+    """The first matching rule decides."""
 
 
 class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is distilled from conversations, and how fast."""
+    """What extraction reads, and how fast."""
 
     auto: bool = True
-    """Nuggets and facts are made as conversations are filed. `intern index --extract` reads what was filed before."""
+    """Extract nuggets and facts as conversations are filed. `intern index --extract` reads those filed before."""
     min_turns: Annotated[int, Meta(ge=1)] = 2
-    """Messages that a conversation must have."""
+    """The fewest messages of a conversation that is read."""
     max_per_minute: Annotated[int, Meta(ge=1)] = 10
-    """Conversations that a model reads in any minute, for a command as for the running bot."""
+    """The most conversations that a model reads a minute, for commands and for the running bot."""
     existing_facts: Annotated[int, Meta(ge=0, le=60)] = 50
-    """Facts that a model is shown beside a conversation, those most like it."""
+    """The most known facts in a prompt, those most like the conversation."""
     from_questions: bool = False
-    """Also from threads that intern answered in and nobody of the team did."""
+    """Read also threads where intern answered and no team member did."""

@@ -1,8 +1,7 @@
-"""Names out of a conversation: whoever speaks or is spoken to becomes `User_1` and so on, the same person the same.
+"""Replace the names in a conversation with `User_1`, `User_2` and so on: one pseudonym for each person. Pure.
 
-Pure. It holds for what a model is shown, and once more for what it says: no id, no mention and no name that is known
-of anybody stands in a text that was concealed, in whatever letters that look like its own. A name that is spelled
-otherwise (turned round, in words, in another alphabet's sounds) is one that nobody here knows.
+It is applied to the prompt and again to the reply. A concealed text has no id, no mention and no known name, also where
+look-alike letters spell it. A name that is reversed, spelled out or transliterated is not recognised.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from intern.core.text.similarity import Look, likeness_key, look_of
 from intern.core.text.words import STOP_WORDS
 
 NAMELESS = "somebody"
-"""Who is named in a text without having been in the conversation."""
+"""Stands for a person who is named but is not in the conversation."""
 
 LABEL = re.compile(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
 
 _IMPERSONAL: Mapping[Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
 
-# Discord's markup that holds ids (its reference, "Message Formatting"), each with what is left of it.
+# Discord's markup that holds ids (its reference, "Message Formatting"), each with its replacement.
 _MENTION = re.compile(r"<@!?\s?([0-9]{1,20})>")
 _MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"<@&\s?[0-9]{1,20}>"), "a role"),
@@ -44,7 +43,7 @@ _AT_NAME = re.compile(rf"(?<![\w@/.`])@(?P<name>{_NICK})(?![\w/(@])")
 # In code, the sign before it may be anything that ends a word.
 _AT_IN_CODE = re.compile(rf"(?<![\w@/.])@(?P<name>{_NICK})(?![\w/(@])")
 _CODE = re.compile(r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`")
-# What IRC allows in a nick and prose does not, in the place where IRC names whom it speaks to.
+# Characters that IRC allows in a nick and prose does not use, where IRC puts the name of the addressee.
 _ADDRESSED = re.compile(r"^\s{0,3}(?P<name>[\w\[\]\\`^{}|-]{0,30}[_\[\]\\`^{}|])[:,]\s", re.MULTILINE)
 
 _SHORTEST = 2  # a name of one letter is a word of every text
@@ -55,15 +54,15 @@ _UNSPACED = (
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _LETTER = rf"[^\W_{_UNSPACED}]"
-# What Discord shows as no sign at all: a name may be taken apart by it.
+# Discord does not show these characters, so they can split a name.
 _MARKDOWN = "*~|`\\"
-_TELLING_APART = 3  # letters of a name that is looked for between such signs
+_TELLING_APART = 3  # letters; shorter names are not looked for between such characters
 _INITIAL = re.compile(r"(?<!\w)(\w)\.\s*(?=\w)")
 _TAILS = re.compile(r"(?:[_`^|]+|-M|\[m\]|\|\w*)$")
 
 
 class Pseudonyms:
-    """Who is in a conversation, and under which name a model may know them."""
+    """The people of a conversation, each with a pseudonym."""
 
     def __init__(
         self,
@@ -73,9 +72,9 @@ class Pseudonyms:
         names: Mapping[UserId, Collection[str]] | None = None,
         others: Iterable[str] = (),
     ) -> None:
-        """`names` are those of authors, as far as they are known; `others` names of people who may come up besides.
+        """Name everyone who speaks or is mentioned. `names` are those of authors, `others` those of other people.
 
-        Where it is not known who wrote a turn, all of the team are one person, and so are all members.
+        If authors are unknown, the team counts as one person, and so do the members.
         """
         self._labels: dict[str, str] = {}
         self._speakers: dict[str, Speaker] = {}
@@ -103,13 +102,13 @@ class Pseudonyms:
         self._names_apart = _searched(
             each for each in written if len(each) >= _TELLING_APART and not any(sign in each for sign in _MARKDOWN)
         )
-        # `@dataclass` is no name where the conversation shows it as code.
+        # `@dataclass` is not a name if the conversation shows it as code.
         self._code = {
             match["name"].casefold() for turn in turns for part in _CODE.findall(turn.text) for match in _in_code(part)
         }
 
     def conceal(self, text: str) -> str:
-        """The text with everybody under their label; who has none is somebody. Doing it twice changes nothing."""
+        """Replace each name and id with its pseudonym, or with `NAMELESS`. A second call changes nothing."""
         text = _replaced(_MENTION, lambda match: self._labels.get(_by_id(match[1]), NAMELESS), text)
         if self._ids is not None:
             text = _replaced(self._ids, lambda match: self._labels.get(_by_id(match[0].lstrip("@")), NAMELESS), text)
@@ -123,9 +122,9 @@ class Pseudonyms:
         return LABEL.sub(lambda match: match[0] if match[0] in known else NAMELESS, text)
 
     def conceal_retold(self, text: str) -> str:
-        """The text concealed that somebody tells of the conversation: `@name` is one in code, too, unless it was there.
+        """Conceal a model's text: `@name` in code counts as a name, unless the conversation has it as code.
 
-        What members show each other as code is code; a model may put a name there.
+        Members' code is code; a model could hide a name there.
         """
         return _CODE.sub(lambda part: self._without_names_in(part[0]), self.conceal(text))
 
@@ -136,11 +135,11 @@ class Pseudonyms:
         return _replaced(_AT_IN_CODE, shown, code)
 
     def impersonal(self, text: str) -> str:
-        """A retold text concealed, for where nobody knows who `User_1` was: a role in the place of each label."""
+        """Conceal a model's text with roles instead of pseudonyms, for readers who do not know who `User_1` was."""
         return LABEL.sub(lambda match: _IMPERSONAL[self._speakers.get(match[0])], self.conceal_retold(text))
 
     def _know(self, name: str, person: str | None = None, *, whole: bool = False) -> str:
-        """The person of that name, who is known by it from now on; `whole`: by nothing that is less than all of it."""
+        """Remember a name and its shorter forms, and return its person. `whole`: without shorter forms."""
         for form in _forms(name, whole=whole):
             for written in (form, form.lower(), form.upper()):
                 self._known.setdefault(likeness_key(written), _Name(written, person or _by_name(name)))
@@ -177,7 +176,7 @@ def _by_name(name: str) -> str:
 
 
 def _mentioned(text: str, called: re.Pattern[str] | None) -> list[_Mentioned]:
-    """Who is spoken to, by id or name, in order; `called` finds the names that are known, of several words, too."""
+    """Find who is addressed, by id or name, in order. `called` finds known names, also of several words."""
     found = [_Mentioned(match.start(), match[1], is_id=True) for match in _MENTION.finditer(text)]
     outside = text
     for taken in (_MENTION, _CODE):
@@ -195,10 +194,10 @@ def _mentioned(text: str, called: re.Pattern[str] | None) -> list[_Mentioned]:
 
 
 def others_in(text: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Which of these names of people who are not in a conversation its text means, as far as anybody can tell.
+    """Return the names in a text, of these names of people outside the conversation.
 
-    A name of letters alone may be any word, so it counts where somebody is addressed by it: `@name`, or at the
-    beginning of a line `name:` or `name,`.
+    A name of letters alone may be an ordinary word. It counts only in an address: `@name`, or `name:` or `name,` at
+    the beginning of a line.
     """
     seen = look_of(text).text
     return tuple(each for each in dict.fromkeys(map(_line, names)) if _is_telling(each) or _is_addressed(each, seen))
@@ -222,7 +221,7 @@ def _in_code(code: str) -> Iterator[re.Match[str]]:
 
 
 def _forms(name: str, *, whole: bool) -> Iterator[str]:
-    """A name, and what people make of it: without the tail that says no more than that it was taken."""
+    """Return a name, and its form without a tail such as `_` or `[m]`."""
     name = _line(name)
     for form in dict.fromkeys((name,) if whole else (name, _TAILS.sub("", name))):
         if len(form) >= (_SHORTEST if form == name else _SHORTEST_CORE) and not LABEL.fullmatch(form):
@@ -234,7 +233,7 @@ def _expanded(left: str, match: re.Match[str]) -> str:
 
 
 def _replaced(pattern: re.Pattern[str], left: Callable[[re.Match[str]], str], text: str, without: str = "") -> str:
-    """The text with what the pattern finds in its look replaced; all else as it was written."""
+    """Replace the matches in the text's normalised look; keep the rest as it was written."""
     look: Look = look_of(text, without)
     parts, at = list[str](), 0
     for match in pattern.finditer(look.text):
@@ -245,7 +244,7 @@ def _replaced(pattern: re.Pattern[str], left: Callable[[re.Match[str]], str], te
 
 
 def _searched(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Finds names by their look: in any case, but for those that are words besides."""
+    """Compile a pattern that finds names by their look: in any case, except names that are also words."""
     written = {_line(look_of(each).text) for each in names}
     written = {each for each in written if any(map(str.isalnum, each))}
     strict = {each for each in written if len(each) <= _SHORTEST or each.casefold() in STOP_WORDS}
@@ -253,9 +252,9 @@ def _searched(names: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _any_of(loose: str, strict: str) -> re.Pattern[str] | None:
-    """Matches each of them as a whole word, `loose` ones in any case."""
+    """Compile a pattern that matches whole words, the `loose` ones in any case."""
     found = "|".join(filter(None, (f"(?i:{loose})" if loose else "", f"(?:{strict})" if strict else "")))
-    # An underscore is part of a word (`max_size`), unless it stands at its edge (`_max_`).
+    # An underscore inside a word is part of it (`max_size`); at its edge it is not (`_max_`).
     begins = rf"(?:(?<!{_LETTER})(?<!{_LETTER}_)@?|(?=[{_UNSPACED}]))"
     ends = rf"(?:(?<=[{_UNSPACED}])|(?!_?{_LETTER}))"
     return re.compile(rf"{begins}(?:{found}){ends}") if found else None
@@ -266,12 +265,12 @@ def _alternatives(names: Collection[str]) -> str:
 
 
 def _longest_first(names: Collection[str]) -> list[str]:
-    # So that no name hides another that begins like it.
+    # Longest first: a name must not hide a longer one that begins with it.
     return sorted(names, key=lambda each: (-len(each), each))
 
 
 def _spelled(name: str) -> str:
-    """A name as a pattern: any space between its words, and as people write its initials (`J. R.`, `J.R.`, `JR`)."""
+    """Make a pattern of a name, with any space between words and any form of initials (`J. R.`, `J.R.`, `JR`)."""
     parts, at = list[str](), 0
     for match in _INITIAL.finditer(name):
         parts += (_spaced(name[at : match.start()]), rf"{re.escape(match[1])}\.?\s*")

@@ -1,6 +1,6 @@
-"""What becomes of the facts that a model proposes: it proposes, these rules decide. Pure.
+"""Decide on the facts that a model proposes. Pure.
 
-Nothing a model says names a fact that is not there, retires more than one, or brings back what was retired.
+A proposal can refer to existing facts only. It replaces at most one, and never brings back a retired fact.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from intern.core.text.words import wording
 from intern.facts.options import FactOptions
 from intern.facts.visibility import RULES, of_words, strictest, visibility_of
 
-_LIKE_REFUTED = 0.2  # to be taken for what was retired: the same messages say it, so little is enough
+_LIKE_REFUTED = 0.2  # similarity to a retired fact; low, because the same messages say both
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
 MAX_SUMMARY = 100
@@ -45,7 +45,7 @@ MAX_SNIPPET = 500
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A fact as a model reads it out of a conversation."""
+    """A fact that a model found in a conversation."""
 
     category: FactCategory
     content: str
@@ -54,13 +54,13 @@ class Proposal(Struct, frozen=True, kw_only=True):
     confidence: float = 1.0
     sentiment: Sentiment = "neutral"
     context_snippet: str = ""
-    """What was said around it."""
+    """A quote of its source."""
     duplicate_of: str | None = None
     supersedes: str | None = None
 
 
 class Retirement(Struct, frozen=True, kw_only=True):
-    """What an operator asks for: that nobody believes a fact any more."""
+    """An operator's request to mark a fact as outdated."""
 
     fact_id: FactId
     why: str
@@ -74,9 +74,9 @@ def decide(
     *,
     new_id: Callable[[], str] = lambda: str(uuid4()),
 ) -> tuple[FactDecision, ...]:
-    """What becomes of each proposal, in their order.
+    """Decide on each proposal, in their order.
 
-    `known` are the facts that proposals name or repeat word for word, and those that the conversation said before.
+    `known` has the facts that proposals name or repeat word for word, and those that the conversation said before.
     """
     one_by_one = _Deciding(conversation, known, options, new_id)
     one_by_one.restated = {wording(each.content) for each in proposals}
@@ -84,7 +84,7 @@ def decide(
 
 
 class _Deciding:
-    """What is known while the proposals of one conversation are decided one after another."""
+    """The state while the proposals of one conversation are decided one by one."""
 
     def __init__(
         self, conversation: Distilled, known: KnownFacts, options: FactOptions, new_id: Callable[[], str]
@@ -96,7 +96,7 @@ class _Deciding:
         self._only_here = known.only_here
         self._retired_here = known.retired_here
         self._taken: set[FactId] = set()
-        """Facts whose place is taken by a proposal that came before."""
+        """Facts that an earlier proposal replaced."""
         self._said: set[tuple[str, str]] = set()
         self.restated: set[str] = set()
         """Wordings of all proposals."""
@@ -125,7 +125,7 @@ class _Deciding:
         return self._new(proposal, content, visibility)
 
     def _refusal(self, name: str) -> RefusedFact | None:
-        """Why a proposal may not name this fact. No model is shown secret ones, so none can mean one."""
+        """Return why a proposal may not name this fact. Prompts hold no secret facts, so a reply cannot mean one."""
         fact = self._known.get(FactId(name))
         if fact is not None and self._is_refuted(fact):
             return None
@@ -136,10 +136,10 @@ class _Deciding:
         return None if fact.is_active else RefusedFact(reason="retired_id")
 
     def _same(self, proposal: Proposal, content: str) -> Fact | None:
-        """The fact that is said once more. What names a fact twice is taken for that: it retires nothing.
+        """Return the fact that the proposal repeats. A repetition replaces nothing, even if the proposal says so.
 
-        Said word for word, it is the same whether the model saw that or not. A retired fact is, too, where it was
-        retired only after this was said: reading an old conversation again brings nothing back.
+        The same words are a repetition, whether the model noticed or not. A fact that was retired after this
+        conversation counts, too: reading an old conversation again brings nothing back.
         """
         refuted = self._refuted(proposal, content)
         if refuted is not None:
@@ -157,9 +157,9 @@ class _Deciding:
         return max(alike, key=lambda fact: (fact.is_active, fact.last_seen_at, fact.id), default=None)
 
     def _refuted(self, proposal: Proposal, content: str) -> Fact | None:
-        """The fact that an operator retired, and that is read out of the same messages once more, in other words.
+        """Return the retired fact that the same messages say again in other words.
 
-        What has other numbers than that is something else: the messages may have been put right.
+        A proposal with other numbers is a different fact: the messages may have been corrected.
         """
         named = self._known.get(FactId(proposal.duplicate_of or ""))
         candidates = [fact for fact in self._known.values() if self._is_refuted(fact)]
@@ -174,7 +174,7 @@ class _Deciding:
         return fact.id in self._retired_here and not said_since
 
     def _given_away(self, proposal: Proposal, content: str) -> FactId | None:
-        """The fact that says what nobody may keep, as is known by now."""
+        """Return the stored fact that a secret proposal shows to be secret."""
         named = self._known.get(FactId(proposal.duplicate_of or ""))
         if named is not None and (self._refusal(named.id) is not None or not same_subject(named.content, content)):
             named = None
@@ -183,7 +183,7 @@ class _Deciding:
         return fact.id if fact is not None and self._raised(fact, "secret") == "secret" else None
 
     def _raised(self, fact: Fact, visibility: Visibility) -> Visibility:
-        """Who may read a fact that was said once more: as few as before, or fewer; the operator's rules go first."""
+        """Return the visibility of a repeated fact: as strict as before, or stricter, unless a rule decides."""
         return visibility_of(
             f"{fact.content}\n{fact.summary}",
             fact.category,
@@ -213,7 +213,7 @@ class _Deciding:
         if older is not None and not older.is_active:
             return RefusedFact(reason="not_older")
         if older is not None and older.id in self._only_here:
-            # This conversation alone said so, and now says something else: what that replaced is replaced by this.
+            # Only this conversation said so, and it changed. So replace the fact before that one.
             older = self._known.get(older.supersedes) if older.supersedes else None
         elif older is not None and at < older.last_seen_at:
             return RefusedFact(reason="not_older")
@@ -239,14 +239,14 @@ class _Deciding:
         return UpdatedFact(fact=replace(fact, supersedes=older.id), occurrence=occurrence)
 
     def _reworded(self, content: str) -> Fact | None:
-        """What this conversation alone said before and says in other words now, where it has a place in a chain."""
+        """Return the fact in a chain that only this conversation said, and that it now says in other words."""
         mine = (fact for fact in self._known.values() if fact.id in self._only_here)
         placed = (fact for fact in mine if fact.supersedes or not fact.is_active)
         gone = (fact for fact in placed if wording(fact.content) not in self.restated)
         return next((fact for fact in gone if same_subject(fact.content, content)), None)
 
     def _occurrence(self, proposal: Proposal, fact: Fact, visibility: Visibility) -> Occurrence:
-        """Without the snippet, where that is for fewer than the fact is."""
+        """Make the occurrence, without the quote if that is stricter than the fact."""
         snippet = proposal.context_snippet.strip()
         if fact.visibility != "secret" and of_words(snippet) == "secret":
             snippet = ""
@@ -263,14 +263,14 @@ class _Deciding:
 
 
 def rules_hash(options: FactOptions) -> str:
-    """Another one whenever facts may have to be seen by others, or kept no more."""
+    """Return a hash that changes with the visibility rules."""
     return sha256(msgspec.json.encode((RULES, options))).hexdigest()
 
 
 def judged_again(fact: Fact, options: FactOptions) -> Fact | None:
-    """A fact as the settings want it by now, None where nothing of it is to be kept.
+    """Apply the current settings to a fact; return None if it must be deleted.
 
-    Never for more than before, but by a rule of the operator's: what was proposed of it then, nobody knows any more.
+    Only an operator's rule can make a fact visible to more readers: the model's first proposal was not stored.
     """
     text = f"{fact.content}\n{fact.summary}"
     visibility = visibility_of(text, fact.category, proposed=fact.visibility, rules=options.overrides)

@@ -1,6 +1,6 @@
-"""Segments: conversations as they stand, whose parts may still teach something.
+"""Segments: the parts of conversations that may be learned from.
 
-Nothing that was withdrawn is in them, and each turn goes with its message.
+A segment has no withdrawn messages, and one message id for each turn.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ IsWithdrawn = Callable[[MessageId], bool]
 
 
 class Segment(Struct, frozen=True, kw_only=True):
-    """A conversation that something may be learned from. `turns` and `message_ids` run side by side, oldest first."""
+    """A conversation to learn from. `turns` and `message_ids` run side by side, oldest first."""
 
     id: ConversationId
     origin: Origin = "capture"
     turns: tuple[Turn, ...]
     message_ids: tuple[MessageId, ...]
     author_ids: tuple[UserId, ...] = ()
-    """Beside `message_ids`, or empty; "" for one that nobody knows."""
+    """The author of each message, or empty; "" for an unknown author."""
     last_message_at: datetime
     guild_id: GuildId | None = None
     channel_id: ChannelId | None = None
     names: Mapping[UserId, tuple[str, ...]] = {}
-    """What its authors are called, as far as that is known."""
+    """The known names of its authors."""
     others: tuple[str, ...] = ()
-    """Names of people who may come up besides."""
+    """Names of other people that may occur in it."""
     ours: frozenset[MessageId] = frozenset()
-    """What intern wrote itself: it helps to understand, and nothing is learned from it."""
+    """Messages of intern itself. They give context; nothing is learned from them."""
 
     @property
     def text(self) -> str:
-        """All that was said, without who said it."""
+        """All texts, without their authors."""
         return "\n".join(turn.text for turn in self.turns)
 
     @property
     def content_hash(self) -> str:
-        """Another one whenever there is something else to learn from."""
+        """A hash that changes with the texts, the speakers and the message ids."""
         said = [(turn.speaker, turn.text) for turn in self.turns]
         return sha256(msgspec.json.encode((said, self.message_ids))).hexdigest()
 
     def pseudonyms(self) -> Pseudonyms:
-        """Who is in it."""
+        """Name its people."""
         return Pseudonyms(self.turns, self.author_ids, names=self.names, others=self.others)
 
     def distilled(self, agent_id: str) -> Distilled:
-        """What is kept of it beside what was learned."""
+        """Return the record of the conversation that is stored beside the results."""
         return Distilled(
             id=self.id,
             agent_id=agent_id,
@@ -75,10 +75,9 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: DecisionLog) -> Segment | None:
-    """What stands of a captured conversation in the topics, less what was withdrawn; None where nothing does. Blocks.
+    """Return the newest filed version of a conversation without its withdrawn messages; None without one. Blocks.
 
-    A newer version that waits (for a model, for the team's word) leaves the one before it standing. Raises
-    KnowledgeError.
+    A newer version that waits for the model or for review does not count yet. Raises KnowledgeError.
     """
     pair = archive.latest_of(conversation_id)
     while pair is not None and not isinstance(decisions.of(pair.qa_id), Filed | Moved):
@@ -88,10 +87,9 @@ def standing_segment(conversation_id: ConversationId, archive: Archive, decision
 
 
 def segment_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
-    """What stands of a pair; None where its question or its answer is gone.
+    """Return the pair without its withdrawn messages; None if its question or its answer is gone.
 
-    What does not tell which turn is whose message (archives of other programs) is passed over: nobody could say what a
-    nugget comes from.
+    None also if turns and messages do not match (archives of other programs): a nugget could not name its sources.
     """
     if len(pair.turns) != len(pair.message_ids):
         return None
@@ -111,12 +109,12 @@ def segment_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
 
 
 def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
-    """The capture less the messages that were withdrawn, which may leave nothing of it."""
+    """Return the capture without its withdrawn messages. Nothing may be left of it."""
     gone = set(filter(is_withdrawn, capture.message_ids))
     if not gone:
         return capture
     if len(capture.turns) != len(capture.message_ids):
-        # An archive from elsewhere need not tell which turn is whose, and a deleted message must go.
+        # Other programs' archives may not match turns to messages, and a deleted message must go.
         return replace(capture, turns=(), message_ids=(), author_ids=())
     kept = [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone]
     return replace(
@@ -128,12 +126,12 @@ def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
 
 
 def is_whole(turns: Iterable[Turn]) -> bool:
-    """Whether both a user and the team say something."""
+    """Whether it has turns of a user and of the team."""
     return {turn.speaker for turn in turns} == {"User", "Team"}
 
 
 async def named(segment: Segment, names: NameStore) -> Segment:
-    """The conversation with what its people are called, and those whom its text names, as far as that is known."""
+    """Add the known names of its authors, and of the other people that its text names."""
     called = await names.of({each for each in segment.author_ids if each})
     known = {
         each: tuple(dict.fromkeys((*segment.names.get(each, ()), *called.get(each, ()))))
@@ -146,7 +144,7 @@ async def named(segment: Segment, names: NameStore) -> Segment:
 
 
 def concerned(placed: Placed, archive: Archive) -> tuple[ConversationId, ...]:
-    """The conversations that a decision is about. Blocks; raises KnowledgeError."""
+    """Return the conversations that a decision concerns. Blocks; raises KnowledgeError."""
     decision = placed.decision
     if isinstance(decision, Withdrawn | Forgotten):
         found = (each for message_id in decision.message_ids for each in archive.conversations_of(message_id))

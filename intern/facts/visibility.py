@@ -1,4 +1,4 @@
-"""Who may read a fact: rules over its category and its words, and the operator's own rules above them. Pure."""
+"""Decide who may read a fact, by its category, its words and the operator's rules. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ from intern.facts.options import VisibilityRule
 _SHORTEST_PIN = 4
 _SHORTEST_KEY = 8
 _LONGEST_PHRASE = 300
-_FEW = 3  # words: fewer, of which the last is a state, are one ("case sensitive", but not "correct horse battery fine")
+_FEW = 3  # words; fewer that end in a state are a state ("case sensitive", but not "correct horse battery fine")
 _VERBS = frozenset({"is", "was", "are"})
-_READ_ALONE = _VERBS | {"=", ":", "with", "using", "use", "enter", "try", "type"}  # of other languages, figures only
+_READ_ALONE = _VERBS | {
+    "=",
+    ":",
+    "with",
+    "using",
+    "use",
+    "enter",
+    "try",
+    "type",
+}  # in other languages, only digits count as a value
 
 RULES = 3
-"""Counts up whenever the rules here become others, so that stored facts are held against them again."""
+"""The version of these rules. Raise it with each change, so that they are applied to stored facts again."""
 
 _STRICTNESS: tuple[Visibility, ...] = ("shared", "private", "secret")
 
@@ -27,8 +36,8 @@ _BY_CATEGORY: dict[str, Visibility] = {
     **dict.fromkeys(("operational", "operations", "workflow"), "private"),
 }
 
-# Talk of how passwords are reset is a support channel's daily bread: a credential's name counts with its value, an
-# illness with somebody who has it, and money with whose it is.
+# Support channels talk about resetting passwords every day. So the name of a credential counts only with its value, an
+# illness only with a person, and money only with its owner.
 _BY_HEART = (
     r"(?P<password>pass(?:word|phrase|code|wd)s?|pwd|pin(?:[ ]code)?s?"
     r"|passw[oö]rt(?:er)?|kennwort|mots?[ ]de[ ]passe|contraseñas?|senhas?|пароль)"
@@ -71,8 +80,8 @@ def _any_of(words: str) -> re.Pattern[str]:
     return re.compile("|".join(words.split()), re.IGNORECASE)
 
 
-# Plain words may be a password, too. These are why they are none.
-_GOES_ON = _any_of(  # The value ends before such a word; what begins with one is a sentence.
+# Plain words may be a password, too. These words show that they are not.
+_GOES_ON = _any_of(  # The value ends before such a word; a sentence begins with one.
     """the this that these those a an it its he she they we you i who what when where which why how there here
     not never no always only also too very just again once twice every each both all any another same above below then
     and or but if so because than as of for from to in into on onto at by via with without within under until since
@@ -89,7 +98,7 @@ _DONE = _any_of(  # After "is", a sentence in the passive begins.
     """kept lost (?:re)?set sent held built gone hashed shown hidden given taken written chosen read put stolen found
     made told \\w{3,}(?:ed|ing)"""
 )
-_KIND_OF = re.compile(  # "password manager", "token: renewal": what is done with it, or what holds it
+_KIND_OF = re.compile(  # "password manager", "token: renewal": a use of the credential, or its container
     r"\w{3,}(?:tion|sion|ment|ing|ed|able|ible|ory|ary|ive|ful|less|ly|-\w+|wal)|auth|managers?|fields?|forms?|prompts?"
     r"|dialogs?|logins?|resets?|polic(?:y|ies)|hash(?:es)?|files?|hints?|recovery|changes?|page|box|inputs?|strength"
     r"|rules?|length|storage|setup|format|types?|values?|limits?|errors?|and|or|\w*(?:pass(?:word|wd)?|pwd|token|key)s?",
@@ -108,7 +117,7 @@ _ILLNESS = re.compile(
 _SUFFERS = re.compile(r"\b(?:was|were|is|been|got|being)[ ]diagnosed[ ]with\b", re.IGNORECASE)
 _SOMEBODY = re.compile(
     r"""\b(?:
-        User_\d+ | somebody | someone | he | she | his | her | hers | him | my | i | wife | husband | partner | son
+        User_\d+ | some(?:body|one) | he | she | his | her | hers | him | my | i | wife | husband | partner | son
         | daughter | mother | father | brother | sister | child | colleague
         | (?:a|the|one|this|that|another)[ ](?:\w+[ ])?(?:member|moderator|person|user|developer|employee)
     )\b""",
@@ -161,17 +170,16 @@ _MOST_ALIKE = 12  # different characters, of 20
 
 
 def strictest(*each: Visibility) -> Visibility:
-    """The one that lets the fewest read."""
+    """Return the visibility with the fewest readers."""
     return max(each, key=_STRICTNESS.index)
 
 
 def visibility_of(
     text: str, category: str, *, proposed: Visibility = "shared", rules: Sequence[VisibilityRule] = ()
 ) -> Visibility:
-    """Who may read a fact: the first of the operator's rules that fits decides, else the strictest of all else.
+    """Return the visibility of a fact: that of the operator's first matching rule, else the strictest of all others.
 
-    All else: what was proposed, what its category gives, what its words give, and whether it holds anything in the
-    shape of a key or a card number.
+    The others are the proposal, the category, the words, and whether it holds anything like a key or a card number.
     """
     for rule in rules:
         if _fits(rule, text, category):
@@ -180,23 +188,23 @@ def visibility_of(
 
 
 def of_words(text: str) -> Visibility:
-    """Who may read a fact, by its words alone: as an account, but what only looks like a key counts as one."""
+    """Return the visibility of a fact by its words alone. Unlike in an account, anything like a key counts as one."""
     if mask_secrets(text, emails=False).kinds or any(map(_is_random, _STRING.findall(text))):
         return "secret"
     return strictest(of_account(text), "private" if _PRIVATE_WORDS.search(text) else "shared")
 
 
 def _is_random(string: str) -> bool:
-    """Letters of both cases and digits, mixed as no name of anything is."""
+    """Whether upper case, lower case and digits mix as in no name."""
     kinds = re.search(r"[a-z]", string) and re.search(r"[A-Z]", string) and re.search(r"\d", string)
     return bool(kinds) and len(_CHANGE.findall(string)) >= len(string) // 4 and len(set(string)) >= _MOST_ALIKE
 
 
 def of_account(text: str) -> Visibility:
-    """Who may read an account of what was talked about, sentence by sentence.
+    """Return the visibility of an account of a conversation, sentence by sentence.
 
-    Talk of how passwords are reset or diagnoses are logged is a support channel's daily bread, and is for everybody;
-    a password with its value, or what somebody suffers from, is for nobody. What was masked counts as taken out.
+    Resetting passwords or logging diagnoses is everyday talk of a support channel, and is shared. A password with its
+    value, or a person's illness, is secret. A masked text counts as removed.
     """
     return strictest("shared", *map(_of_sentence, _SENTENCE_END.split(text)))
 
@@ -218,7 +226,7 @@ def _tells_pay(sentence: str) -> bool:
 
 
 def _is_value(found: re.Match[str]) -> bool:
-    """Whether what stands with the name of a credential is one, and no placeholder, type or state."""
+    """Whether the word beside a credential's name is its value, and not a placeholder, type or state."""
     groups = found.groupdict()
     written, sign = found["value"], (found["sign"] or "").split()[:1]
     learned = bool(groups["password"] or groups.get("code"))  # by heart: short, and digits alone will do
@@ -238,7 +246,7 @@ def _is_value(found: re.Match[str]) -> bool:
 
 
 def _is_phrase(text: str, sign: str) -> bool:
-    """Whether plain words behind a credential's name and `sign` are its value, for they read as no sentence."""
+    """Whether plain words after a credential's name and `sign` are its value, because they are no sentence."""
     if text[0] in _QUOTES:
         words = text[1:].split(text[0].replace("“", "”"), maxsplit=1)[0].split()
         return not all(_GOES_ON.fullmatch(word) or _is_state(word) for word in words)
