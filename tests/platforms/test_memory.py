@@ -142,7 +142,7 @@ async def test_what_does_not_exist_is_refused() -> None:
     nowhere = ChannelId("1")
     calls: list[Callable[[], object]] = [
         lambda: sandbox.channel(nowhere),
-        lambda: sandbox.message(nowhere, MessageId("1")),
+        lambda: sandbox.look_up(nowhere, MessageId("1")),
         lambda: sandbox.before(sandbox.general, None, 101),
         lambda: sandbox.send(nowhere, "hi", "n"),
         lambda: sandbox.send(sandbox.general, " ", "n"),

@@ -56,11 +56,13 @@ class HikariDiscord(HikariRest):
     Raises ConfigError at once where the options cannot work.
     """
 
-    def __init__(self, options: DiscordOptions, *, reactions: bool = False, first_pause: float = 1.0) -> None:
+    def __init__(
+        self, options: DiscordOptions, *, reactions: bool = False, first_pause: float = 1.0, max_retries: int = 3
+    ) -> None:
         """With `reactions`, a ✅ of somebody of the team is told as an Approval."""
         if not options.guild_ids:
             raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
-        super().__init__(options, Memory())
+        super().__init__(options, Memory(), max_retries=max_retries)
         self._options = options
         self._intents = INTENTS | REACTIONS if reactions else INTENTS
         self.guild_ids = tuple(options.guild_ids)  # no set: what a payload compares with them may be anything

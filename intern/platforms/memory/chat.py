@@ -349,16 +349,12 @@ class Sandbox:
         return await self._call("channel", lambda: self._place(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None if there is none of that id."""
-        return await self._call(
-            "message", lambda: next((m for m in self._here(channel_id) if m.id == message_id), None)
-        )
+        """A message; None if there is none of that id, or no such channel."""
+        return await self._call("message", lambda: _of_id(self._messages.get(channel_id, ()), message_id))
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """A message; None where the channel has none of that id."""
-        return await self._call(
-            "look_up", lambda: next((m for m in self._here(channel_id) if m.id == message_id), None)
-        )
+        return await self._call("look_up", lambda: _of_id(self._here(channel_id), message_id))
 
     async def before(
         self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
@@ -444,7 +440,7 @@ class Sandbox:
 
         def work() -> None:
             self._check(channel_id, text, ())
-            message = next((each for each in self._here(channel_id) if each.id == message_id), None)
+            message = _of_id(self._here(channel_id), message_id)
             if message is None:
                 raise ChatNotFoundError(f"there is no message {message_id}")
             _demand(message.author.is_self, "only its author edits a message")
@@ -543,6 +539,10 @@ class Sandbox:
         """Strictly increasing, also while the clock stands still or goes back."""
         self._newest = max(self._newest + 1, int(snowflake_at(self._clock.now())))
         return str(self._newest)
+
+
+def _of_id(messages: Sequence[ChatMessage], message_id: MessageId) -> ChatMessage | None:
+    return next((message for message in messages if message.id == message_id), None)
 
 
 def _demand(met: bool, what: str) -> None:  # noqa: FBT001 - reads like an assertion
