@@ -291,9 +291,8 @@ class Extractor:
     ) -> T:
         """Change the results of a conversation and those `facts`, together with their search documents."""
         done: list[T] = []
-        with CancelScope(
-            shield=True
-        ):  # it takes little time, and a half change would leave the search wrong until the next start
+        # It takes little time, and a half change would leave the search wrong until the next start.
+        with CancelScope(shield=True):
             done.append(await self._kept(conversation_id, change, facts))
         return done[0]
 

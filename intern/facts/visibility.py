@@ -14,16 +14,8 @@ _SHORTEST_KEY = 8
 _LONGEST_PHRASE = 300
 _FEW = 3  # words; fewer that end in a state are a state ("case sensitive", but not "correct horse battery fine")
 _VERBS = frozenset({"is", "was", "are"})
-_READ_ALONE = _VERBS | {
-    "=",
-    ":",
-    "with",
-    "using",
-    "use",
-    "enter",
-    "try",
-    "type",
-}  # in other languages, only digits count as a value
+# In other languages, only digits count as a value.
+_READ_ALONE = _VERBS | {"=", ":", "with", "using", "use", "enter", "try", "type"}
 
 RULES = 3
 """The version of these rules. Raise it with each change, so that they are applied to stored facts again."""
