@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,10 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.errors import KnowledgeError, SourceError
-from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.stores.files import FileLayer
-from intern.stores.indices import NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource
+from intern.stores.indices import NEEDS_SCRIPTS, RENDERED, CachedPage
 
 MOST_MISSING = 4
 """Times in a row, over three and a half hours at least, that a site may say "no such page" before it is believed."""
@@ -37,11 +36,6 @@ class PageState(NamedTuple):
     note: str
     """How it was read, where that is worth knowing: `NEEDS_SCRIPTS`, `RENDERED`."""
     next_check_at: datetime | None
-
-
-def page_states(sources: Mapping[SourceId, CachedSource]) -> tuple[PageState, ...]:
-    """How each page of a catalogue stands, by address."""
-    return tuple(sorted(page_state(page) for page in sources.values() if isinstance(page, CachedPage)))
 
 
 def page_state(page: CachedPage) -> PageState:

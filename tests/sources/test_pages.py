@@ -19,11 +19,11 @@ from intern.sources import pages
 from intern.sources.catalogue import PAUSES, unasked
 from intern.sources.descriptions import SUMMARIZE_SOURCE
 from intern.sources.library import Library
-from intern.sources.page_copies import MOST_MISSING, PageCopies, PageState, page_states
+from intern.sources.page_copies import MOST_MISSING, PageCopies, PageState, page_state
 from intern.sources.pages import refresh_pages
 from intern.sources.refresh import Owed, Refreshed
 from intern.stores.archive import Archive
-from intern.stores.indices import Tries
+from intern.stores.indices import CachedPage, Tries
 from tests.site_double import Served, SiteDouble, page, redirect, site_double
 from tests.sources.folders import Shelf, praised
 
@@ -72,7 +72,9 @@ class Desk(Shelf):
             )
 
     def state(self, path: str) -> PageState:
-        return {state.url: state for state in page_states(self.catalogue.sources())}[self.site.url(path)]
+        page = self.catalogue.sources()[self.id(path)]
+        assert isinstance(page, CachedPage)
+        return page_state(page)
 
     def validators(self, path: str) -> Sequence[str | None]:
         """The If-None-Match of each request for it."""

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from anyio import CapacityLimiter, create_task_group
 from anyio.to_thread import run_sync
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelReplyError
@@ -216,15 +217,7 @@ class Discovery:
         self._tell(unreadable)
         chosen = due(questions, self._options.max_items)
         done = await self._answered(chosen)
-        return Discovered(
-            indexed=done.indexed,
-            failed=done.failed,
-            passed_over=done.passed_over,
-            dropped=done.dropped,
-            left=len(questions) - len(chosen),
-            unreadable=unreadable,
-            nowhere=nowhere,
-        )
+        return replace(done, left=len(questions) - len(chosen), unreadable=unreadable, nowhere=nowhere)
 
     async def freshen(self, paths: Collection[str]) -> Discovered:
         """Look at these files again, which somebody asked for: index what changed, forget what is gone."""
@@ -327,22 +320,13 @@ class Discovery:
         try:
             found = self._scanner.look(question.path)
         except OSError:  # it may well be there
-            return self._remembered(
-                question,
-                status=read.trouble,
-                text="",
-                mtime=0.0,
-                meta={"file_size": 0, "file_type": question.type, "summary": "", "reason": read.reason},
-            )
-        if found is None:
-            return None
-        return self._remembered(
-            question,
-            status=read.trouble,
-            text="",
-            mtime=found.mtime,
-            meta={"file_size": found.size, "file_type": question.type, "summary": "", "reason": read.reason},
-        )
+            mtime, size = 0.0, 0
+        else:
+            if found is None:
+                return None
+            mtime, size = found.mtime, found.size
+        meta: dict[str, Scalar] = {"file_size": size, "file_type": question.type, "summary": "", "reason": read.reason}
+        return self._remembered(question, status=read.trouble, text="", mtime=mtime, meta=meta)
 
     def _remembered(
         self, question: Question, *, status: str, text: str, mtime: float, meta: dict[str, Scalar]
@@ -369,21 +353,13 @@ class Discovery:
         )
 
 
-def _told(questions: Sequence[Question], made: dict[str, SearchDocument | None]) -> Discovered:
-    by_status: dict[str, list[str]] = {"ok": [], "summary_failed": []}
-    passed_over: list[str] = []
-    dropped: list[str] = []
-    for question in questions:
-        document = made[question.path]
-        if document is None:
-            dropped.append(question.path)
-        else:
-            by_status.get(document.status, passed_over).append(question.path)
+def _told(questions: Sequence[Question], made: Mapping[str, SearchDocument | None]) -> Discovered:
+    status = {each.path: document.status if (document := made[each.path]) else "gone" for each in questions}
     return Discovered(
-        indexed=tuple(by_status["ok"]),
-        failed=tuple(by_status["summary_failed"]),
-        passed_over=tuple(passed_over),
-        dropped=tuple(dropped),
+        indexed=tuple(path for path, each in status.items() if each == "ok"),
+        failed=tuple(path for path, each in status.items() if each == "summary_failed"),
+        passed_over=tuple(path for path, each in status.items() if each not in {"ok", "summary_failed", "gone"}),
+        dropped=tuple(path for path, each in status.items() if each == "gone"),
     )
 
 
