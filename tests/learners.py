@@ -27,7 +27,7 @@ from intern.core.clock import Clock, SystemClock
 from intern.core.flow import Archived, CaptureRequest, Decided, SourceChanged, Withdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.models.prompt import Model
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.stores.files import FileLayer, FolderLock
 from intern.stores.sqlite.database import Database
@@ -39,7 +39,7 @@ Nudges = MemoryObjectSendStream
 class Learners:
     """Where they are told what happens on Discord, and what they work on."""
 
-    workshop: Workshop
+    writer: Writer
     captures: MemoryObjectSendStream[CaptureRequest]
     withdrawals: MemoryObjectSendStream[Withdrawal]
 
@@ -76,8 +76,8 @@ async def learners(
     witness = witness or Witness()
     with FolderLock(settings.data.dir):
         async with await Database.open(settings.paths.database) as db:
-            workshop = await run_sync(Workshop, settings, db, model, clock or SystemClock(), files)
-            await workshop.jobs.reclaim()
+            writer = await run_sync(Writer, settings, db, model, clock or SystemClock(), files)
+            await writer.stores.jobs.reclaim()
             captures, to_capture = CAPTURES.open()
             withdrawals, to_withdraw = WITHDRAWALS.open()
             archived, to_classify = ARCHIVED.open()
@@ -86,7 +86,7 @@ async def learners(
             decided, to_extract = DECIDED.open()
             waiting, never_read = PENDING.open()  # there are no images
             never_read.close()
-            await workshop.pending.load()
+            await writer.stores.pending.load()
 
             async def commanded(
                 archived: Nudges[Archived], decided: Nudges[Decided], changed: Nudges[SourceChanged]
@@ -97,7 +97,7 @@ async def learners(
                     nudge(changed, SourceChanged())
 
                 async with archived, decided, changed:
-                    await clerk(workshop.jobs, do=lambda job: workshop.do(job, look))
+                    await clerk(writer.stores.jobs, do=lambda job: writer.do(job, look))
 
             async with create_task_group() as followers:
                 start = followers.start_soon
@@ -107,9 +107,9 @@ async def learners(
                         to_capture,
                         archived,
                         waiting,
-                        keeper=workshop,
+                        keeper=writer.learning,
                         pictures=NoPictures(),
-                        pending=workshop.pending,
+                        pending=writer.stores.pending,
                         settles=Settled(settled),
                         witness=witness,
                     )
@@ -117,13 +117,13 @@ async def learners(
                 start(
                     partial(
                         classifier,
-                        workshop,
+                        writer.learning,
                         to_classify,
                         filings,
-                        after=workshop.archived_until(),
-                        again=workshop,
-                        chooser=workshop,
-                        attempts=workshop.attempts,
+                        after=writer.stores.archived_until(),
+                        again=writer.learning,
+                        chooser=writer.learning,
+                        attempts=writer.stores.attempts,
                         witness=witness,
                     )
                 )
@@ -134,20 +134,20 @@ async def learners(
                         to_withdraw,
                         changed,
                         decided,
-                        filer=workshop,
-                        attempts=workshop.attempts,
+                        filer=writer.learning,
+                        attempts=writer.stores.attempts,
                         witness=witness,
                     )
                 )
                 start(
                     partial(
                         extractor,
-                        workshop.extraction,
+                        writer.extraction,
                         to_extract,
-                        after=await workshop.extraction.position(),
-                        extraction=workshop.extraction,
-                        again=workshop.extraction,
-                        attempts=workshop.attempts,
+                        after=await writer.extraction.position(),
+                        extraction=writer.extraction,
+                        again=writer.extraction,
+                        attempts=writer.stores.attempts,
                         witness=witness,
                     )
                 )
@@ -155,15 +155,15 @@ async def learners(
                     partial(
                         indexer,
                         to_index,
-                        indices=workshop,
+                        indices=writer.indexing,
                         settle_seconds=settings.kb.settle_seconds,
                         witness=witness,
                     )
                 )
                 async with create_task_group() as takers, captures, withdrawals:
                     takers.start_soon(commanded, archived.clone(), decided.clone(), changed.clone())
-                    yield Learners(workshop, captures, withdrawals)
+                    yield Learners(writer, captures, withdrawals)
                     takers.cancel_scope.cancel()
-            await workshop.jobs.reclaim()
-            await do_all(workshop.jobs, workshop.do)
-            await workshop.refresh()
+            await writer.stores.jobs.reclaim()
+            await do_all(writer.stores.jobs, writer.do)
+            await writer.indexing.refresh()

@@ -38,7 +38,7 @@ from intern.search.finding import Embedder
 from intern.service.importing import Wanted as TeamWanted, team_of
 from intern.service.intern import Intern, open_intern
 from intern.service.models import Models, embedding_model, open_embedder, open_models
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import KbSection, Settings
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -296,11 +296,11 @@ class Replay:
         with TemporaryDirectory(prefix="intern-backtest-") as folder:
             settings = await run_sync(_moved, self._settings, Path(folder), self._prepared.wanted.documents)
             async with _opened(settings, self._clock, self._models) as (intern, embedder):
-                workshop = await intern.workshop()
+                writer = await intern.writer()
                 with metered() as meter:
-                    await self._begin(intern, workshop)
+                    await self._begin(intern, writer)
                 self._learning.take(meter)
-                await self._go(intern, workshop, embedder)
+                await self._go(intern, writer, embedder)
         self._finished = not self._patience.gave_up
 
     def _models(self, models: Models, clock: ReplayClock) -> Models:
@@ -343,27 +343,27 @@ class Replay:
             outcomes=outcomes,
         )
 
-    async def _begin(self, intern: Intern, workshop: Workshop) -> None:
+    async def _begin(self, intern: Intern, writer: Writer) -> None:
         if not self._prepared.wanted.documents:
             return
         self._say("looking at the documents")
-        await workshop.refresh()
-        await self._take_over_vectors(workshop)
-        await workshop.embed()
+        await writer.indexing.refresh()
+        await self._take_over_vectors(writer)
+        await writer.indexing.embed()
         self._documents = len(await intern.entries())
 
-    async def _take_over_vectors(self, workshop: Workshop) -> None:
+    async def _take_over_vectors(self, writer: Writer) -> None:
         """Use the vectors that the data folder has of the same documents."""
         path, model = self._settings.paths.database, embedding_model(self._settings)
-        if workshop.embedding is None or model is None or not await run_sync(path.is_file):
+        if writer.indexing.embedding is None or model is None or not await run_sync(path.is_file):
             return
         try:
             async with await Database.open(path) as db:
-                await workshop.embedding.take_over(SqliteSearchStore(db).embedded(model))
+                await writer.indexing.embedding.take_over(SqliteSearchStore(db).embedded(model))
         except KnowledgeError as error:
             _log.warning("vectors_not_taken_over", reason=str(error))
 
-    async def _go(self, intern: Intern, workshop: Workshop, embedder: Embedder | None) -> None:
+    async def _go(self, intern: Intern, writer: Writer, embedder: Embedder | None) -> None:
         together: list[Asked] = []
         for step in self._prepared.timeline.steps:
             if isinstance(step, Taught):
@@ -374,7 +374,7 @@ class Replay:
                 await self._answer_all(together, intern, embedder)
                 together = []
             if self._pending and not self._patience.gave_up:
-                await self._learn(workshop)
+                await self._learn(writer)
             if self._patience.gave_up:
                 return
             self._clock.turn(step.moment.at)
@@ -383,30 +383,30 @@ class Replay:
 
     # Learning.
 
-    async def _learn(self, workshop: Workshop) -> None:
+    async def _learn(self, writer: Writer) -> None:
         """Learn what was taught since the last question, as the running bot does it."""
         with metered() as meter:
             for taught, captures in _fullest(self._pending):
                 self._clock.turn(taught.moment.at)
                 for capture in captures:
-                    pair = await workshop.keep(capture)
+                    pair = await writer.learning.keep(capture)
                     if pair is not None:
                         self._known.add(pair.conversation_id)
             self._pending.clear()
-            if not await self._patience.until(partial(self._learned, workshop)):
+            if not await self._patience.until(partial(self._learned, writer)):
                 # What is archived is safe, and is taken up before the next question that something was learned for.
                 self._delayed += 1
-            await workshop.embed()
+            await writer.indexing.embed()
         self._learning.take(meter)
-        self._topics = len(workshop.topics.names())
+        self._topics = len(writer.stores.topics.names())
 
-    async def _learned(self, workshop: Workshop) -> bool:
+    async def _learned(self, writer: Writer) -> bool:
         """Whether all that is archived could be learned."""
         try:
-            await workshop.catch_up()
-            await workshop.refresh()
-            await workshop.extraction.extractor.mend()
-            await workshop.extraction.catch_up()
+            await writer.learning.catch_up()
+            await writer.indexing.refresh()
+            await writer.extraction.extractor.mend()
+            await writer.extraction.catch_up()
         except ModelUnavailableError as error:
             _log.warning("backtest_learning_delayed", reason=str(error))
             self._patience.hears(error)

@@ -58,7 +58,7 @@ from intern.service.models import Models, open_embedder, open_models, templates_
 from intern.service.overview import Looked, Overheard, OverviewDesk, leaves_open
 from intern.service.searching import Ranking, discovered_sources, never_discovered
 from intern.service.views import Check, Desk
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.sources.discovery.scanning import Changes
 from intern.sources.library import Library
@@ -117,28 +117,28 @@ async def _parts(
                     section="llm" if settings.llm_kb is None else "llm.kb",
                 ),
             )
-            workshop = await run_sync(partial(Workshop, settings, db, watched.learning, clock, embedder=embedder))
+            writer = await run_sync(partial(Writer, settings, db, watched.learning, clock, embedder=embedder))
             if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
-                # With the workshop's own store, which repeats nothing after a drop that failed.
+                # With the writer's own store, which repeats nothing after a drop that failed.
                 key_of = request_key(settings.llm, templates_of(settings))
-                watched = watched._replace(answering=RepeatingModel(watched.answering, workshop.replies, key_of))
-            await workshop.jobs.reclaim()
-            await workshop.pending.load()
-            await workshop.extraction.extractor.mend()
+                watched = watched._replace(answering=RepeatingModel(watched.answering, writer.stores.replies, key_of))
+            await writer.stores.jobs.reclaim()
+            await writer.stores.pending.load()
+            await writer.extraction.extractor.mend()
             # A server that we never attended is looked back at as far as the operator wants.
             first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
             marks = await MarkStore(db).open(platform.chat.guild_ids, first)
             audience = _Audience(platform.chat, settings.conversations)
             missed = MissedChanges(
-                workshop.archive,
+                writer.stores.archive,
                 platform.chat,
-                is_withdrawn=workshop.decisions.is_withdrawn,
+                is_withdrawn=writer.stores.decisions.is_withdrawn,
                 admits=audience.admits_id,
             )
             here = [snowflake_time(marks.attended[guild_id]) for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
             gateway = Rereading(platform.chat, missed, attended=attended, clock=clock)
-            overheard = Overheard(gateway, clock=clock, unanswered=workshop.unanswered)
+            overheard = Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)
             room = _Room(
                 settings,
                 platform,
@@ -149,7 +149,7 @@ async def _parts(
                 clock,
                 db,
                 watched,
-                workshop,
+                writer,
                 embedder,
             )
             parts, posted = await _around(room)
@@ -172,47 +172,47 @@ class _Room(NamedTuple):
     clock: Clock
     db: Database
     models: Models
-    workshop: Workshop
+    writer: Writer
     embedder: Embedder | None
 
 
 async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
-    settings, platform, gateway, audience, attendance, witness, clock, db, models, workshop, _ = room
+    settings, platform, gateway, audience, attendance, witness, clock, db, models, writer, _ = room
     chat = platform.chat
     options = settings.conversations
     settling = Settling(attendance)
-    chat.recall_roles(await workshop.roles.known())
+    chat.recall_roles(await writer.stores.roles.known())
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     witness.count = counts.add
-    witness.unanswered = partial(_leave_open, workshop.unanswered)
+    witness.unanswered = partial(_leave_open, writer.stores.unanswered)
     allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
     wording = load_wording(
         Path(settings.prompts.dir) if settings.prompts.dir else None,
         {"project_introduction": settings.ai.project_introduction},
     )
     handoff = settings.discord.handoff_role_id
-    answered = workshop.extraction.answered
+    answered = writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
     late = MessageChanges(
-        workshop.archive, admits=audience.admits_id, pending=workshop.pending, answered=answered.threads
+        writer.stores.archive, admits=audience.admits_id, pending=writer.stores.pending, answered=answered.threads
     )
-    finder = Finder(workshop.search, room.embedder and LastVectors(room.embedder))
-    discovered = discovered_sources(settings, workshop.search)
+    finder = Finder(writer.stores.search, room.embedder and LastVectors(room.embedder))
+    discovered = discovered_sources(settings, writer.stores.search)
     library = Library(
         kb_index=settings.paths.index,
         team_index=settings.paths.team_index,
-        sources=workshop.sources,
-        topics=workshop.topics,
-        archive=workshop.archive,
-        pages=workshop.pages,
+        sources=writer.stores.sources,
+        topics=writer.stores.topics,
+        archive=writer.stores.archive,
+        pages=writer.stores.pages,
         ranks=Ranking(settings, finder, discovered),
         more=discovered,
         learned=LearnedSources(
             db,
-            workshop.search,
+            writer.stores.search,
             finder,
-            archive=workshop.archive,
-            decisions=lambda: workshop.decisions,
+            archive=writer.stores.archive,
+            decisions=lambda: writer.stores.decisions,
             clock=clock,
             min_confidence=settings.facts.min_confidence,
             site=settings.discord.site,
@@ -222,7 +222,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     answerer = Answerer(models.answering, library, settings.ai, models.nearest)
     posts = Posting(
         chat,
-        workshop.posts,
+        writer.stores.posts,
         chat,
         outgoing=outgoing,
         clock=clock,
@@ -248,7 +248,9 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         count=witness.asked,
         over_limit=partial(witness.turned_away, "asked too much"),
     )
-    posted = PostedAnswers(workshop.cited, library, workshop.topics, workshop.decisions, emails=settings.kb.mask_emails)
+    posted = PostedAnswers(
+        writer.stores.cited, library, writer.stores.topics, writer.stores.decisions, emails=settings.kb.mask_emails
+    )
     parts = Parts(
         gateway=gateway,
         admits=chat.admits,
@@ -263,7 +265,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         dispatch=_Dispatch(
             Dispatcher(
                 chat,
-                workshop.posts,
+                writer.stores.posts,
                 options,
                 guild_ids=chat.guild_ids,
                 admits=chat.admits,
@@ -275,33 +277,33 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         ),
         declines=Declining(wording, traces=traces, clock=clock),
         late=late,
-        keeper=workshop,
+        keeper=writer.learning,
         pictures=Captioning(
             models.learning,
             platform.images,
-            workshop.pending,
+            writer.stores.pending,
             # Rules cannot look at pictures, whatever is set.
             sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
             mask=settings.kb.mask_secrets,
         ),
-        pending=workshop.pending,
+        pending=writer.stores.pending,
         messages=OpenMessages(chat.look_up, audience.admits_id),
-        attempts=workshop.attempts,
-        archive=workshop,
-        archived_until=workshop.archived_until(),
-        settles_in=workshop.settles_in,
-        again=workshop,
-        chooser=workshop,
-        filer=workshop,
-        decisions=workshop.extraction,
-        extracted_until=await workshop.extraction.position(),
-        reviews=workshop,
-        indices=workshop,
+        attempts=writer.stores.attempts,
+        archive=writer.learning,
+        archived_until=writer.stores.archived_until(),
+        settles_in=writer.learning.settles_in,
+        again=writer.learning,
+        chooser=writer.learning,
+        filer=writer.learning,
+        decisions=writer.extraction,
+        extracted_until=await writer.extraction.position(),
+        reviews=writer.learning,
+        indices=writer.indexing,
         responding=responder.Collaborators(
             answers=answers,
             replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
             outgoing=outgoing,
-            known=workshop.posts,
+            known=writer.stores.posts,
             typing=chat.typing,
             traces=traces,
             settles=settling,
@@ -318,16 +320,16 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         ),
         desk=_Desk(commands, late),
         responses=platform.interactions,
-        jobs=workshop.jobs,
-        do_job=workshop.do,
+        jobs=writer.stores.jobs,
+        do_job=writer.do,
         settle_seconds=settings.kb.settle_seconds,
         scan_interval_seconds=settings.kb.scan_interval_seconds,
-        discovery=workshop if settings.discovery.scan_paths else None,
+        discovery=writer if settings.discovery.scan_paths else None,
         discovery_interval_seconds=settings.discovery.interval_seconds,
         file_changes=Changes(settings.discovery, never_discovered(settings)),
-        embeds=workshop.embedding,
+        embeds=writer.indexing.embedding,
         posted=posted,
-        retractions=Retractions(workshop.cited, posts, traces, clock=clock, note=wording.retracted)
+        retractions=Retractions(writer.stores.cited, posts, traces, clock=clock, note=wording.retracted)
         if settings.ai.retract
         else None,
         witness=witness,
@@ -364,9 +366,9 @@ class _Books:
     def __init__(self, room: _Room, marks: MarkStore, counts: Counts) -> None:
         self._marks = marks
         self._counts = counts
-        self._unanswered = room.workshop.unanswered
+        self._unanswered = room.writer.stores.unanswered
         self._usage = room.models.usage
-        self._roles = room.workshop.roles
+        self._roles = room.writer.stores.roles
         self._noted_roles = room.platform.chat.noted_roles
 
     async def keep(self, moved: Marks) -> None:
@@ -417,7 +419,7 @@ def _looked_at(
         Looked(
             settings=room.settings,
             db=room.db,
-            workshop=room.workshop,
+            stores=room.writer.stores,
             answers=parts.responding.answers,
             posted=posted,
             overheard=overheard,
@@ -430,7 +432,7 @@ def _looked_at(
     )
     standing = Standing(
         settings=room.settings,
-        workshop=room.workshop,
+        stores=room.writer.stores,
         fill=parts.fill,
         overheard=overheard,
         usage=room.models.usage,

@@ -24,17 +24,12 @@ from intern.facts.segments import Segment, concerned
 from intern.learning.answered_threads import Answered
 from intern.models.limits import Window
 from intern.models.prompt import Model
+from intern.service.stores import Stores
 from intern.settings.loading import Settings
-from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.answered_threads import AnsweredThreads
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
-from intern.stores.sqlite.members import NameStore
-from intern.stores.sqlite.outbox import PostLedger
-from intern.stores.sqlite.pending import PendingCaptures
-from intern.stores.sqlite.search_index import SqliteSearchStore
 
 FOLLOWER = "extractor"
 """Whose position it is."""
@@ -94,12 +89,7 @@ class Extraction:
         model: Model,
         clock: Clock,
         *,
-        archive: Archive,
-        pending: PendingCaptures,
-        posts: PostLedger,
-        decisions: DecisionLog,
-        documents: SqliteSearchStore,
-        names: NameStore,
+        stores: Stores,
     ) -> None:
         self.facts = FactStore(db, clock=clock)
         self.nuggets = NuggetStore(db)
@@ -107,8 +97,8 @@ class Extraction:
         # Rules cost nothing that is worth a bound.
         paced = settings.kb_model.kind == "endpoint"
         self._auto = settings.extraction.auto
-        self._archive = archive
-        self._decisions = decisions
+        self._archive = archive = stores.archive
+        self._decisions = decisions = stores.decisions
         self.extractor = Extractor(
             model=model,
             model_name=settings.kb_model.model if paced else "offline",
@@ -117,20 +107,20 @@ class Extraction:
             log=self.log,
             facts=self.facts,
             nuggets=self.nuggets,
-            documents=documents,
+            documents=stores.search,
             clock=clock,
             options=settings.extraction,
             fact_options=settings.facts,
-            names=names,
+            names=stores.names,
             pace=_Pacing(settings.extraction.max_per_minute) if paced else at_once,
         )
         self.answered = Answered(
             settings.extraction,
             mask=lambda text: mask_secrets(text, secrets=settings.kb.mask_secrets, emails=settings.kb.mask_emails).text,
             threads=AnsweredThreads(db),
-            posts=posts,
+            posts=stores.posts,
             archive=archive,
-            pending=pending,
+            pending=stores.pending,
             decisions=decisions,
             log=self.log,
             extractor=self.extractor,

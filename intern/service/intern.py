@@ -52,7 +52,7 @@ from intern.service.searching import (
     documents_changed,
     result_of,
 )
-from intern.service.workshop import Workshop, discovery_of
+from intern.service.writer import Writer, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery.investigating import Discovered, Feed, Question
@@ -104,7 +104,7 @@ class Intern:
         self._models = models
         self._clock = clock
         self._lock = FolderLock(settings.data.dir)
-        self._workshop: Workshop | None = None
+        self._writer: Writer | None = None
         paths = settings.paths
         self._sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self._catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock)
@@ -146,12 +146,12 @@ class Intern:
         KnowledgeError and ModelError families; what was read by then stays so.
         """
 
-        async def here(workshop: Workshop) -> bytes:
-            return msgspec.json.encode(await workshop.extraction.take_up(tell))
+        async def here(writer: Writer) -> bytes:
+            return msgspec.json.encode(await writer.extraction.take_up(tell))
 
         came = msgspec.json.decode(await self._have_done("extract", here=here), type=dict[Came, int])
-        if self._workshop is not None:
-            await self._workshop.embed(vectors_within)
+        if self._writer is not None:
+            await self._writer.indexing.embed(vectors_within)
         return came
 
     @property
@@ -169,8 +169,8 @@ class Intern:
         Some stay missing where the model cannot be had or refuses a text, and where that process makes none. Raises
         KnowledgeError.
         """
-        if self._workshop is not None:
-            await self._workshop.embed()
+        if self._writer is not None:
+            await self._writer.indexing.embed()
             return await self.without_vectors()
         most = left = await self.without_vectors()
         changed_at = current_time()
@@ -181,7 +181,7 @@ class Intern:
             if left != before:
                 most, changed_at = max(most, left), current_time()
         if left and await self._holds_folder():
-            await (await self._opened()).embed()
+            await (await self._opened()).indexing.embed()
         return await self.without_vectors()
 
     async def capture(self, capture: Capture) -> CapturedPair | None:
@@ -198,8 +198,8 @@ class Intern:
         `progress` is told how far it came, by the last epoch where another process does the work.
         """
 
-        async def here(workshop: Workshop) -> bytes:
-            return msgspec.json.encode(await workshop.regenerate(progress))
+        async def here(writer: Writer) -> bytes:
+            return msgspec.json.encode(await writer.learning.regenerate(progress))
 
         async def look() -> None:
             so_far = await run_sync(progress_of, self._settings.paths.topics)
@@ -226,7 +226,7 @@ class Intern:
         """
         if not await self._holds_folder():
             return None
-        tally = await (await self._opened()).catch_up(tell)
+        tally = await (await self._opened()).learning.catch_up(tell)
         await self._extract(tell_read, vectors_within=vectors_within)
         return tally
 
@@ -336,14 +336,14 @@ class Intern:
 
     async def _extract(self, tell: Callable[[int], None] = lambda _: None, *, vectors_within: float = math.inf) -> None:
         """Learn from what was filed and make vectors, where nobody else does so in this folder."""
-        if self._workshop is None:
+        if self._writer is None:
             return
         try:
-            await self._workshop.extraction.extractor.mend()
-            await self._workshop.extraction.catch_up(tell)
+            await self._writer.extraction.extractor.mend()
+            await self._writer.extraction.catch_up(tell)
         except ModelUnavailableError as error:
             _log.warning("extraction_delayed", reason=str(error))
-        await self._workshop.embed(vectors_within)
+        await self._writer.indexing.embed(vectors_within)
 
     async def _freshen(self, found: Sequence[Found], outdated: Outdated) -> None:
         paths = sorted(each.document.path for each in found if each.document.source_id in outdated.files)
@@ -378,14 +378,14 @@ class Intern:
         kind: str,
         payload: bytes = b"",
         *,
-        here: Callable[[Workshop], Awaitable[bytes]] | None = None,
+        here: Callable[[Writer], Awaitable[bytes]] | None = None,
         meanwhile: Callable[[], Awaitable[None]] | None = None,
     ) -> bytes:
         """Do a job (as `here` does it), or have it done by the process that holds the folder (and look `meanwhile`)."""
         jobs = Jobs(self._db)
         if await self._holds_folder():
-            workshop = await self._opened()
-            return await (here(workshop) if here else workshop.do(Job(id=0, kind=kind, key="", payload=payload)))
+            writer = await self._opened()
+            return await (here(writer) if here else writer.do(Job(id=0, kind=kind, key="", payload=payload)))
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         said_after = current_time() + _SAID_AFTER
         while True:
@@ -396,20 +396,20 @@ class Intern:
             if outcome is not None:
                 if outcome.error is not None:
                     raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
-                if self._workshop is None:
+                if self._writer is None:
                     # Another process has written what our stores have not seen.
                     self._library = self._read_from(*await run_sync(_stores, self._settings, self._clock))
                 return outcome.result or b""
             if await self._holds_folder():
                 # Whoever held the folder is gone: what it left is ours now.
-                workshop = await self._opened()
+                writer = await self._opened()
                 await jobs.reclaim()
-                await do_all(jobs, workshop.do)
+                await do_all(jobs, writer.do)
             elif meanwhile is not None:
                 await meanwhile()
             await sleep(_POLL_SECONDS)
 
-    async def workshop(self) -> Workshop:
+    async def writer(self) -> Writer:
         """All that changes the folder, for whoever has one of their own. Raises FolderBusyError and KnowledgeError."""
         await run_sync(self._lock.acquire)
         return await self._opened()
@@ -421,11 +421,11 @@ class Intern:
             return False
         return True
 
-    async def _opened(self) -> Workshop:
-        if self._workshop is None:
-            workshop = await run_sync(
+    async def _opened(self) -> Writer:
+        if self._writer is None:
+            writer = await run_sync(
                 partial(
-                    Workshop,
+                    Writer,
                     self._settings,
                     self._db,
                     self._models.learning,
@@ -434,14 +434,14 @@ class Intern:
                 )
             )
             # Whoever writes knows best what is there.
-            self._workshop = workshop
-            self._library = self._read_from(workshop.archive, workshop.topics)
-        return self._workshop
+            self._writer = writer
+            self._library = self._read_from(writer.stores.archive, writer.stores.topics)
+        return self._writer
 
     def _decisions(self) -> Callable[[], DecisionLog]:
         """Those of whoever writes, or as they stand on disk when they are first asked for."""
-        if self._workshop is not None:
-            decisions = self._workshop.decisions
+        if self._writer is not None:
+            decisions = self._writer.stores.decisions
             return lambda: decisions
         return cache(partial(DecisionLog, self._settings.paths.decisions))
 

@@ -36,7 +36,7 @@ from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedd
 from intern.service.models import PROMPTS
 from intern.service.overview import Overheard
 from intern.service.sources_status import sources_of
-from intern.service.workshop import Workshop
+from intern.service.stores import Stores
 from intern.settings.loading import Settings
 
 _log = get_logger(__name__)
@@ -146,7 +146,7 @@ class Standing:
     """How things stand."""
 
     settings: Settings
-    workshop: Workshop
+    stores: Stores
     fill: Fill
     overheard: Overheard
     usage: Usage | None
@@ -213,12 +213,12 @@ class Standing:
         yield Gauge("stale_sources", "Sources whose description is not of their present text", stale, "state")
 
     def _captures(self) -> Iterable[Gauge]:
-        decisions, archive = self.workshop.decisions, self.workshop.archive
+        decisions, archive = self.stores.decisions, self.stores.archive
         yield Gauge("archived_captures", "Team answers in the archive", {"": len(archive)})
         yield Gauge("parked_pairs", "Captures that could not be filed", {"": len(decisions.parked())})
         yield Gauge("awaiting_review_pairs", "Captures that wait for the team", {"": len(decisions.awaiting())})
         try:
-            waiting = list(islice(archive.after(self.workshop.archived_until()), 1))
+            waiting = list(islice(archive.after(self.stores.archived_until()), 1))
         except KnowledgeError as error:
             _log.warning("metrics_not_read", what="archive", reason=str(error))
             return

@@ -30,9 +30,10 @@ from intern.core.messages import COULD_NOT_LOOK, Conversation, Message, RequestC
 from intern.core.records import Fact, Filed, Moved, Nugget, PairDecision, Parked, Replaced
 from intern.core.text.similarity import grouped
 from intern.learning.review import Review
-from intern.service.reading import Reading, Stores
+from intern.service.reading import Reading
 from intern.service.sources_status import SourceStatus, sources_of
 from intern.service.status import SHED
+from intern.service.stores import Stores
 from intern.service.views import (
     Actor,
     Answered,
@@ -70,7 +71,6 @@ from intern.service.views import (
     Waiting,
     WaitingCapture,
 )
-from intern.service.workshop import Workshop
 from intern.settings.loading import Settings
 from intern.sources.library import message_link
 from intern.stores.sqlite.database import Database
@@ -130,7 +130,7 @@ class Looked:
 
     settings: Settings
     db: Database
-    workshop: Workshop
+    stores: Stores
     answers: Answers
     posted: PostedAnswers
     overheard: Overheard
@@ -195,23 +195,23 @@ class OverviewDesk:
         )
 
     async def _numbers(self) -> tuple[Number, ...]:
-        workshop = self._at.workshop
+        stores = self._at.stores
         feedback = await self._at.db.read(
             lambda db: db.row("select count(*) filter (where vote = 'up'), count(*) from feedback")
         )
         helpful, votes = msgspec.convert(feedback, tuple[int, int])
         today = await self._counts.of(self._at.clock.now().date())
-        topics = await run_sync(workshop.topics.names)
+        topics = await run_sync(stores.topics.names)
         states = [source.state for source in await self._sources()]
         left_out = states.count("left_out")
         stale = len(states) - states.count("ok") - left_out
         return (
-            Number(label="Captures archived", value=len(workshop.archive)),
+            Number(label="Captures archived", value=len(stores.archive)),
             Number(label="Topics", value=len(topics), href="/topics"),
-            Number(label="Wait for review", value=len(workshop.decisions.awaiting()), href="/review"),
-            Number(label="Parked", value=len(workshop.decisions.parked()), href="/parked"),
+            Number(label="Wait for review", value=len(stores.decisions.awaiting()), href="/review"),
+            Number(label="Parked", value=len(stores.decisions.parked()), href="/parked"),
             Number(label="Open questions", value=len(await self._open()), href="/unanswered"),
-            Number(label="Outdated answers", value=await self._at.workshop.cited.count(), href="/outdated"),
+            Number(label="Outdated answers", value=await self._at.stores.cited.count(), href="/outdated"),
             Number(label="Questions shed today", value=today.get(SHED, 0)),
             Number(label="Stale sources", value=stale, href="/sources"),
             Number(label="Documents and links left out", value=left_out, href="/sources"),
@@ -269,14 +269,14 @@ class OverviewDesk:
         return frozenset(MessageId(str(row[0])) for row in rows)
 
     async def _open(self) -> tuple[UnansweredQuestion, ...]:
-        return await self._at.workshop.unanswered.all()
+        return await self._at.stores.unanswered.all()
 
     async def outdated(self) -> OutdatedAnswers:
         """Posted answers whose sources do not back them any more, the newest first."""
         found = await self._at.posted.outdated(_MOST_SHOWN)
         return OutdatedAnswers(
             answers=tuple(map(self._outdated, found)),
-            total=await self._at.workshop.cited.count(),
+            total=await self._at.stores.cited.count(),
             retracts=self._at.settings.ai.retract,
         )
 
@@ -324,18 +324,18 @@ class OverviewDesk:
 
     async def parked(self) -> ParkedCaptures:
         """Pairs that could not be filed, the newest first."""
-        retries = await self._at.workshop.attempts.retries()
-        parked = sorted(self._at.workshop.decisions.parked(), key=lambda each: each.at, reverse=True)
+        retries = await self._at.stores.attempts.retries()
+        parked = sorted(self._at.stores.decisions.parked(), key=lambda each: each.at, reverse=True)
         captures = await run_sync(lambda: [self._parked(each, retry_of(each, retries)) for each in parked[:_ROWS]])
         return ParkedCaptures(captures=tuple(captures), total=len(parked))
 
     async def retry(self, qa_id: QAId) -> Done:
         """Try to file one of them, as `intern retry` does it."""
-        decided = self._at.workshop.decisions.of(qa_id)
+        decided = self._at.stores.decisions.of(qa_id)
         if not isinstance(decided, Parked):
             raise ConfigError(f"{qa_id[:80]} is not parked any more")
         done = await self._have_done("retry", msgspec.json.encode((qa_id,)))
-        return "parked" if done == "done" and isinstance(self._at.workshop.decisions.of(qa_id), Parked) else done
+        return "parked" if done == "done" and isinstance(self._at.stores.decisions.of(qa_id), Parked) else done
 
     async def topics(self) -> Sequence[TopicRow]:
         """All topics, by name."""
@@ -444,7 +444,7 @@ class OverviewDesk:
 
     async def _have_done(self, kind: str, payload: bytes) -> Done:
         """A job, done by the clerk as for a command: told once it is done, or that it is in work."""
-        jobs = self._at.workshop.jobs
+        jobs = self._at.stores.jobs
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         with move_on_after(_DONE_WITHIN):
             while True:
@@ -464,18 +464,17 @@ class OverviewDesk:
     # From here on: worker threads.
 
     def _reading(self) -> Reading:
-        workshop = self._at.workshop
-        return Reading(self._at.settings, Stores(workshop.decisions, workshop.topics, workshop.archive))
+        return Reading(self._at.settings, self._at.stores)
 
     def _captures_by_day(self, days: Sequence[date]) -> tuple[int, ...]:
         counted = dict.fromkeys(days, 0)
-        for pair in self._at.workshop.archive.after(QAId(f"qa_{days[0]:%Y%m%d}_000000")):
+        for pair in self._at.stores.archive.after(QAId(f"qa_{days[0]:%Y%m%d}_000000")):
             day = pair.timestamp.date()
             counted[day] = counted.get(day, 0) + 1
         return tuple(counted[day] for day in days)
 
     def _parked(self, parked: Parked, retry: Retry) -> ParkedCapture:
-        pair = self._at.workshop.archive.get(parked.qa_id)
+        pair = self._at.stores.archive.get(parked.qa_id)
         return ParkedCapture(
             qa_id=parked.qa_id,
             at=parked.at,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ from intern.core.records import (
 )
 from intern.core.text.words import topic_name
 from intern.learning.material import block_of, left_of
+from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
@@ -162,14 +163,6 @@ class PairText(Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...]
 
 
-class Stores(NamedTuple):
-    """What a folder is read from."""
-
-    decisions: DecisionLog
-    topics: TopicLibrary
-    archive: Archive
-
-
 class Reading:
     """One look at a data folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
 
@@ -177,9 +170,9 @@ class Reading:
         """With `stores`, those of the process that holds the folder: nothing is read anew."""
         paths = settings.paths
         # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-        self._decisions, self._topics, self._archive = stores or Stores(
-            DecisionLog(paths.decisions), TopicLibrary(paths.topics), Archive(paths.raw)
-        )
+        self._decisions = stores.decisions if stores else DecisionLog(paths.decisions)
+        self._topics = stores.topics if stores else TopicLibrary(paths.topics)
+        self._archive = stores.archive if stores else Archive(paths.raw)
         self._index = {entry.source_id: entry.description for entry in read_index(paths.team_index)}
 
     def topics(self) -> tuple[TopicLine, ...]:

@@ -26,7 +26,7 @@ from intern.learning.forgetting import Forget
 from intern.learning.prompts import INTEGRATE, IntegrateOut
 from intern.search.finding import Finder
 from intern.service.intern import open_intern
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.sources.library import Library
 from intern.stores.sqlite.database import Database
@@ -72,7 +72,7 @@ def reading(given: ExtractIn) -> ExtractOut:
 class Town:
     """A folder where the team teaches and members ask."""
 
-    def __init__(self, folder: Path, work: Workshop, model: ScriptedModel, library: Library) -> None:
+    def __init__(self, folder: Path, work: Writer, model: ScriptedModel, library: Library) -> None:
         self.folder = folder
         self.work = work
         self.model = model
@@ -80,7 +80,7 @@ class Town:
         self.given: list[DecideIn] = []
 
     async def teach(self) -> None:
-        pair = await self.work.keep(
+        pair = await self.work.learning.keep(
             Capture(
                 conversation_id=ConversationId("thread_1"),
                 turns=(Turn("User", "The spool of my relay is full, what now?"), Turn("Team", SAID)),
@@ -88,11 +88,11 @@ class Town:
                 author_ids=(MIA, ANN),
                 guild_id=GuildId("77"),
                 channel_id=ChannelId("88"),
-                answered_at=self.work.archive.newest() or HandClock().now(),
+                answered_at=self.work.stores.archive.newest() or HandClock().now(),
             )
         )
         assert pair is not None
-        await self.work.file(Filing(pair=pair, choice=Topic(name=TopicName("spool"))))
+        await self.work.learning.file(Filing(pair=pair, choice=Topic(name=TopicName("spool"))))
         await self.work.extraction.catch_up()
 
     async def ask(self, kind: str, answer: str) -> AIResult:
@@ -121,13 +121,13 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
     model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
     with fail_after(30):
         async with await Database.open(settings.paths.database) as db:
-            work = await run_sync(Workshop, settings, db, model, clock)
+            work = await run_sync(Writer, settings, db, model, clock)
             learned = LearnedSources(
                 db,
-                work.search,
-                Finder(work.search),
-                archive=work.archive,
-                decisions=lambda: work.decisions,
+                work.stores.search,
+                Finder(work.stores.search),
+                archive=work.stores.archive,
+                decisions=lambda: work.stores.decisions,
                 clock=clock,
                 min_confidence=settings.facts.min_confidence,
             )
@@ -135,9 +135,9 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
             library = Library(
                 kb_index=paths.index,
                 team_index=paths.team_index,
-                sources=work.sources,
-                topics=work.topics,
-                archive=work.archive,
+                sources=work.stores.sources,
+                topics=work.stores.topics,
+                archive=work.stores.archive,
                 learned=learned,
             )
             yield Town(folder, work, model, library)
@@ -239,7 +239,7 @@ async def test_what_was_withdrawn_is_gone_before_anybody_reads_the_conversation_
         await here.teach()
         [made] = await here.work.extraction.nuggets.all()
         assert (await here.library.learned(QUESTION)).nuggets
-        await here.work.withdraw([MessageId("102")])
+        await here.work.learning.withdraw([MessageId("102")])
         assert len(await here.work.extraction.nuggets.all()) == 1  # the extractor has not come by yet
         known = await here.library.learned(QUESTION)
         assert (known.nuggets, known.facts) == ((), ())
@@ -283,9 +283,9 @@ async def test_where_nuggets_cannot_be_looked_up_the_rest_still_answers(tmp_path
         library = Library(
             kb_index=paths.index,
             team_index=paths.team_index,
-            sources=work.sources,
-            topics=work.topics,
-            archive=work.archive,
+            sources=work.stores.sources,
+            topics=work.stores.topics,
+            archive=work.stores.archive,
             learned=Broken(),
         )
         assert await library.learned(QUESTION) == Learned()

@@ -25,7 +25,7 @@ from intern.platforms.memory.chat import Sandbox
 from intern.service.models import offline_rules
 from intern.service.probing import LocalChecks
 from intern.service.status import status_of
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.sources.library import Library
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.traces import TraceStore
@@ -70,22 +70,22 @@ class World:
         settings = self.settings
         with fail_after(30):
             async with await Database.open(settings.paths.database) as self.db:
-                self.work = work = await run_sync(
-                    Workshop, settings, self.db, OfflineModel(offline_rules()), self.clock
-                )
-                await work.refresh()
+                self.work = work = await run_sync(Writer, settings, self.db, OfflineModel(offline_rules()), self.clock)
+                await work.indexing.refresh()
                 library = Library(
                     kb_index=settings.paths.index,
                     team_index=settings.paths.team_index,
-                    sources=work.sources,
-                    topics=work.topics,
-                    archive=work.archive,
+                    sources=work.stores.sources,
+                    topics=work.stores.topics,
+                    archive=work.stores.archive,
                     ranks=self.ranks,
                 )
-                self.posting = Posting(self.discord, work.posts, self.discord, outgoing=Outgoing(), clock=self.clock)
-                self.posted = PostedAnswers(work.cited, library, work.topics, work.decisions)
+                self.posting = Posting(
+                    self.discord, work.stores.posts, self.discord, outgoing=Outgoing(), clock=self.clock
+                )
+                self.posted = PostedAnswers(work.stores.cited, library, work.stores.topics, work.stores.decisions)
                 traces = TraceStore(self.db, clock=self.clock)
-                self.retractions = Retractions(work.cited, self.posting, traces, clock=self.clock, note=NOTE)
+                self.retractions = Retractions(work.stores.cited, self.posting, traces, clock=self.clock, note=NOTE)
                 yield self
 
     async def answered(
@@ -103,7 +103,7 @@ class World:
     async def check(self) -> None:
         """What the checker does; some time has passed."""
         self.clock.turn(minutes=1)
-        await self.work.refresh()
+        await self.work.indexing.refresh()
         await self.posted.check()
 
     async def outdated(self) -> list[tuple[str, str, str]]:
@@ -116,12 +116,12 @@ class World:
         self.clock.turn(minutes=1)
         capture = samples.capture(said[0], said[1], n=int(conversation[-1]), conversation=conversation)
         more = tuple(Turn("Team", each) for each in said[2:])
-        ids = tuple(samples.message(n=5_000 + len(self.work.archive) + n).id for n in range(len(more)))
-        pair = await self.work.keep(
+        ids = tuple(samples.message(n=5_000 + len(self.work.stores.archive) + n).id for n in range(len(more)))
+        pair = await self.work.learning.keep(
             replace(capture, turns=(*capture.turns, *more), message_ids=(*capture.message_ids, *ids))
         )
         assert pair is not None
-        await self.work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        await self.work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
         return pair
 
     def said(self) -> list[str]:
@@ -204,13 +204,13 @@ async def test_a_team_answer_stands_wherever_its_block_stands_and_as_long_as_it_
     await world.answered(block, "Run purge.")
     await world.answered(SourceId("team:spool.txt"), "Run purge.", asked="How to purge?")
 
-    [kept] = [each for each in world.work.topics.read(SPOOL) if each.qa_id == pair.qa_id]
-    world.work.topics.update(TopicName("purging"), add=kept)
-    world.work.topics.update(SPOOL, remove=[pair.qa_id])
+    [kept] = [each for each in world.work.stores.topics.read(SPOOL) if each.qa_id == pair.qa_id]
+    world.work.stores.topics.update(TopicName("purging"), add=kept)
+    world.work.stores.topics.update(SPOOL, remove=[pair.qa_id])
     await world.check()
     assert await world.outdated() == []
 
-    world.work.topics.update(TopicName("purging"), remove=[pair.qa_id])
+    world.work.stores.topics.update(TopicName("purging"), remove=[pair.qa_id])
     await world.check()
     assert await world.outdated() == [("gone", "Run purge.", "")] * 2
 
@@ -219,8 +219,8 @@ async def test_what_members_said_in_a_conversation_may_change(world: World) -> N
     pair = await world.filed("How do I purge the spool?", "Run purge.")
     await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), "Team: Run purge.")
     await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), None, asked="Without a quote?")
-    [kept] = world.work.topics.read(SPOOL)
-    world.work.topics.update(SPOOL, add=replace(kept, turns=(Turn("User", "Purge?"), kept.turns[1])))
+    [kept] = world.work.stores.topics.read(SPOOL)
+    world.work.stores.topics.update(SPOOL, add=replace(kept, turns=(Turn("User", "Purge?"), kept.turns[1])))
     await world.check()
     assert await world.outdated() == []
 
@@ -234,8 +234,8 @@ async def test_a_conversation_that_went_on_is_told_from_one_that_says_something_
     assert await world.outdated() == [("extended", "Run purge.", "Run purge.\nWait, not on Tuesdays!")]
     await world.answered(block, "Team: Run purge.", asked="With the speaker?")
     assert [state for state, _, _ in await world.outdated()] == ["extended"] * 2
-    [newer] = world.work.topics.read(SPOOL)
-    world.work.topics.update(SPOOL, add=replace(newer, turns=(Turn("User", "How?"), Turn("Team", "Never do."))))
+    [newer] = world.work.stores.topics.read(SPOOL)
+    world.work.stores.topics.update(SPOOL, add=replace(newer, turns=(Turn("User", "How?"), Turn("Team", "Never do."))))
     await world.check()
     assert await world.outdated() == [
         ("changed", "Team: Run purge.", "Never do."),
@@ -325,7 +325,7 @@ async def test_forgetting_takes_questions_and_quotes_of_people_out_and_leaves_th
 
 async def test_a_question_that_is_deleted_is_not_kept(world: World) -> None:
     question = await world.answered()
-    await world.work.withdraw([question.id])
+    await world.work.learning.withdraw([question.id])
     assert await world.db.read(lambda db: db.rows("select asked from posted_answers")) == []
 
 

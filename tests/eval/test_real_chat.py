@@ -41,7 +41,7 @@ from intern.learning.message_changes import MessageChanges
 from intern.models.prompt import OfflineModel
 from intern.platforms.memory.chat import Sandbox
 from intern.service.models import offline_rules
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.checkpoints import Marks
 from intern.stores.sqlite.database import Database
@@ -126,20 +126,20 @@ class Unsaid:
         return None
 
 
-async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sandbox: Sandbox) -> Workshop:
+async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sandbox: Sandbox) -> Writer:
     """Everything through batcher, router, capturer, classifier and integrator; the stores as they are afterwards."""
     settings, witness = settings_in(folder), Witness()
     async with await Database.open(settings.paths.database) as db:
-        workshop = Workshop(settings, db, OfflineModel(offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC)))
+        writer = Writer(settings, db, OfflineModel(offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC)))
         dispatch = Dispatcher(
             sandbox,
-            workshop.posts,
+            writer.stores.posts,
             settings.conversations,
             guild_ids=[sandbox.guild_id],
             admits=sandbox.admits,
             clock=HandClock(),
         )
-        late = MessageChanges(workshop.archive, admits=everywhere, pending=workshop.pending)
+        late = MessageChanges(writer.stores.archive, admits=everywhere, pending=writer.stores.pending)
         attendance = Attendance(Marks(), baseline=MessageId("0"))
         events, to_batch = EVENTS.open()
         batches, to_route = BATCHES.open()
@@ -187,22 +187,32 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     to_capture,
                     archived,
                     waiting,
-                    keeper=workshop,
+                    keeper=writer.learning,
                     pictures=NoPictures(),
-                    pending=workshop.pending,
+                    pending=writer.stores.pending,
                     settles=attendance,
                     witness=witness,
                 )
             )
             tg.start_soon(
-                partial(classifier, workshop, to_classify, filings, after=None, chooser=workshop, witness=witness)
+                partial(
+                    classifier,
+                    writer.learning,
+                    to_classify,
+                    filings,
+                    after=None,
+                    chooser=writer.learning,
+                    witness=witness,
+                )
             )
-            tg.start_soon(partial(integrator, to_file, to_withdraw, changed, decided, filer=workshop, witness=witness))
+            tg.start_soon(
+                partial(integrator, to_file, to_withdraw, changed, decided, filer=writer.learning, witness=witness)
+            )
             async with events:
                 for messages in conversations:
                     for message in messages:
                         await events.send(MessageCreated(message=message))
-        return workshop
+        return writer
 
 
 def team_of(held: Sequence[Exchange]) -> set[str]:
@@ -217,26 +227,26 @@ async def test_every_message_of_an_answered_question_is_archived_and_most_are_fi
     sandbox = Sandbox(clock, team=team_of(held))
     conversations = [in_a_thread(each, sandbox, clock) for each in held]
     with fail_after(500):
-        workshop = await learned(tmp_path, conversations, sandbox)
+        writer = await learned(tmp_path, conversations, sandbox)
 
     filed = 0
     for messages in conversations:
-        home = next(iter(workshop.archive.conversations_of(messages[0].id)), None)
+        home = next(iter(writer.stores.archive.conversations_of(messages[0].id)), None)
         assert home is not None
-        pair = workshop.archive.latest_of(home)
+        pair = writer.stores.archive.latest_of(home)
         assert pair is not None
         assert [turn.text for turn in pair.turns] == [message.text for message in messages]
-        decision = workshop.decisions.of(pair.qa_id)
+        decision = writer.stores.decisions.of(pair.qa_id)
         assert decision is not None
-        topic = workshop.topics.topic_of(pair.qa_id)
+        topic = writer.stores.topics.topic_of(pair.qa_id)
         if topic is None:
             assert decision.reason
             continue
-        [block] = [block for block in workshop.topics.read(topic) if block.qa_id == pair.qa_id]
+        [block] = [block for block in writer.stores.topics.read(topic) if block.qa_id == pair.qa_id]
         assert block.turns == pair.turns
         filed += 1
     with capsys.disabled():
-        print(f"\n{len(held)} exchanges, {filed} in {len(workshop.topics.names())} topic files")
+        print(f"\n{len(held)} exchanges, {filed} in {len(writer.stores.topics.names())} topic files")
     assert filed >= 0.9 * len(held)
 
 
@@ -246,7 +256,7 @@ async def test_every_team_reply_in_a_channel_is_archived_with_what_it_replies_to
     sandbox = Sandbox(clock, team=team_of(held))
     conversations = [in_replies(each, sandbox, clock) for each in held]
     with fail_after(500):
-        workshop = await learned(tmp_path, conversations, sandbox)
+        writer = await learned(tmp_path, conversations, sandbox)
 
     answers = 0
     for messages in conversations:
@@ -255,9 +265,9 @@ async def test_every_team_reply_in_a_channel_is_archived_with_what_it_replies_to
             question = by_id.get(answer.reply_to) if answer.reply_to else None
             if answer.author.type != "team_member" or question is None or question.author.type != "community_user":
                 continue
-            home = next(iter(workshop.archive.conversations_of(answer.id)), None)
+            home = next(iter(writer.stores.archive.conversations_of(answer.id)), None)
             assert home is not None
-            pair = workshop.archive.latest_of(home)
+            pair = writer.stores.archive.latest_of(home)
             assert pair is not None
             texts = [turn.text for turn in pair.turns]
             assert question.text in texts

@@ -39,7 +39,7 @@ from intern.learning.forgetting import Forget
 from intern.learning.review import Review
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.models import offline_rules
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
@@ -119,19 +119,19 @@ async def _recover(settings: Settings, maybe: Act | None, acknowledge: Callable[
     left = True
     while left:  # what is seen to may be given up only then: what died three times waits for a review or a new library
         async with learners(settings, fast()) as at_work:
-            left = await _seen_to(at_work.workshop, settings)
+            left = await _seen_to(at_work.writer, settings)
     acknowledge()
 
 
-async def _seen_to(workshop: Workshop, settings: Settings) -> bool:
+async def _seen_to(writer: Writer, settings: Settings) -> bool:
     """Do what a team does about what waits for it; return whether there was anything."""
     asked = False
     if settings.paths.topics.with_name("topics.next").exists():
-        await _ask("regenerate", workshop)
+        await _ask("regenerate", writer)
         asked = True
     for kind, end in (("review", AwaitingReview), ("retry", Parked)):
-        if await run_sync(_undecided, workshop.archive, workshop.decisions, end):
-            await _ask(kind, workshop)
+        if await run_sync(_undecided, writer.stores.archive, writer.stores.decisions, end):
+            await _ask(kind, writer)
             asked = True
     return asked
 
@@ -139,36 +139,36 @@ async def _seen_to(workshop: Workshop, settings: Settings) -> bool:
 async def _done(act: Act, at_work: Learners, ears: _Ears) -> None:
     match act:
         case Taught(imported=True):
-            await _imported([act.capture()], at_work.workshop)
+            await _imported([act.capture()], at_work.writer)
         case Taught():
             await at_work.captures.send(act.request())
             await ears.wait()
         case Deleted(message_ids=ids):
-            if not all(map(at_work.workshop.decisions.is_withdrawn, ids)):
+            if not all(map(at_work.writer.stores.decisions.is_withdrawn, ids)):
                 await at_work.withdrawals.send(Withdrawal(message_ids=ids))
                 await ears.wait()
         case Forgotten(message_ids=ids):
-            await at_work.workshop.forget(Forget(message_ids=ids))
+            await at_work.writer.forget(Forget(message_ids=ids))
         case Asked(kind=kind):
-            await _ask(kind, at_work.workshop)
+            await _ask(kind, at_work.writer)
 
 
-async def _imported(captures: Sequence[Capture], workshop: Workshop) -> None:
+async def _imported(captures: Sequence[Capture], writer: Writer) -> None:
     """Have a job archive them, and wait for it as a command does: by looking again and again."""
     payload = msgspec.json.encode(captures)
     outcome: JobOutcome | None = None
     while outcome is None or outcome.error is not None:  # three deaths may have ended the one before
-        job = await workshop.jobs.submit("import", payload, key=sha256(payload).hexdigest())
-        while (outcome := await workshop.jobs.result(job)) is None:  # noqa: ASYNC110 - a command hears no event either
+        job = await writer.stores.jobs.submit("import", payload, key=sha256(payload).hexdigest())
+        while (outcome := await writer.stores.jobs.result(job)) is None:  # noqa: ASYNC110 - a command hears no event either
             await sleep(LOOK_AGAIN)
 
 
-async def _ask(kind: str, workshop: Workshop) -> None:
+async def _ask(kind: str, writer: Writer) -> None:
     payload = b""
     if kind == "review":
-        waiting = await run_sync(_undecided, workshop.archive, workshop.decisions, AwaitingReview)
+        waiting = await run_sync(_undecided, writer.stores.archive, writer.stores.decisions, AwaitingReview)
         payload = msgspec.json.encode(Review(action="approve", qa_ids=tuple(waiting)))
-    await workshop.jobs.submit(kind, payload, key=sha256(payload).hexdigest())
+    await writer.stores.jobs.submit(kind, payload, key=sha256(payload).hexdigest())
 
 
 def _undecided(archive: Archive, decisions: DecisionLog, end: type[Decision]) -> list[QAId]:

@@ -1,7 +1,7 @@
 """Killed before any single step on disk, and in the middle of any write: nothing acknowledged is lost or doubled.
 
-A workshop does all that it can, once, and the folder is copied at each write, fsync and rename: what the copy holds is
-what a process that is killed there leaves behind. Each copy is opened by a new workshop, which catches up.
+A writer does all that it can, once, and the folder is copied at each write, fsync and rename: what the copy holds is
+what a process that is killed there leaves behind. Each copy is opened by a new writer, which catches up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from intern.core.records import Moved
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
@@ -85,7 +85,7 @@ class Left(NamedTuple):
 
 
 class Life:
-    """A workshop at work, its folder copied at each step."""
+    """A writer at work, its folder copied at each step."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "data"
@@ -107,15 +107,15 @@ class Life:
 
     async def live(self, acts: list[Act], settings: Settings, clock: HandClock) -> None:
         async with await Database.open(settings.paths.database) as db:
-            workshop = await run_sync(Workshop, settings, db, _model(), clock, self.files)
+            writer = await run_sync(Writer, settings, db, _model(), clock, self.files)
             for act in acts:
                 clock.turn(seconds=1)
                 self.doing = act
-                await _do(act, workshop)
+                await _do(act, writer)
                 assert self.files.unsafe == set(), f"acknowledged before it was on disk: {act}"
                 self.told.hear(act)
                 self.doing = None
-                await workshop.catch_up()
+                await writer.learning.catch_up()
 
 
 def _fingerprint(folder: Path, *also: object) -> str:
@@ -135,18 +135,18 @@ def _settings(folder: Path) -> Settings:
     return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": {"max_topic_chars": 1500}})
 
 
-async def _do(act: Act, workshop: Workshop) -> None:
+async def _do(act: Act, writer: Writer) -> None:
     match act:
         case Taught():
-            await workshop.keep(capture_of(act.request()))
+            await writer.learning.keep(capture_of(act.request()))
         case Deleted(message_ids=ids):
-            await workshop.withdraw(ids)
+            await writer.learning.withdraw(ids)
         case Forgotten(message_ids=ids, erase=erase):
-            await workshop.forget(Forget(message_ids=ids, erase=erase))
+            await writer.forget(Forget(message_ids=ids, erase=erase))
         case Asked(kind="index"):
-            await workshop.refresh()
+            await writer.indexing.refresh()
         case Asked():
-            await workshop.regenerate()
+            await writer.learning.regenerate()
 
 
 def _acts() -> list[Act]:
@@ -196,10 +196,10 @@ async def _faults_after(left: Left, clock: HandClock) -> list[str]:
     settings = _settings(left.folder)
     found = faults(settings.paths, left.told, left.doing)
     async with await Database.open(settings.paths.database) as db:
-        workshop = await run_sync(Workshop, settings, db, _model(), clock)
+        writer = await run_sync(Writer, settings, db, _model(), clock)
         if left.doing is not None:
-            await _do(left.doing, workshop)
-        await workshop.catch_up()
-        await workshop.clear_withdrawn()
-        await workshop.refresh()
+            await _do(left.doing, writer)
+        await writer.learning.catch_up()
+        await writer.learning.clear_withdrawn()
+        await writer.indexing.refresh()
     return found + faults_in_the_end(settings.paths, left.told.also(left.doing))

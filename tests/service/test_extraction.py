@@ -23,7 +23,7 @@ from intern.facts.reconciling import Retirement
 from intern.learning.forgetting import Forget
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.search.finding import Finder
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.stores.sqlite.database import Database
@@ -75,7 +75,7 @@ def parrot(given: ExtractIn) -> ExtractOut:
 
 
 class Shop:
-    """A workshop that can be closed and opened again."""
+    """A writer that can be closed and opened again."""
 
     def __init__(self, folder: Path, **extraction: Any) -> None:
         self.settings: Settings = load_settings(
@@ -89,10 +89,10 @@ class Shop:
         self.model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Workshop]:
+    async def open(self) -> AsyncGenerator[Writer]:
         with fail_after(30):
             async with await Database.open(self.settings.paths.database) as self.db:
-                self.work = await run_sync(Workshop, self.settings, self.db, self.model, self.clock)
+                self.work = await run_sync(Writer, self.settings, self.db, self.model, self.clock)
                 yield self.work
 
     async def captured(
@@ -104,7 +104,7 @@ class Shop:
     ) -> CapturedPair:
         self.clock.turn(seconds=1)
         speakers: list[Speaker] = ["Team" if author == ANN else "User" for _, author, _ in said]
-        pair = await self.work.keep(
+        pair = await self.work.learning.keep(
             Capture(
                 conversation_id=ConversationId(conversation),
                 turns=tuple(Turn(speaker, text) for speaker, (_, _, text) in zip(speakers, said, strict=True)),
@@ -122,7 +122,7 @@ class Shop:
     ) -> CapturedPair:
         """Captured, filed, and read."""
         pair = await self.captured(*said, conversation=conversation, at=at)
-        await self.work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        await self.work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
         await self.work.extraction.catch_up()
         return pair
 
@@ -133,7 +133,7 @@ class Shop:
         return [each.content for each in await self.work.extraction.facts.all(FactFilter(active=active))]
 
     async def found(self, text: str) -> list[str]:
-        finds = await Finder(self.work.search).find(text, SearchFilter(kinds=("nugget", "fact")), 10)
+        finds = await Finder(self.work.stores.search).find(text, SearchFilter(kinds=("nugget", "fact")), 10)
         return [each.document.kind for each in finds]
 
     def calls(self) -> int:
@@ -165,7 +165,7 @@ async def test_names_of_who_wrote_and_of_who_is_addressed_reach_no_model_and_not
         assert all(
             name not in each.read_text() for each in shop.settings.paths.raw.iterdir() for name in ("Zoë", "anna")
         )
-        await work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
         await work.extraction.catch_up()
         [call] = shop.model.calls(EXTRACT)
         [kept] = await shop.nuggets()
@@ -188,11 +188,11 @@ async def test_who_is_forgotten_is_known_by_no_name(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     async with shop.open() as work:
         await shop.captured(ASKED, ANSWERED, named={MIA: ("mia_the_quokka",), ANN: ("ann",)})
-        assert await work.names.of((MIA,)) == {MIA: ("mia_the_quokka",)}
+        assert await work.stores.names.of((MIA,)) == {MIA: ("mia_the_quokka",)}
         await work.forget(Forget(user_id=MIA, erase=True))
-        assert await work.names.of((MIA, ANN)) == {ANN: ("ann",)}
+        assert await work.stores.names.of((MIA, ANN)) == {ANN: ("ann",)}
         # What was on its way comes too late.
-        await work.keep(
+        await work.learning.keep(
             Capture(
                 conversation_id=QUOKKA,
                 turns=(Turn("User", ASKED[2]), Turn("Team", ANSWERED[2])),
@@ -202,7 +202,7 @@ async def test_who_is_forgotten_is_known_by_no_name(tmp_path: Path) -> None:
                 answered_at=shop.clock.now(),
             )
         )
-        assert await work.names.of((MIA, ANN)) == {ANN: ("ann",)}
+        assert await work.stores.names.of((MIA, ANN)) == {ANN: ("ann",)}
     assert shop.holding("mia_the_quokka") == []
 
 
@@ -269,7 +269,7 @@ async def test_a_command_reads_no_more_conversations_in_a_minute_than_wanted(tmp
     async with shop.open() as work:
         for n in range(1, 6):
             pair = await shop.captured((10 * n, MIA, "Why?"), (10 * n + 1, ANN, "So."), conversation=f"thread_{n}")
-            await work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+            await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
         for read in (work.extraction.catch_up, work.extraction.take_up):
             with move_on_after(1):
                 await read()
@@ -284,15 +284,15 @@ async def test_nothing_skipped_parked_waiting_or_rejected_gets_in(tmp_path: Path
             pair = await shop.captured(
                 (50 + 10 * n, MIA, "Why?"), (51 + 10 * n, ANN, "So."), conversation=f"thread_{n + 5}"
             )
-            await work.file(Filing(pair=pair, choice=choice))
+            await work.learning.file(Filing(pair=pair, choice=choice))
         await shop.captured(ASKED, ANSWERED)  # nobody has decided about it yet
         await work.extraction.catch_up()
     shop.settings = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}, "kb": {"review": True}})
     async with shop.open() as work:
         waiting = await shop.captured((21, MIA, "Where?"), (22, ANN, "There."), conversation="thread_8")
-        await work.file(Filing(pair=waiting, choice=Topic(name=SPOOL)))
+        await work.learning.file(Filing(pair=waiting, choice=Topic(name=SPOOL)))
         await work.extraction.catch_up()
-        work.decisions.append(Rejected(qa_id=waiting.qa_id, at=shop.clock.now()))
+        work.stores.decisions.append(Rejected(qa_id=waiting.qa_id, at=shop.clock.now()))
         await work.extraction.catch_up()
         assert shop.calls() == 0
         assert await shop.nuggets() == []
@@ -303,11 +303,11 @@ async def test_what_was_approved_is_read_once_it_is_filed(tmp_path: Path) -> Non
     shop.settings = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}, "kb": {"review": True}})
     async with shop.open() as work:
         pair = await shop.captured(ASKED, ANSWERED)
-        await work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        work.decisions.append(Approved(qa_id=pair.qa_id, at=shop.clock.now()))
+        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        work.stores.decisions.append(Approved(qa_id=pair.qa_id, at=shop.clock.now()))
         await work.extraction.catch_up()
         assert shop.calls() == 0
-        await work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
         await work.extraction.catch_up()
         assert len(await shop.nuggets()) == 1
 
@@ -350,8 +350,8 @@ async def test_a_deleted_answer_takes_its_nuggets_and_facts_along(tmp_path: Path
     shop = Shop(tmp_path)
     async with shop.open() as work:
         await shop.taught(ASKED, ANSWERED)
-        await work.withdraw([MessageId("2")])
-        await work.clear_withdrawn()
+        await work.learning.withdraw([MessageId("2")])
+        await work.learning.clear_withdrawn()
         await work.extraction.catch_up()
         assert await shop.nuggets() == []
         assert await shop.facts() == []
@@ -362,8 +362,8 @@ async def test_of_a_deleted_message_beside_others_only_the_others_are_learned_fr
     shop = Shop(tmp_path)
     async with shop.open() as work:
         await shop.taught(ASKED, ANSWERED, MORE, ANSWERED_MORE)
-        await work.withdraw([MessageId("3")])
-        await work.clear_withdrawn()
+        await work.learning.withdraw([MessageId("3")])
+        await work.learning.clear_withdrawn()
         await work.extraction.catch_up()
         [now] = await shop.nuggets()
         assert "numbats" not in now
@@ -374,7 +374,7 @@ async def test_a_split_of_topics_costs_no_call(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     async with shop.open() as work:
         pair = await shop.taught(ASKED, ANSWERED)
-        work.decisions.append(Moved(qa_id=pair.qa_id, topic=TopicName("elsewhere"), at=shop.clock.now()))
+        work.stores.decisions.append(Moved(qa_id=pair.qa_id, topic=TopicName("elsewhere"), at=shop.clock.now()))
         assert await work.extraction.catch_up() == 1
         assert shop.calls() == 1
         assert len(await shop.nuggets()) == 1
@@ -387,7 +387,7 @@ async def test_a_regeneration_costs_no_call_and_takes_along_what_it_skips(tmp_pa
     async with shop.open() as work:
         await shop.taught(ASKED, ANSWERED)
         await shop.taught((11, MIA, "Which port?"), (12, ANN, "7480"), conversation="thread_2")
-        await work.regenerate()
+        await work.learning.regenerate()
         await work.extraction.catch_up()
         assert shop.calls() == 2
         assert len(await shop.nuggets()) == 2
@@ -398,7 +398,7 @@ async def test_a_regeneration_costs_no_call_and_takes_along_what_it_skips(tmp_pa
             ),
         )
         shop.clock.turn(days=1)
-        await work.regenerate()
+        await work.learning.regenerate()
         await work.extraction.catch_up()
         assert shop.calls() == 2
         [left] = await shop.nuggets()
@@ -499,9 +499,11 @@ async def test_a_fact_that_is_updated_is_found_as_retired_only(tmp_path: Path) -
         await shop.taught((11, MIA, "Which port does the relay use?"), (12, ANN, "9000 now"), conversation="thread_2")
         assert await shop.facts() == ["The relay listens on port 9000 by default."]
         assert len(await shop.facts(active=None)) == 2
-        finds = await Finder(shop.work.search).find("relay port", SearchFilter(kinds=("fact",), retired=True), 10)
+        finds = await Finder(shop.work.stores.search).find(
+            "relay port", SearchFilter(kinds=("fact",), retired=True), 10
+        )
         assert sorted(each.document.status for each in finds) == ["active", "retired"]
-        [found] = await Finder(shop.work.search).find("relay port", SearchFilter(kinds=("fact",)), 10)
+        [found] = await Finder(shop.work.stores.search).find("relay port", SearchFilter(kinds=("fact",)), 10)
         assert found.document.status == "active"
 
 
@@ -509,7 +511,7 @@ async def test_an_answer_of_the_model_that_comes_after_a_deletion_is_dropped(tmp
     shop = Shop(tmp_path)
 
     async def slow(given: ExtractIn) -> ExtractOut:
-        await shop.work.withdraw([MessageId("2")])
+        await shop.work.learning.withdraw([MessageId("2")])
         return parrot(given)
 
     shop.model.always(EXTRACT, slow)
@@ -582,8 +584,8 @@ async def test_the_text_of_a_deleted_message_is_found_nowhere(tmp_path: Path) ->
         shop.model.next(EXTRACT, learned("x", facts=(fact("The quokkas live in Quokka Street."),)))
         await shop.taught(ASKED, ANSWERED)
         assert "fact" in await shop.found("quokka street")
-        await work.withdraw([MessageId("2")])
-        await work.clear_withdrawn()
+        await work.learning.withdraw([MessageId("2")])
+        await work.learning.clear_withdrawn()
         await work.extraction.catch_up()
         assert await shop.found("quokka street") == []
         assert await shop.facts(active=None) == []
@@ -597,11 +599,11 @@ async def test_retiring_and_forgetting_look_at_what_they_touch_only(
         await shop.taught(ASKED, ANSWERED)
         await shop.taught((11, MIA, "Which port?"), (12, ANN, "7480"), conversation="thread_2")
         looked_at_all = AsyncMock(side_effect=AssertionError("all were looked at"))
-        for store, name in ((work.search, "stamps"), (work.extraction.nuggets, "stamps")):
+        for store, name in ((work.stores.search, "stamps"), (work.extraction.nuggets, "stamps")):
             monkeypatch.setattr(store, name, looked_at_all)
         for fact_id in [each.id for each in await work.extraction.facts.all(FactFilter())]:
             await work.extraction.retire(Retirement(fact_id=fact_id, why="wrong"))
-        finds = await Finder(work.search).find("wombats", SearchFilter(kinds=("fact",), status="retired"), 10)
+        finds = await Finder(work.stores.search).find("wombats", SearchFilter(kinds=("fact",), status="retired"), 10)
         assert [each.document.status for each in finds] == ["retired"]
         await work.extraction.forget([MessageId("2")])
         assert await shop.found("wombats") == []
@@ -643,7 +645,7 @@ async def test_a_change_of_settings_reaches_stored_facts_at_the_next_start(tmp_p
         await work.extraction.extractor.mend()
         [left] = await work.extraction.facts.all(FactFilter(active=None, secret=True))
         assert (left.content, left.visibility) == ("The spool is purged by wombats.", "private")
-        [found] = await Finder(work.search).find("wombats", SearchFilter(kinds=("fact",)), 10)
+        [found] = await Finder(work.stores.search).find("wombats", SearchFilter(kinds=("fact",)), 10)
         assert found.document.visibility == "private"
         await shop.db.scrub()
     assert shop.holding("hunter2") == []

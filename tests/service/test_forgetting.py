@@ -26,7 +26,7 @@ from intern.learning.forgetting import Forget, Forgot
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.models import offline_rules
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.indices import read_index
@@ -50,7 +50,7 @@ def message(n: int) -> MessageId:
 
 
 class Shop:
-    """A workshop that can be closed and opened again."""
+    """A writer that can be closed and opened again."""
 
     def __init__(self, folder: Path) -> None:
         self.settings: Settings = load_settings(environ={}, overrides={"data": {"dir": str(folder)}})
@@ -59,20 +59,20 @@ class Shop:
         self.clock = HandClock()
 
     @asynccontextmanager
-    async def open(self, model: Model | None = None) -> AsyncGenerator[Workshop]:
+    async def open(self, model: Model | None = None) -> AsyncGenerator[Writer]:
         with fail_after(30):
             async with await Database.open(self.settings.paths.database) as self.db:
                 self.work = await run_sync(
-                    Workshop, self.settings, self.db, model or OfflineModel(offline_rules()), self.clock
+                    Writer, self.settings, self.db, model or OfflineModel(offline_rules()), self.clock
                 )
                 yield self.work
 
     async def taught(self, thread: str, *said: tuple[int, UserId, str]) -> CapturedPair | None:
         """Capture and file a conversation: number, author and text of each message."""
         self.clock.turn(seconds=1)
-        pair = await self.work.keep(capture(thread, *said))
+        pair = await self.work.learning.keep(capture(thread, *said))
         if pair is not None:
-            await self.work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+            await self.work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
         return pair
 
     def holding(self, word: str) -> list[str]:
@@ -130,7 +130,7 @@ async def everything(shop: Shop) -> None:
     await shop.taught("1", QUESTION, ANSWER, THANKS)
     await shop.taught("1", LATER)
     await shop.taught("2", OTHER, ITS_ANSWER)
-    await shop.work.refresh()
+    await shop.work.indexing.refresh()
     topics = shop.settings.paths.topics
     for beside in ("topics.prev", "topics.next"):
         topics.with_name(beside).mkdir()
@@ -142,11 +142,13 @@ async def everything(shop: Shop) -> None:
         job_id = await jobs.submit("capture", payload, key=state)
         if state == "finished":
             await jobs.claim()
-            pair = next(iter(shop.work.archive.after(None)))
+            pair = next(iter(shop.work.stores.archive.after(None)))
             await jobs.finish(job_id, result=msgspec.json.encode(pair))
     await jobs.submit("import", msgspec.json.encode([capture("5", QUESTION, ANSWER), capture("2", OTHER)]), key="")
-    await shop.work.pending.add(waiting("1", QUESTION, ANSWER))
-    await shop.work.pending.add(waiting("7", (31, MIA, "My quokka again?"), (32, TOM, "Mine too?"), (33, ANN, "Yes.")))
+    await shop.work.stores.pending.add(waiting("1", QUESTION, ANSWER))
+    await shop.work.stores.pending.add(
+        waiting("7", (31, MIA, "My quokka again?"), (32, TOM, "Mine too?"), (33, ANN, "Yes."))
+    )
     ledger = PostLedger(shop.db, clock=shop.clock)
     for question, ending in ((QUESTION, "open"), (OTHER, "finished")):
         await ledger.begin(message(question[0]), ChannelId("7"), "in_place", [f"As you said: {QUESTION[2]}"])
@@ -161,14 +163,14 @@ async def everything(shop: Shop) -> None:
 async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -> None:
     async with shop.open() as work:
         await everything(shop)
-        await work.roles.keep([MemberRoles(GuildId("1"), member, (RoleId("7"),)) for member in (MIA, TOM)])
+        await work.stores.roles.keep([MemberRoles(GuildId("1"), member, (RoleId("7"),)) for member in (MIA, TOM)])
         assert {"team-knowledge/index-team.txt", "team-knowledge/topics/spool.txt"} <= set(shop.holding("quokka"))
         done = await work.forget(Forget(user_id=MIA))
 
         assert done == Forgot(found=True, messages=3, captures=2, topics=(SPOOL,))
         [raw, *others] = [each for each in shop.holding("quokka") if not each.startswith("intern.db")]
         assert (raw.startswith("team-knowledge/raw/"), others) == (True, [])
-        said = [[turn.text for turn in block.turns] for block in work.topics.read(SPOOL)]
+        said = [[turn.text for turn in block.turns] for block in work.stores.topics.read(SPOOL)]
         assert said == [[ANSWER[2], THANKS[2]], [OTHER[2], ITS_ANSWER[2]]]
         ledger = PostLedger(shop.db, clock=shop.clock)
         [dropped, finished] = [await ledger.get(message(n)) for n in (1, 11)]
@@ -180,7 +182,7 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
         assert await traces.of(message(1)) is None
         assert await traces.of(message(11)) is not None
         assert await shop.db.read(lambda db: db.rows("select * from feedback")) == []
-        assert [each.user_id for each in await work.roles.known()] == [TOM]
+        assert [each.user_id for each in await work.stores.roles.known()] == [TOM]
         jobs = Jobs(shop.db)
         left, imports = await jobs.claim(), await jobs.claim()
         assert left is not None
@@ -188,7 +190,7 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
         assert msgspec.json.decode(left.payload, type=Capture).message_ids == (message(2), message(3))
         imported = msgspec.json.decode(imports.payload, type=list[Capture])
         assert [each.message_ids for each in imported] == [(message(2),), (message(11),)]
-        [pending] = [await work.pending.get(rid) for rid in await work.pending.waiting()]
+        [pending] = [await work.stores.pending.get(rid) for rid in await work.stores.pending.waiting()]
         assert pending is not None
         assert [each.id for each in pending.request.messages] == [message(32), message(33)]
 
@@ -196,7 +198,7 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
 async def test_erased_it_stands_in_no_byte_of_the_folder_and_all_else_is_as_it_was(shop: Shop) -> None:
     async with shop.open() as work:
         await everything(shop)
-        before = [pair.qa_id for pair in work.archive.after(None)]
+        before = [pair.qa_id for pair in work.stores.archive.after(None)]
         with capture_logs() as logs:
             done = await work.forget(Forget(user_id=MIA, erase=True))
 
@@ -206,14 +208,14 @@ async def test_erased_it_stands_in_no_byte_of_the_folder_and_all_else_is_as_it_w
         [told] = [log for log in logs if log["event"] == "archive_erased"]
         assert (told["captures"], told["messages"]) == (2, 3)
         assert "quokka" not in str(logs)
-        for archive in (work.archive, Archive(shop.settings.paths.raw)):
+        for archive in (work.stores.archive, Archive(shop.settings.paths.raw)):
             pairs = list(archive.after(None))
             assert [pair.qa_id for pair in pairs] == before
             assert [pair.author_ids for pair in pairs] == [(ANN, TOM), (ANN, TOM), (TOM, ANN)]
         # And the archive goes on as ever.
         assert await shop.taught("3", (21, TOM, "And why is that so?"), (22, ANN, "By design of it."))
     async with shop.open() as work:
-        assert len(work.archive) == 4
+        assert len(work.stores.archive) == 4
 
 
 @pytest.mark.parametrize("erase", [False, True])
@@ -227,15 +229,15 @@ async def test_it_does_not_come_back_by_a_regeneration_nor_when_the_thread_is_re
         again = await shop.taught("1", QUESTION, ANSWER, THANKS, never_seen, (6, ANN, "No, there is not."))
         assert again is not None
         assert again.message_ids == (message(2), message(3), message(6))
-        await work.regenerate()
-        assert all("quokka" not in work.topics.text(name) for name in work.topics.names())
+        await work.learning.regenerate()
+        assert all("quokka" not in work.stores.topics.text(name) for name in work.stores.topics.names())
     async with shop.open() as work:
-        await work.catch_up()
+        await work.learning.catch_up()
         assert await shop.taught("1", QUESTION) is None
         # What she writes from now on is hers to write.
         now = MessageId(snowflake_at(shop.clock.now() + timedelta(hours=1)))
         new = replace(capture("1", QUESTION), message_ids=(now,))
-        pair = await work.keep(new)
+        pair = await work.learning.keep(new)
         assert pair is not None
         assert pair.message_ids[-1] == now
 
@@ -245,7 +247,7 @@ async def test_one_message_is_forgotten_and_the_others_of_its_author_stay(shop: 
         await shop.taught("1", QUESTION, ANSWER, (3, MIA, "What does the quokka say?"))
         done = await work.forget(Forget(message_ids=(message(3),)))
         assert (done.found, done.messages, done.captures, done.topics) == (True, 1, 1, (SPOOL,))
-        [block] = work.topics.read(SPOOL)
+        [block] = work.stores.topics.read(SPOOL)
         assert [turn.text for turn in block.turns] == [QUESTION[2], ANSWER[2]]
         # Of a thread that is read again, only that message is left out.
         again = await shop.taught("1", QUESTION, ANSWER, (3, MIA, "What does the quokka say?"), THANKS)
@@ -255,12 +257,12 @@ async def test_one_message_is_forgotten_and_the_others_of_its_author_stay(shop: 
 async def test_a_pair_whose_only_question_is_forgotten_is_removed_and_its_topic_is_listed_no_more(shop: Shop) -> None:
     async with shop.open() as work:
         pair = await shop.taught("1", QUESTION, ANSWER)
-        await work.refresh()
+        await work.indexing.refresh()
         await work.forget(Forget(user_id=MIA, erase=True))
-        assert work.topics.names() == ()
+        assert work.stores.topics.names() == ()
         assert read_index(shop.settings.paths.team_index) == ()
         assert pair is not None
-        assert isinstance(work.decisions.of(pair.qa_id), Removed)
+        assert isinstance(work.stores.decisions.of(pair.qa_id), Removed)
 
 
 async def test_forgetting_twice_changes_nothing_more(shop: Shop) -> None:
@@ -283,7 +285,7 @@ async def test_what_nobody_knows_is_said_to_be_unknown_and_would_be_left_out(sho
         for asked in (Forget(user_id=MIA), Forget(message_ids=(message(2),), erase=True)):
             assert not (await work.forget(asked)).found
         assert await shop.taught("1", QUESTION, ANSWER) is None
-        assert [type(each) for each in work.decisions.all()] == [Filed, Forgotten, Forgotten]
+        assert [type(each) for each in work.stores.decisions.all()] == [Filed, Forgotten, Forgotten]
 
 
 @pytest.mark.parametrize(
@@ -299,13 +301,13 @@ async def test_what_can_be_nobody_s_id_is_wrong_use(shop: Shop, asked: Forget) -
     async with shop.open() as work:
         with pytest.raises(ConfigError):
             await work.do(Job(id=1, kind="forget", key="", payload=msgspec.json.encode(asked)))
-        assert list(work.decisions.all()) == []
+        assert list(work.stores.decisions.all()) == []
 
 
 async def test_captures_that_do_not_say_who_wrote_in_them_are_named(shop: Shop) -> None:
     async with shop.open() as work:
         old = [
-            work.archive.append(replace(capture(str(n), (n, MIA, "How?"), (n + 1, ANN, "So.")), author_ids=()))
+            work.stores.archive.append(replace(capture(str(n), (n, MIA, "How?"), (n + 1, ANN, "So.")), author_ids=()))
             for n in (1, 3)
         ]
         await shop.taught("3", (3, MIA, "How?"), (4, ANN, "So."), (5, TOM, "Thanks for that."))
@@ -328,7 +330,7 @@ async def test_a_description_that_was_made_of_it_goes_at_once_though_the_model_i
     async with shop.open():
         await shop.taught("1", QUESTION, ANSWER, THANKS)
         await shop.taught("2", OTHER, ITS_ANSWER)
-        await shop.work.refresh()
+        await shop.work.indexing.refresh()
         assert shop.holding("quokka")
     async with shop.open(Away()) as work:
         done = await work.forget(Forget(user_id=MIA))
@@ -337,7 +339,7 @@ async def test_a_description_that_was_made_of_it_goes_at_once_though_the_model_i
         assert "quokka" not in entry.description
         assert "quokka" not in shop.settings.paths.team_index_cache.read_text()
     async with shop.open() as work:
-        refreshed = await work.refresh()
+        refreshed = await work.indexing.refresh()
         assert refreshed.changed == ("team:spool.txt",)
 
 
@@ -346,7 +348,7 @@ async def test_a_description_that_was_made_of_it_goes_though_the_clock_went_back
     async with shop.open():
         await shop.taught("1", QUESTION, ANSWER, THANKS)
         await shop.taught("2", OTHER, ITS_ANSWER)
-        await shop.work.refresh()
+        await shop.work.indexing.refresh()
     shop.clock.turn(seconds=-back)
     async with shop.open(Away()) as work:
         await work.forget(Forget(user_id=MIA, erase=True))
@@ -381,13 +383,13 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
     async with shop.open():
         await shop.taught("1", QUESTION, ANSWER, THANKS)
         await shop.taught("2", OTHER, ITS_ANSWER)
-        await shop.work.refresh()
+        await shop.work.indexing.refresh()
     model = Pondering()
     async with shop.open(model) as work:
         ended: list[str] = []
 
         async def ask_for(kind: str, payload: bytes = b"") -> int:
-            return await work.jobs.submit(kind, payload, key=kind)
+            return await work.stores.jobs.submit(kind, payload, key=kind)
 
         async def do(job: Job) -> bytes:
             result = await work.do(job)
@@ -396,24 +398,24 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
 
         await ask_for("regenerate")
         async with create_task_group() as tg:
-            tg.start_soon(partial(clerk, work.jobs, do=do))
+            tg.start_soon(partial(clerk, work.stores.jobs, do=do))
             await model.stalled.wait()
             # It is archived, and then waits to be filed; asked for sooner, it might be filed before the rebuild begins.
             third = capture("3", (21, MIA, "And a quokka at sea?"), (22, ANN, "No."))
             await ask_for("capture", msgspec.json.encode(third))
-            await until(lambda: len(work.archive) == 3)
+            await until(lambda: len(work.stores.archive) == 3)
             # Written in a thread, at about the same time.
             await until(lambda: "team-knowledge/topics.next/spool.txt" in shop.holding("quokka"))
             await ask_for("forget", msgspec.json.encode(Forget(user_id=MIA, erase=True)))
-            await until(lambda: work.decisions.is_withdrawn(message(21)))
+            await until(lambda: work.stores.decisions.is_withdrawn(message(21)))
             assert ended == []
 
             model.may_go_on.set()
             await until(lambda: len(ended) == 3)
-            while await work.jobs.result(3) is None or await work.jobs.result(2) is None:
+            while await work.stores.jobs.result(3) is None or await work.stores.jobs.result(2) is None:
                 await checkpoint()
             tg.cancel_scope.cancel()
-        said = [[turn.text for turn in block.turns] for block in work.topics.read(SPOOL)]
+        said = [[turn.text for turn in block.turns] for block in work.stores.topics.read(SPOOL)]
         assert said == [[ANSWER[2], THANKS[2]], [OTHER[2], ITS_ANSWER[2]]]
         assert shop.holding("quokka") == []
 
@@ -421,27 +423,27 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
 async def test_a_capture_that_is_archived_while_it_is_forgotten_does_not_slip_through(shop: Shop) -> None:
     async with shop.open() as work:
         await shop.taught("1", QUESTION, ANSWER)
-        pair = await work.keep(capture("1", QUESTION, ANSWER, THANKS, LATER))
+        pair = await work.learning.keep(capture("1", QUESTION, ANSWER, THANKS, LATER))
         assert pair is not None
         await work.forget(Forget(user_id=MIA))
         # It was handed to the filer before.
-        await work.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        assert all("quokka" not in work.topics.text(name) for name in work.topics.names())
+        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        assert all("quokka" not in work.stores.topics.text(name) for name in work.stores.topics.names())
 
 
 async def test_the_newest_id_is_not_given_again_after_its_pair_was_erased(shop: Shop) -> None:
     async with shop.open() as work:
         first = await shop.taught("1", QUESTION, ANSWER)
         await work.forget(Forget(message_ids=(message(1), message(2)), erase=True))
-        assert len(work.archive) == 0
+        assert len(work.stores.archive) == 0
         assert list(shop.settings.paths.raw.iterdir()) == []
     shop.clock.turn(days=-1)
     async with shop.open() as work:
-        second = await work.keep(capture("2", OTHER, ITS_ANSWER))
+        second = await work.learning.keep(capture("2", OTHER, ITS_ANSWER))
         assert first is not None
         assert second is not None
         assert second.qa_id > first.qa_id
-        assert [pair.qa_id for pair in await work.after(work.archived_until())] == [second.qa_id]
+        assert [pair.qa_id for pair in await work.learning.after(work.stores.archived_until())] == [second.qa_id]
 
 
 async def test_questions_that_nobody_could_answer_are_forgotten_with_their_member(tmp_path: Path) -> None:
@@ -459,9 +461,9 @@ async def test_questions_that_nobody_could_answer_are_forgotten_with_their_membe
     shop = Shop(tmp_path)
     async with shop.open() as work:
         for each in asked:
-            work.unanswered.add([each], "no_sources")
-        await work.unanswered.store()
+            work.stores.unanswered.add([each], "no_sources")
+        await work.stores.unanswered.store()
         assert (await work.forget(Forget(user_id=MIA))).messages == 2
-        assert [each.text for each in await work.unanswered.all()] == [f"Who is {TOM}?"]
-        await work.withdraw([message(2)])
-        assert await work.unanswered.all() == ()
+        assert [each.text for each in await work.stores.unanswered.all()] == [f"Who is {TOM}?"]
+        await work.learning.withdraw([message(2)])
+        assert await work.stores.unanswered.all() == ()

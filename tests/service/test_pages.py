@@ -1,4 +1,4 @@
-"""Web pages through the whole workshop: listed, fetched, described, searchable, loaded, and gone again."""
+"""Web pages through the whole writer: listed, fetched, described, searchable, loaded, and gone again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intern.core.ids import SourceId
 from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
 from intern.service.sources_status import sources_of
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import DataSection, Settings
 from intern.sources.page_copies import MOST_MISSING
 from intern.stores.indices import read_index
@@ -35,16 +35,16 @@ async def test_the_listed_pages_are_indexed_beside_the_files(tmp_path: Path) -> 
         url = site.url("/spools")
         settings.paths.links.write_text(f"{url}\n")
         async with await Database.open(settings.paths.database) as db:
-            make = partial(Workshop, web=site.fetcher, policy=site.policy)
-            workshop = await run_sync(make, settings, db, OfflineModel(offline_rules()), HandClock())
-            assert (await workshop.refresh()).changed == ("kb:a.md",)
+            make = partial(Writer, web=site.fetcher, policy=site.policy)
+            writer = await run_sync(make, settings, db, OfflineModel(offline_rules()), HandClock())
+            assert (await writer.indexing.refresh()).changed == ("kb:a.md",)
             assert site.requests == []
-            assert (await workshop.refresh_pages()).changed == (f"kb:{url}",)
+            assert (await writer.indexing.refresh_pages()).changed == (f"kb:{url}",)
             assert [entry.source_id for entry in read_index(settings.paths.index)] == ["kb:a.md", f"kb:{url}"]
-            assert SourceId(f"kb:{url}") in await workshop.search.stamps("source")
+            assert SourceId(f"kb:{url}") in await writer.stores.search.stamps("source")
             settings.paths.links.write_text("# none\n")
-            assert (await workshop.refresh_pages()).removed == (f"kb:{url}",)
-            assert list(await workshop.search.stamps("source")) == ["kb:a.md"]
+            assert (await writer.indexing.refresh_pages()).removed == (f"kb:{url}",)
+            assert list(await writer.stores.search.stamps("source")) == ["kb:a.md"]
             assert list(settings.paths.web_cache.iterdir()) == []
 
 
@@ -55,16 +55,16 @@ async def test_a_site_that_stalls_holds_up_neither_files_nor_a_search(tmp_path: 
         site.pages |= {f"/{n}": Served(stalls=True) for n in range(3)}
         settings.paths.links.write_text("".join(f"{site.url(f'/{n}')}\n" for n in range(3)))
         async with await Database.open(settings.paths.database) as db:
-            make = partial(Workshop, web=site.fetcher, policy=site.policy)
-            workshop = await run_sync(make, settings, db, OfflineModel(offline_rules()), HandClock())
+            make = partial(Writer, web=site.fetcher, policy=site.policy)
+            writer = await run_sync(make, settings, db, OfflineModel(offline_rules()), HandClock())
             async with create_task_group() as tg:
-                tg.start_soon(workshop.refresh_pages)
+                tg.start_soon(writer.indexing.refresh_pages)
                 while "/0" not in site.asked:
                     await checkpoint()
                 (settings.paths.sources / "a.md").write_text("# A file")
-                assert (await workshop.refresh()).changed == ("kb:a.md",)
-                assert b"kb:a.md" not in await workshop.do(Job(id=1, kind="refresh", key="", payload=b""))
-                assert list(await workshop.search.stamps("source")) == ["kb:a.md"]
+                assert (await writer.indexing.refresh()).changed == ("kb:a.md",)
+                assert b"kb:a.md" not in await writer.do(Job(id=1, kind="refresh", key="", payload=b""))
+                assert list(await writer.stores.search.stamps("source")) == ["kb:a.md"]
                 assert site.asked == ["/0"]
                 tg.cancel_scope.cancel()
 
@@ -78,14 +78,14 @@ async def test_each_page_tells_how_it_stands(tmp_path: Path) -> None:
         site.pages |= {"/a": page("All about spools."), "/app": shell, "/gone": page("Soon gone."), "/b": page("B.")}
         settings.paths.links.write_text("".join(f"{site.url(path)}\n" for path in ("/a", "/app", "/gone", "/b")))
         async with await Database.open(settings.paths.database) as db:
-            make = partial(Workshop, web=site.fetcher, policy=site.policy)
-            workshop = await run_sync(make, settings, db, OfflineModel(offline_rules()), clock)
-            await workshop.refresh_pages()
+            make = partial(Writer, web=site.fetcher, policy=site.policy)
+            writer = await run_sync(make, settings, db, OfflineModel(offline_rules()), clock)
+            await writer.indexing.refresh_pages()
             clock.turn(hours=25)
             del site.pages["/gone"]
             site.pages["/b"] = Served(status=503)
             for _ in range(MOST_MISSING):
-                await workshop.refresh_pages()
+                await writer.indexing.refresh_pages()
                 clock.turn(hours=5)
         told = {each.path: each for each in sources_of(settings, clock=clock)}
         a, app, gone, b = (told[site.url(path)] for path in ("/a", "/app", "/gone", "/b"))

@@ -24,7 +24,7 @@ from intern.service.intern import open_intern
 from intern.service.models import offline_rules
 from intern.service.searching import Ranking, SearchResult
 from intern.service.sources_status import sources_of
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.stores.files import FolderLock
@@ -80,11 +80,11 @@ async def test_a_refresh_that_finds_nothing_changed_writes_nothing_to_the_search
     settings = settings_in(tmp_path)
     with fail_after(20):
         async with await Database.open(settings.paths.database) as db:
-            workshop = await run_sync(Workshop, settings, db, OfflineModel(offline_rules()), HandClock())
-            await workshop.refresh()
+            writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
+            await writer.indexing.refresh()
             before = await db.read(lambda tx: tx.rows("select rid, id, stamp from search_documents"))
             changes = await db.read(lambda tx: tx.row("pragma data_version"))
-            await workshop.refresh()
+            await writer.indexing.refresh()
             assert await db.read(lambda tx: tx.rows("select rid, id, stamp from search_documents")) == before
             assert await db.read(lambda tx: tx.row("pragma data_version")) == changes
 
@@ -206,10 +206,10 @@ async def test_beside_a_running_bot_the_bot_does_the_work(tmp_path: Path) -> Non
             open_intern(settings) as intern,
             create_task_group() as tg,
         ):
-            workshop = await run_sync(Workshop, settings, db, OfflineModel(offline_rules()), HandClock())
+            writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
 
             async def work() -> None:
-                await clerk(workshop.jobs, do=workshop.do)
+                await clerk(writer.stores.jobs, do=writer.do)
 
             tg.start_soon(work)
             assert (await intern.discover()).indexed == (str(path),)
@@ -235,23 +235,23 @@ async def test_what_is_forgotten_is_not_found_from_that_moment_on(tmp_path: Path
     settings = settings_in(tmp_path)
     with fail_after(30):
         async with await Database.open(settings.paths.database) as db:
-            workshop = await run_sync(Workshop, settings, db, OfflineModel(offline_rules()), HandClock())
+            writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
             first = samples.capture("How do I purge the xylophone spool?", "Purge it with the mallet.", n=1)
-            await workshop.keep(first)
-            await workshop.catch_up()
-            await workshop.refresh()
-            finder = Finder(workshop.search)
+            await writer.learning.keep(first)
+            await writer.learning.catch_up()
+            await writer.indexing.refresh()
+            finder = Finder(writer.stores.search)
             assert await finder.find("xylophone") != ()
 
             forgotten: list[bool] = []
-            drop = workshop.search.drop
+            drop = writer.stores.search.drop
 
             async def looked(source_ids: Any) -> None:
                 await drop(source_ids)
                 forgotten.append(await finder.find("xylophone") == ())
 
-            workshop.search.drop = looked  # type: ignore[method-assign]
-            await workshop.forget(Forget(message_ids=tuple(map(MessageId, first.message_ids)), erase=True))
+            writer.stores.search.drop = looked  # type: ignore[method-assign]
+            await writer.forget(Forget(message_ids=tuple(map(MessageId, first.message_ids)), erase=True))
             assert forgotten[0]
             assert await finder.find("xylophone") == ()
         assert b"xylophone" not in await anyio.Path(settings.paths.database).read_bytes()
@@ -283,9 +283,9 @@ async def test_what_the_model_cannot_describe_is_tried_by_who_asks_for_that_and_
     model.always(SUMMARIZE_SOURCE, ModelReplyError("it made no sense"))
     with fail_after(20):
         async with await Database.open(settings.paths.database) as db:
-            workshop = await run_sync(Workshop, settings, db, model, HandClock())
+            writer = await run_sync(Writer, settings, db, model, HandClock())
             for kind, calls in (("index", 1), ("refresh", 1), ("index", 2)):
-                await workshop.do(Job(id=1, kind=kind, key="", payload=b""))
+                await writer.do(Job(id=1, kind=kind, key="", payload=b""))
                 assert len(model.calls(SUMMARIZE_SOURCE)) == calls
 
 
@@ -296,13 +296,13 @@ async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) ->
     clock = HandClock()
     with fail_after(20):
         async with await Database.open(settings.paths.database) as db:
-            workshop = await run_sync(Workshop, settings, db, model, clock)
-            await workshop.refresh()
+            writer = await run_sync(Writer, settings, db, model, clock)
+            await writer.indexing.refresh()
             [source] = sources_of(settings, clock=clock)
             assert (source.state, source.last_error, source.is_described) == ("failed", "it made no sense", False)
             # It is found all the same, by its beginning and by its text.
-            assert await Finder(workshop.search).rank("port", 5) == ["kb:ports.md"]
+            assert await Finder(writer.stores.search).rank("port", 5) == ["kb:ports.md"]
             model.next(SUMMARIZE_SOURCE, SummarizeOut(description="All about ports."))
-            await workshop.refresh()
+            await writer.indexing.refresh()
             [source] = sources_of(settings, clock=clock)
             assert (source.state, source.last_error, source.is_described) == ("ok", None, True)

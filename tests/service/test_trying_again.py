@@ -22,7 +22,7 @@ from intern.core.flow import Archived, Decided, Filing, SourceChanged, Withdrawa
 from intern.core.records import Approved, CapturedPair, Filed, Parked
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.stores.sqlite.database import Database
 from tests import samples
@@ -41,15 +41,15 @@ class Room:
     """A folder with its followers at work, and its two clocks turned together."""
 
     def __init__(
-        self, workshop: Workshop, db: Database, clock: HandClock, archived: MemoryObjectSendStream[Archived]
+        self, writer: Writer, db: Database, clock: HandClock, archived: MemoryObjectSendStream[Archived]
     ) -> None:
-        self.workshop = workshop
+        self.writer = writer
         self._db = db
         self._clock = clock
         self._archived = archived
 
     async def capture(self, n: int) -> CapturedPair:
-        pair = await self.workshop.keep(samples.capture(f"How do I oil part {n}?", "Like this.", n=n))
+        pair = await self.writer.learning.keep(samples.capture(f"How do I oil part {n}?", "Like this.", n=n))
         assert pair is not None
         await self.look()
         return pair
@@ -81,18 +81,18 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
     decided, to_extract = create_memory_object_stream[Decided](1)
     with fail_after(1_000_000), archived, withdrawals, to_index, to_extract:
         async with await Database.open(settings.paths.database) as db:
-            workshop = await run_sync(Workshop, settings, db, model, clock)
-            witness, attempts = Witness(), workshop.attempts
+            writer = await run_sync(Writer, settings, db, model, clock)
+            witness, attempts = Witness(), writer.stores.attempts
             async with create_task_group() as tg:
                 tg.start_soon(
                     partial(
                         classifier,
-                        workshop,
+                        writer.learning,
                         to_classify,
                         filings,
-                        after=workshop.archived_until(),
-                        chooser=workshop,
-                        again=workshop,
+                        after=writer.stores.archived_until(),
+                        chooser=writer.learning,
+                        again=writer.learning,
                         attempts=attempts,
                         witness=witness,
                     )
@@ -104,12 +104,12 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
                         to_withdraw,
                         changed,
                         decided,
-                        filer=workshop,
+                        filer=writer.learning,
                         attempts=attempts,
                         witness=witness,
                     )
                 )
-                room = Room(workshop, db, clock, archived)
+                room = Room(writer, db, clock, archived)
                 await room.quiet()
                 yield room
                 tg.cancel_scope.cancel()
@@ -132,7 +132,7 @@ async def test_a_parked_pair_is_tried_again_by_itself_when_its_time_has_come(tmp
             await room.pass_time(seconds)
             asked.append(len(model.asked))
         assert asked == [1, 1, 2, 2, 3, 3]
-        assert isinstance(room.workshop.decisions.of(pair.qa_id), Filed)
+        assert isinstance(room.writer.stores.decisions.of(pair.qa_id), Filed)
 
 
 async def test_after_three_times_it_waits_for_a_person_and_others_go_on(tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ async def test_after_three_times_it_waits_for_a_person_and_others_go_on(tmp_path
         for seconds in (601, 3601, 21_601, 100_000):
             await room.pass_time(seconds)
         assert len(model.asked) == 4
-        assert isinstance(room.workshop.decisions.of(pair.qa_id), Parked)
+        assert isinstance(room.writer.stores.decisions.of(pair.qa_id), Parked)
         model.next(CLASSIFY, named("drum"))
         other = await room.capture(2)
-        assert room.workshop.topics.topic_of(other.qa_id) == "drum"
+        assert room.writer.stores.topics.topic_of(other.qa_id) == "drum"
 
 
 async def test_what_fell_due_while_nobody_was_there_is_tried_at_the_start(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_what_fell_due_while_nobody_was_there_is_tried_at_the_start(tmp_pa
     clock.turn(hours=1)
     model.next(CLASSIFY, named("drum"))
     async with room_in(tmp_path, model, clock) as room:
-        assert room.workshop.topics.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.topics.topic_of(pair.qa_id) == "drum"
 
 
 async def test_an_outage_delays_a_retry_and_does_not_count(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_an_outage_delays_a_retry_and_does_not_count(tmp_path: Path) -> No
         for _ in range(3):
             await room.pass_time(300)
         assert len(model.asked) == 5
-        assert (await room.workshop.attempts.retries())[pair.qa_id].tries == 2
+        assert (await room.writer.stores.attempts.retries())[pair.qa_id].tries == 2
 
 
 async def test_one_that_is_parked_long_after_it_was_handed_on_comes_again_too(tmp_path: Path) -> None:
@@ -181,13 +181,13 @@ async def test_one_that_is_parked_long_after_it_was_handed_on_comes_again_too(tm
         model.next(INTEGRATE, *away, GIBBERISH, IntegrateOut(skip=False, remove_ids=()))
         pair = await room.capture(2)
         for _ in away:
-            assert room.workshop.decisions.of(pair.qa_id) is None
+            assert room.writer.stores.decisions.of(pair.qa_id) is None
             await room.pass_time(300)
-        assert isinstance(room.workshop.decisions.of(pair.qa_id), Parked)
+        assert isinstance(room.writer.stores.decisions.of(pair.qa_id), Parked)
         await room.pass_time(590)
         assert len(model.calls(INTEGRATE)) == len(away) + 1
         await room.pass_time(11)
-        assert room.workshop.topics.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.topics.topic_of(pair.qa_id) == "drum"
 
 
 async def test_what_is_approved_is_filed_once_the_followers_look(tmp_path: Path) -> None:
@@ -196,9 +196,9 @@ async def test_what_is_approved_is_filed_once_the_followers_look(tmp_path: Path)
         pair = await room.capture(1)
         assert model.asked == []
         model.next(CLASSIFY, named("drum"))
-        [said] = await room.workshop.review(Review(action="approve", qa_ids=(pair.qa_id,), by="77"))
+        [said] = await room.writer.learning.review(Review(action="approve", qa_ids=(pair.qa_id,), by="77"))
         assert isinstance(said, Approved)
         await room.look()
-        assert room.workshop.topics.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.topics.topic_of(pair.qa_id) == "drum"
         await room.look()
         assert len(model.asked) == 1

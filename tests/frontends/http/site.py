@@ -32,7 +32,7 @@ from intern.service.health import HealthChecks
 from intern.service.models import offline_rules
 from intern.service.overview import Looked, Overheard, OverviewDesk
 from intern.service.views import Check
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.settings.page import PageOptions
 from intern.sources.library import Library
@@ -71,7 +71,7 @@ class Site:
 
     address: str
     settings: Settings
-    workshop: Workshop
+    writer: Writer
     db: Database
     clock: HandClock
     overheard: Overheard
@@ -142,16 +142,16 @@ async def site(
     model, fill, outside = Rules(), Fill(), Outside()
     with FolderLock(settings.data.dir) as lock:
         async with await Database.open(settings.paths.database) as db, create_task_group() as tg:
-            workshop = await run_sync(Workshop, settings, db, model, clock)
-            overheard = Overheard(Silent(), clock=clock, unanswered=workshop.unanswered)
+            writer = await run_sync(Writer, settings, db, model, clock)
+            overheard = Overheard(Silent(), clock=clock, unanswered=writer.stores.unanswered)
             attendance = Attendance(Marks(), baseline=MessageId("0"))
             library = Library(
                 kb_index=settings.paths.index,
                 team_index=settings.paths.team_index,
-                sources=workshop.sources,
-                topics=workshop.topics,
-                archive=workshop.archive,
-                pages=workshop.pages,
+                sources=writer.stores.sources,
+                topics=writer.stores.topics,
+                archive=writer.stores.archive,
+                pages=writer.stores.pages,
             )
             checks = HealthChecks(
                 db,
@@ -165,9 +165,9 @@ async def site(
                 Looked(
                     settings=settings,
                     db=db,
-                    workshop=workshop,
+                    stores=writer.stores,
                     answers=Asked(Answerer(model, library, settings.ai), answers),
-                    posted=PostedAnswers(workshop.cited, library, workshop.topics, workshop.decisions),
+                    posted=PostedAnswers(writer.stores.cited, library, writer.stores.topics, writer.stores.decisions),
                     overheard=overheard,
                     attendance=attendance,
                     fill=fill,
@@ -179,7 +179,7 @@ async def site(
             made = Site(
                 address="",
                 settings=settings,
-                workshop=workshop,
+                writer=writer,
                 db=db,
                 clock=clock,
                 overheard=overheard,
@@ -188,7 +188,7 @@ async def site(
             )
             if not empty:
                 await seeded(made, texts)
-            tg.start_soon(partial(clerk, workshop.jobs, do=workshop.do))
+            tg.start_soon(partial(clerk, writer.stores.jobs, do=writer.do))
             events, heard = EVENTS.open(fill)
             batches, routed = BATCHES.open(fill)
             options = PageOptions(enabled=True, port=0, token=Secret(token))
@@ -201,35 +201,35 @@ async def site(
 
 async def seeded(made: Site, texts: Sequence[str]) -> None:
     """Topics, captures that wait, parked pairs, open questions, traces, counts and a source that cannot be read."""
-    workshop, clock = made.workshop, made.clock
+    writer, clock = made.writer, made.clock
     told = [*QUESTIONS, *texts]
     for n, question in enumerate(told):
         clock.turn(minutes=1)
-        await workshop.keep(samples.capture(question, f"{ANSWER}\n{question}", n=n + 1))
-    await workshop.catch_up()
+        await writer.learning.keep(samples.capture(question, f"{ANSWER}\n{question}", n=n + 1))
+    await writer.learning.catch_up()
     clock.turn(days=2)
     for n, question in enumerate(("Which port does the agent use?", "May I run two relays?", *texts[:20])):
         clock.turn(minutes=1)
-        pair = await workshop.keep(samples.capture(question, "Port 7480.\nAnd one each.", n=1_000 + n))
+        pair = await writer.learning.keep(samples.capture(question, "Port 7480.\nAnd one each.", n=1_000 + n))
         assert pair is not None
         made.waiting.append(pair)
-    workshop.decisions.extend(AwaitingReview(qa_id=pair.qa_id, at=clock.now()) for pair in made.waiting)
-    pair = await workshop.keep(samples.capture("Why is the spool full?", "It waits for the backend.", n=2_000))
+    writer.stores.decisions.extend(AwaitingReview(qa_id=pair.qa_id, at=clock.now()) for pair in made.waiting)
+    pair = await writer.learning.keep(samples.capture("Why is the spool full?", "It waits for the backend.", n=2_000))
     assert pair is not None
     made.parked.append(pair)
     parked = Parked(qa_id=pair.qa_id, at=clock.now(), reason="the endpoint gave <b>nothing</b> usable")
-    workshop.decisions.append(parked)
-    await workshop.attempts.end(parked)
+    writer.stores.decisions.append(parked)
+    await writer.stores.attempts.end(parked)
     await _questions(made, [*OPEN, *texts])
     await _outdated(made, [OUTDATED, *texts])
     await _facts(made, texts)
     (made.settings.paths.sources / "broken.md").write_text("# Agents\n\nWhat only a broken model reads.\n")
-    await workshop.refresh()
+    await writer.indexing.refresh()
 
 
 async def _outdated(made: Site, texts: Sequence[str]) -> None:
     """Answers whose source is gone; people's words stand in question, title and quote."""
-    posts = made.workshop.posts
+    posts = made.writer.stores.posts
     for n, text in enumerate(texts):
         asked = samples.message(text, n=40_000 + n)
         cited = Citation(source_id=SourceId("kb:gone.md"), title=text, quote=text)
@@ -239,7 +239,7 @@ async def _outdated(made: Site, texts: Sequence[str]) -> None:
         await posts.part_sent(asked.id, 0, MessageId(snowflake_at(asked.at, 1)))
         await posts.finished(asked.id)
         gone = Compared(question_id=asked.id, n=0, source_id=cited.source_id, digest="-", state="gone")
-        await made.workshop.cited.compared([gone])
+        await made.writer.stores.cited.compared([gone])
 
 
 async def _facts(made: Site, texts: Sequence[str]) -> None:
@@ -305,7 +305,7 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
     for n, text in enumerate(texts):
         made.clock.turn(seconds=1)
         asked = samples.message(text, n=10_000 + n)
-        made.workshop.unanswered.add([asked], "no_sources")
+        made.writer.stores.unanswered.add([asked], "no_sources")
         counts.add("questions_silent")
         await traces.keep(
             [asked.id],
@@ -318,6 +318,6 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
     await traces.keep([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})
     counts.add("questions_answered", 4)
     await counts.store()
-    await made.workshop.unanswered.store()
+    await made.writer.stores.unanswered.store()
     await UsageLog(made.db).add(made.clock.now().date(), "answer", Meter(3, 3_000, 450, 0.0375, 2_048))
     await MarkStore(made.db).open([GuildId("100")], MessageId(snowflake_at(made.clock.now())))

@@ -143,7 +143,7 @@ async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_
         broken.asks(current_time(), background=False)
         standing = Standing(
             settings=settings,
-            workshop=made.workshop,
+            stores=made.writer.stores,
             fill=fill,
             overheard=made.overheard,
             usage=usage,
@@ -152,7 +152,7 @@ async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_
         )
         usage.count("answer", 40, 10, 0.125)
         (settings.paths.sources / "ports.md").unlink()
-        await made.workshop.keep(samples.capture("Is there a dark mode?", "Not yet.", n=3_000))
+        await made.writer.learning.keep(samples.capture("Is there a dark mode?", "Not yet.", n=3_000))
         made.clock.turn(minutes=90)
         batches, routed = BATCHES.open(fill)
         with batches, routed:

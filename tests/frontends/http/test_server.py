@@ -78,11 +78,11 @@ async def post(made: Site, path: str, fields: dict[str, str], **headers: str) ->
 
 async def test_an_outdated_answer_is_shown_with_what_it_stood_on_and_what_its_source_says_now(own: Site) -> None:
     text = (await get(own, "/outdated")).text
-    [answer] = await own.workshop.cited.outdated(9)
+    [answer] = await own.writer.stores.cited.outdated(9)
     assert f"https://discord.com/channels/100/{answer.place}/{answer.message_id}" in text
     assert re.search(rf"(?s)kb:gone.md.*was withdrawn.*stood on:.*{OUTDATED}.*It says now:.*\(withdrawn\)", text)
     (own.settings.paths.sources / "gone.md").write_text("# Quota\n\nThe quota is raised by mail.\n")
-    await own.workshop.refresh()
+    await own.writer.indexing.refresh()
     assert "The quota is raised by mail." in (await get(own, "/outdated")).text
     assert re.search(r'(?s)href="/outdated">Outdated answers</a></dt><dd>1<', (await get(own, "/")).text)
 
@@ -153,7 +153,7 @@ async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_sh
     ]
     passed: list[object] = []
     await own.overheard.listen(passed.append)
-    await own.workshop.unanswered.store()
+    await own.writer.stores.unanswered.store()
     assert len(passed) == 2
     assert "none since the start" not in (await get(own, "/")).text
     text = (await get(own, "/unanswered")).text
@@ -186,10 +186,10 @@ async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
     for path in ("/unanswered", "/parked"):
         assert "the first" not in (await get(own, path)).text
     for n in range(120):
-        own.workshop.unanswered.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
-    await own.workshop.unanswered.store()
+        own.writer.stores.unanswered.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
+    await own.writer.stores.unanswered.store()
     at = own.clock.now()
-    own.workshop.decisions.extend(
+    own.writer.stores.decisions.extend(
         Parked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)
     )
     text = (await get(own, "/unanswered")).text
@@ -240,8 +240,8 @@ async def test_what_is_left_out_is_told_with_its_reason_under_a_heading_of_its_o
     (sources / "dangling.md").symlink_to("/nowhere/at/all")
     (sources / "forged\nteam.md").write_text("x")
     links.write_text("# ours\n<i>no</i> address\n")
-    await own.workshop.refresh()
-    await own.workshop.refresh_pages()
+    await own.writer.indexing.refresh()
+    await own.writer.indexing.refresh_pages()
     text = (await get(own, "/sources")).text
     head, _, left_out = text.partition("<h2>Left out</h2>")
     assert "kb:ports.md" in head
@@ -255,14 +255,14 @@ async def test_what_is_left_out_is_told_with_its_reason_under_a_heading_of_its_o
     assert re.search(r"Stale sources</a></dt><dd>1</dd>", numbers)
     assert re.search(r"Documents and links left out</a></dt><dd>4</dd>", numbers)
     (sources / "dangling.md").unlink()
-    await own.workshop.refresh()
+    await own.writer.indexing.refresh()
     assert "dangling" not in (await get(own, "/sources")).text
 
 
 async def test_of_many_that_are_left_out_a_hundred_are_shown_and_the_rest_is_counted(own: Site) -> None:
     for n in range(103):
         (own.settings.paths.sources / f"{n}.png").write_bytes(b"\x89PNG")
-    await own.workshop.refresh()
+    await own.writer.indexing.refresh()
     text = (await get(own, "/sources")).text
     assert text.count(".png</span></th>") == 100
     assert "And 3 more" in text
@@ -346,10 +346,10 @@ async def test_an_approved_capture_is_filed_and_a_rejected_one_is_not(own: Site)
     first, second = own.waiting
     done = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
     assert (done.status_code, done.headers["Location"]) == (303, "/review?done=approve")
-    assert isinstance(own.workshop.decisions.of(first.qa_id), Filed)
+    assert isinstance(own.writer.stores.decisions.of(first.qa_id), Filed)
     done = await post(own, "/review", {"action": "reject", "qa_id": second.qa_id})
     assert done.headers["Location"] == "/review?done=reject"
-    assert isinstance(own.workshop.decisions.of(second.qa_id), Rejected)
+    assert isinstance(own.writer.stores.decisions.of(second.qa_id), Rejected)
     text = (await get(own, "/review?done=reject")).text
     assert "0 captures wait" in text or "filed without a review" in text
     assert "Rejected: nothing is learned from it." in text
@@ -361,7 +361,7 @@ async def test_what_does_not_wait_any_more_is_told_and_changes_nothing(own: Site
     again = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
     assert again.status_code == 409
     assert 'role="alert"' in again.text
-    assert isinstance(own.workshop.decisions.of(first.qa_id), Rejected)
+    assert isinstance(own.writer.stores.decisions.of(first.qa_id), Rejected)
     assert (await post(own, "/review", {"action": "burn", "qa_id": first.qa_id})).status_code == 400
 
 
@@ -372,7 +372,7 @@ async def test_a_parked_pair_is_tried_again(own: Site) -> None:
     assert "Tried 1 time;" in shown
     done = await post(own, "/parked", {"qa_id": parked.qa_id})
     assert done.headers["Location"] == "/parked?done=done"
-    assert isinstance(own.workshop.decisions.of(parked.qa_id), Filed)
+    assert isinstance(own.writer.stores.decisions.of(parked.qa_id), Filed)
     assert (await post(own, "/parked", {"qa_id": parked.qa_id})).status_code == 409
 
 
@@ -473,7 +473,7 @@ async def test_a_form_without_its_token_or_from_another_site_changes_nothing(own
         {"Origin": "http://[::1"},
     ):
         assert (await post(own, "/review", fields, **headers)).status_code == 403, headers
-    assert isinstance(own.workshop.decisions.of(first.qa_id), AwaitingReview)
+    assert isinstance(own.writer.stores.decisions.of(first.qa_id), AwaitingReview)
     assert (await post(own, "/review", fields, **{"Sec-Fetch-Site": "same-origin"})).status_code == 303
 
 
@@ -494,7 +494,7 @@ async def test_without_the_token_only_the_door_and_health_are_there(guarded: Sit
         assert (await client.post("/review", data=fields)).status_code == 401
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         assert (await client.post("/review", data=fields, headers=bearer)).status_code == 401
-    assert isinstance(guarded.workshop.decisions.of(guarded.waiting[0].qa_id), AwaitingReview)
+    assert isinstance(guarded.writer.stores.decisions.of(guarded.waiting[0].qa_id), AwaitingReview)
 
 
 async def test_metrics_are_given_to_who_bears_the_token(guarded: Site) -> None:
@@ -642,7 +642,7 @@ async def test_a_page_with_a_bug_costs_the_bot_nothing(own: Site) -> None:
     async def bug() -> None:
         raise ZeroDivisionError
 
-    own.workshop.unanswered.all = bug  # type: ignore[method-assign,assignment]
+    own.writer.stores.unanswered.all = bug  # type: ignore[method-assign,assignment]
     shown = await get(own, "/unanswered")
     assert shown.status_code == 500
     assert "ZeroDivision" not in shown.text

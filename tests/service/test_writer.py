@@ -1,4 +1,4 @@
-"""The workshop: what it finishes when it opens, what it asks no model about, and who waits for whom."""
+"""The writer: what it finishes when it opens, what it asks no model about, and who waits for whom."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from intern.learning.review import Review
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.costs import estimate_regeneration
 from intern.service.models import offline_rules
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.blocks import qa_id_of
 from intern.stores.decisions import DecisionLog, read_state
@@ -66,18 +66,18 @@ def settings_in(folder: Path, **kb: object) -> Settings:
 
 
 @asynccontextmanager
-async def workshop_in(
+async def writer_in(
     settings: Settings, model: Model | None = None, clock: HandClock | None = None
-) -> AsyncGenerator[Workshop]:
+) -> AsyncGenerator[Writer]:
     with fail_after(20):
         async with await Database.open(settings.paths.database) as db:
-            yield await run_sync(Workshop, settings, db, model or OfflineModel(offline_rules()), clock or HandClock())
+            yield await run_sync(Writer, settings, db, model or OfflineModel(offline_rules()), clock or HandClock())
 
 
-async def kept(workshop: Workshop, n: int, question: str = "", *, conversation: str = "") -> CapturedPair:
+async def kept(writer: Writer, n: int, question: str = "", *, conversation: str = "") -> CapturedPair:
     """The `n`th pair, in the archive."""
     question = question or f"How do I purge spool number {n}?"
-    pair = await workshop.keep(samples.capture(question, f"Purge it {n} times.", n=n, conversation=conversation))
+    pair = await writer.learning.keep(samples.capture(question, f"Purge it {n} times.", n=n, conversation=conversation))
     assert pair is not None
     return pair
 
@@ -101,23 +101,23 @@ async def test_what_a_killed_process_had_begun_to_write_is_cleared_away(tmp_path
         path.write_text("what somebody may have deleted since")
     kept = team / "topics" / ".gpu.txt.damaged"
     kept.write_text("somebody's work")
-    async with workshop_in(settings_in(tmp_path)):
+    async with writer_in(settings_in(tmp_path)):
         assert [path for path in begun if path.exists()] == []
         assert kept.exists()
 
 
 async def test_a_regeneration_that_was_killed_before_its_last_step_is_finished_when_it_opens(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    async with workshop_in(settings) as workshop:
-        await workshop.file(filing(await kept(workshop, 1)))
+    async with writer_in(settings) as writer:
+        await writer.learning.file(filing(await kept(writer, 1)))
     topics = settings.paths.topics
     regenerated = topics.rename(topics.with_name("topics.next"))
     (regenerated / COMPLETE).touch()
     topics.mkdir()
     (topics / "old.txt").write_text((regenerated / "spool.txt").read_text())
 
-    async with workshop_in(settings) as workshop:
-        assert workshop.topics.names() == (SPOOL,)
+    async with writer_in(settings) as writer:
+        assert writer.stores.topics.names() == (SPOOL,)
     assert [path.name for path in topics.iterdir()] == ["spool.txt"]
 
 
@@ -144,10 +144,10 @@ async def test_many_pairs_that_open_topics_are_listed_with_few_readings_and_writ
     model.next(CLASSIFY, *(named(f"topic-{n}") for n in range(pairs)))
     with fail_after(60):
         async with await Database.open(settings.paths.database) as db:
-            workshop = await run_sync(Workshop, settings, db, model, HandClock(), files)
+            writer = await run_sync(Writer, settings, db, model, HandClock(), files)
             for n in range(pairs):
-                await kept(workshop, n)
-            assert (await workshop.catch_up()).filed == pairs
+                await kept(writer, n)
+            assert (await writer.learning.catch_up()).filed == pairs
             listed = {entry.source_id for entry in await run_sync(read_index, settings.paths.team_index)}
             assert listed == {f"team:topic-{n}.txt" for n in range(pairs)}
             for name in (settings.paths.team_index.name, settings.paths.team_index_cache.name):
@@ -159,76 +159,76 @@ async def test_a_topic_that_a_killed_process_did_not_list_is_offered_for_the_nex
     settings, model = settings_in(tmp_path), ScriptedModel()
     model.always(CLASSIFY, named("spool"))
     model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
-    async with workshop_in(settings, model) as workshop:
-        await workshop.file(filing(await kept(workshop, 1)))
+    async with writer_in(settings, model) as writer:
+        await writer.learning.file(filing(await kept(writer, 1)))
     settings.paths.team_index.unlink()
     settings.paths.team_index_cache.unlink()
-    async with workshop_in(settings, model) as workshop:
-        await kept(workshop, 2)
-        assert (await workshop.catch_up()).filed == 1
+    async with writer_in(settings, model) as writer:
+        await kept(writer, 2)
+        assert (await writer.learning.catch_up()).filed == 1
     assert model.calls(CLASSIFY)[-1].index.startswith("team:spool.txt")
 
 
 async def test_no_model_is_asked_about_a_conversation_that_has_its_topic(tmp_path: Path) -> None:
-    async with workshop_in(settings_in(tmp_path), ScriptedModel()) as workshop:
-        await workshop.file(filing(await kept(workshop, 1, conversation="reply_1")))
-        fuller = await kept(workshop, 2, conversation="reply_1")
-        assert await workshop.choose_topic(fuller) == Topic(name=SPOOL)
+    async with writer_in(settings_in(tmp_path), ScriptedModel()) as writer:
+        await writer.learning.file(filing(await kept(writer, 1, conversation="reply_1")))
+        fuller = await kept(writer, 2, conversation="reply_1")
+        assert await writer.learning.choose_topic(fuller) == Topic(name=SPOOL)
 
 
 async def test_a_conversation_is_filed_once_its_last_words_are_old_even_if_archived_just_now(tmp_path: Path) -> None:
     clock = HandClock()
-    async with workshop_in(settings_in(tmp_path), clock=clock) as workshop:
+    async with writer_in(settings_in(tmp_path), clock=clock) as writer:
         imported, live = [
-            await workshop.keep(msgspec.structs.replace(samples.capture(n=n), answered_at=clock.now() - age))
+            await writer.learning.keep(msgspec.structs.replace(samples.capture(n=n), answered_at=clock.now() - age))
             for n, age in ((1, timedelta(days=1)), (2, timedelta(minutes=1)))
         ]
         assert imported
         assert live
-        assert (workshop.settles_in(imported), workshop.settles_in(live)) == (0.0, 300.0)
+        assert (writer.learning.settles_in(imported), writer.learning.settles_in(live)) == (0.0, 300.0)
         clock.turn(minutes=5)
-        assert workshop.settles_in(live) == 0.0
+        assert writer.learning.settles_in(live) == 0.0
 
 
 async def test_what_the_operator_wants_passed_over_is_not_filed(tmp_path: Path) -> None:
-    async with workshop_in(settings_in(tmp_path)) as workshop:
-        assert workshop.archived_until() is None
-        pairs = [await kept(workshop, n) for n in range(1, 5)]
-        await workshop.file(filing(pairs[0]))
-        assert workshop.archived_until() == pairs[0].qa_id
+    async with writer_in(settings_in(tmp_path)) as writer:
+        assert writer.stores.archived_until() is None
+        pairs = [await kept(writer, n) for n in range(1, 5)]
+        await writer.learning.file(filing(pairs[0]))
+        assert writer.stores.archived_until() == pairs[0].qa_id
 
     passing_over = settings_in(tmp_path, qa_raw_last_processed_id=pairs[2].qa_id)
-    async with workshop_in(passing_over) as workshop:
-        assert workshop.archived_until() == pairs[2].qa_id
-        tally = await workshop.catch_up()
+    async with writer_in(passing_over) as writer:
+        assert writer.stores.archived_until() == pairs[2].qa_id
+        tally = await writer.learning.catch_up()
         assert tally.filed == 1
-        assert [workshop.topics.topic_of(pair.qa_id) is not None for pair in pairs] == [True, False, False, True]
+        assert [writer.stores.topics.topic_of(pair.qa_id) is not None for pair in pairs] == [True, False, False, True]
         # From then on the setting is history.
-        assert workshop.archived_until() == pairs[3].qa_id
+        assert writer.stores.archived_until() == pairs[3].qa_id
 
 
 @pytest.mark.parametrize("archived", [False, True])
 async def test_nothing_that_is_still_to_come_can_be_passed_over(tmp_path: Path, archived: bool) -> None:  # noqa: FBT001
     now = HandClock()
     if archived:
-        async with workshop_in(settings_in(tmp_path), clock=now) as workshop:
-            await kept(workshop, 1)
+        async with writer_in(settings_in(tmp_path), clock=now) as writer:
+            await kept(writer, 1)
     for qa_id in ("qa_20990101_000000", qa_id_of(now.now() + timedelta(seconds=1))):
         with pytest.raises(ConfigError, match=rf"kb\.qa_raw_last_processed_id: {qa_id} lies in the future"):
-            async with workshop_in(settings_in(tmp_path, qa_raw_last_processed_id=qa_id), clock=now):
+            async with writer_in(settings_in(tmp_path, qa_raw_last_processed_id=qa_id), clock=now):
                 pass
     for qa_id in ("qa_20200101_000000", qa_id_of(now.now())):
-        async with workshop_in(settings_in(tmp_path, qa_raw_last_processed_id=qa_id), clock=now) as workshop:
-            assert workshop.archived_until() == qa_id
+        async with writer_in(settings_in(tmp_path, qa_raw_last_processed_id=qa_id), clock=now) as writer:
+            assert writer.stores.archived_until() == qa_id
 
 
 async def test_what_was_archived_can_be_passed_over_though_the_clock_went_back(tmp_path: Path) -> None:
-    async with workshop_in(settings_in(tmp_path)) as workshop:
-        pair = await kept(workshop, 1)
+    async with writer_in(settings_in(tmp_path)) as writer:
+        pair = await kept(writer, 1)
     clock = HandClock()
     clock.turn(days=-1)
-    async with workshop_in(settings_in(tmp_path, qa_raw_last_processed_id=pair.qa_id), clock=clock) as workshop:
-        assert workshop.archived_until() == pair.qa_id
+    async with writer_in(settings_in(tmp_path, qa_raw_last_processed_id=pair.qa_id), clock=clock) as writer:
+        assert writer.stores.archived_until() == pair.qa_id
 
 
 async def test_a_state_of_the_future_swallows_no_capture(tmp_path: Path) -> None:
@@ -236,29 +236,29 @@ async def test_a_state_of_the_future_swallows_no_capture(tmp_path: Path) -> None
     settings.paths.state.parent.mkdir(parents=True)
     settings.paths.state.write_text('{"last_processed_qa_id":"qa_99991231_235959.999999"}')
     with capture_logs() as logs:
-        async with workshop_in(settings) as workshop:
-            pair = await kept(workshop, 1)
+        async with writer_in(settings) as writer:
+            pair = await kept(writer, 1)
             assert pair.timestamp == HandClock().now()
-            assert (await workshop.catch_up()).filed == 1
+            assert (await writer.learning.catch_up()).filed == 1
     assert "state_damaged" in {log["event"] for log in logs}
     assert read_state(settings.paths.state) == pair.qa_id
 
 
 async def test_nothing_is_asked_again_though_the_decisions_were_lost(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    async with workshop_in(settings) as workshop:
-        pair = await kept(workshop, 1)
-        await workshop.file(filing(pair))
+    async with writer_in(settings) as writer:
+        pair = await kept(writer, 1)
+        await writer.learning.file(filing(pair))
     settings.paths.decisions.unlink()
-    async with workshop_in(settings) as workshop:
-        assert workshop.archived_until() == pair.qa_id
+    async with writer_in(settings) as writer:
+        assert writer.stores.archived_until() == pair.qa_id
 
 
-OTHERS: dict[str, Callable[[Workshop, CapturedPair], Awaitable[object]]] = {
-    "file": lambda workshop, pair: workshop.file(filing(pair)),
-    "clear_withdrawn": lambda workshop, _: workshop.clear_withdrawn(),
-    "catch_up": lambda workshop, _: workshop.catch_up(),
-    "regenerate": lambda workshop, _: workshop.regenerate(),
+OTHERS: dict[str, Callable[[Writer, CapturedPair], Awaitable[object]]] = {
+    "file": lambda writer, pair: writer.learning.file(filing(pair)),
+    "clear_withdrawn": lambda writer, _: writer.learning.clear_withdrawn(),
+    "catch_up": lambda writer, _: writer.learning.catch_up(),
+    "regenerate": lambda writer, _: writer.learning.regenerate(),
 }
 
 
@@ -268,34 +268,34 @@ async def test_whoever_changes_topics_waits_for_who_is_at_it(tmp_path: Path, fir
     model, ended = Gated(), list[str]()
 
     async def run(what: str, pair: CapturedPair) -> None:
-        await OTHERS[what](workshop, pair)
+        await OTHERS[what](writer, pair)
         ended.append(what)
 
-    async with workshop_in(settings_in(tmp_path), model) as workshop:
-        pair = await kept(workshop, 1)
+    async with writer_in(settings_in(tmp_path), model) as writer:
+        pair = await kept(writer, 1)
         async with create_task_group() as tg:
             tg.start_soon(run, first, pair)
             await model.begun.wait()
             tg.start_soon(run, second, pair)
             await all_quiet()
             assert ended == []
-            assert workshop.topics.names() == ()
+            assert writer.stores.topics.names() == ()
             model.gate.set()
         assert sorted(ended) == sorted([first, second])
-        [topic] = workshop.topics.names()
-        assert [block.qa_id for block in workshop.topics.read(topic)] == [pair.qa_id]
+        [topic] = writer.stores.topics.names()
+        assert [block.qa_id for block in writer.stores.topics.read(topic)] == [pair.qa_id]
 
 
 async def test_a_deletion_is_written_down_whoever_is_filing(tmp_path: Path) -> None:
     model = Gated()
-    async with workshop_in(settings_in(tmp_path), model) as workshop:
-        pair = await kept(workshop, 1)
+    async with writer_in(settings_in(tmp_path), model) as writer:
+        pair = await kept(writer, 1)
         async with create_task_group() as tg:
-            tg.start_soon(workshop.catch_up)
+            tg.start_soon(writer.learning.catch_up)
             await model.begun.wait()
-            assert await workshop.withdraw(pair.message_ids) is not None
+            assert await writer.learning.withdraw(pair.message_ids) is not None
             model.gate.set()
-        assert workshop.topics.names() == ()
+        assert writer.stores.topics.names() == ()
 
 
 @pytest.mark.parametrize(("kind", "looks"), [("index", 0), ("regenerate", 1), ("capture", 1)])
@@ -304,19 +304,19 @@ async def test_a_job_says_once_that_there_is_something_to_see(tmp_path: Path, ki
     settings = settings_in(tmp_path)
     settings.paths.sources.mkdir(parents=True)
     seen: list[Any] = []
-    async with workshop_in(settings) as workshop:
+    async with writer_in(settings) as writer:
         job = Job(id=1, kind=kind, key="", payload=payload)
-        await workshop.do(job, lambda: seen.append(workshop.archived_until()))
-        assert seen == [workshop.archived_until()] * looks
-        assert (workshop.archived_until() is not None) == (kind == "capture")
+        await writer.do(job, lambda: seen.append(writer.stores.archived_until()))
+        assert seen == [writer.stores.archived_until()] * looks
+        assert (writer.stores.archived_until() is not None) == (kind == "capture")
 
 
 def job(kind: str, asked: object) -> Job:
     return Job(id=1, kind=kind, key="", payload=msgspec.json.encode(asked))
 
 
-async def done(workshop: Workshop, kind: str, asked: object) -> tuple[PairDecision, ...]:
-    return msgspec.json.decode(await workshop.do(job(kind, asked)), type=tuple[PairDecision, ...])
+async def done(writer: Writer, kind: str, asked: object) -> tuple[PairDecision, ...]:
+    return msgspec.json.decode(await writer.do(job(kind, asked)), type=tuple[PairDecision, ...])
 
 
 def approving(*pairs: CapturedPair) -> Review:
@@ -324,17 +324,17 @@ def approving(*pairs: CapturedPair) -> Review:
 
 
 async def test_a_capture_waits_for_review_and_a_command_that_approves_it_files_it(tmp_path: Path) -> None:
-    async with workshop_in(settings_in(tmp_path, review=True)) as workshop:
-        pairs = [await kept(workshop, n) for n in range(1, 4)]
-        assert (await workshop.catch_up()).awaiting_review == 3
-        assert (await workshop.catch_up()) == Tally()
-        first, second = await done(workshop, "review", approving(*pairs[:2]))
+    async with writer_in(settings_in(tmp_path, review=True)) as writer:
+        pairs = [await kept(writer, n) for n in range(1, 4)]
+        assert (await writer.learning.catch_up()).awaiting_review == 3
+        assert (await writer.learning.catch_up()) == Tally()
+        first, second = await done(writer, "review", approving(*pairs[:2]))
         assert isinstance(first, Filed)
         assert isinstance(second, Filed)
-        [rejected] = await done(workshop, "review", Review(action="reject", qa_ids=(pairs[2].qa_id,), by="77"))
+        [rejected] = await done(writer, "review", Review(action="reject", qa_ids=(pairs[2].qa_id,), by="77"))
         assert rejected == Rejected(qa_id=pairs[2].qa_id, by="77", at=HandClock().now())
         # A job may be done twice.
-        assert await done(workshop, "review", approving(*pairs[:2])) == (first, second)
+        assert await done(writer, "review", approving(*pairs[:2])) == (first, second)
         listed = {entry.source_id for entry in read_index(settings_in(tmp_path).paths.team_index)}
         assert listed == {f"team:{first.topic}.txt", f"team:{second.topic}.txt"}
 
@@ -342,183 +342,183 @@ async def test_a_capture_waits_for_review_and_a_command_that_approves_it_files_i
 async def test_what_a_damaged_log_no_longer_says_of_a_capture_the_team_is_asked_again(tmp_path: Path) -> None:
     """Were it filed instead, what the team rejected would come to stand by the next regeneration."""
     settings = settings_in(tmp_path, review=True)
-    async with workshop_in(settings) as workshop:
-        filed, rejected, newest = [await kept(workshop, n) for n in range(1, 4)]
-        await workshop.catch_up()
-        await done(workshop, "review", approving(filed, newest))
-        await done(workshop, "review", Review(action="reject", qa_ids=(rejected.qa_id,), by="77"))
-        before = [workshop.topics.text(name) for name in workshop.topics.names()]
+    async with writer_in(settings) as writer:
+        filed, rejected, newest = [await kept(writer, n) for n in range(1, 4)]
+        await writer.learning.catch_up()
+        await done(writer, "review", approving(filed, newest))
+        await done(writer, "review", Review(action="reject", qa_ids=(rejected.qa_id,), by="77"))
+        before = [writer.stores.topics.text(name) for name in writer.stores.topics.names()]
     lines = settings.paths.decisions.read_bytes().splitlines(keepends=True)
     lost = [filed.qa_id.encode(), rejected.qa_id.encode()]
     settings.paths.decisions.write_bytes(
         b"".join(b"\xff" + line if any(each in line for each in lost) else line for line in lines)
     )
-    async with workshop_in(settings) as workshop:
+    async with writer_in(settings) as writer:
         assert estimate_regeneration(settings).conversations == 2
-        await workshop.regenerate()
-        assert isinstance(workshop.decisions.of(rejected.qa_id), AwaitingReview)
+        await writer.learning.regenerate()
+        assert isinstance(writer.stores.decisions.of(rejected.qa_id), AwaitingReview)
         # What stands in a topic was approved.
-        assert isinstance(workshop.decisions.of(filed.qa_id), Filed)
-        assert [workshop.topics.text(name) for name in workshop.topics.names()] == before
+        assert isinstance(writer.stores.decisions.of(filed.qa_id), Filed)
+        assert [writer.stores.topics.text(name) for name in writer.stores.topics.names()] == before
 
 
 async def test_with_review_what_the_operator_wants_passed_over_waits_for_nobody(tmp_path: Path) -> None:
-    async with workshop_in(settings_in(tmp_path)) as workshop:
-        pair = await kept(workshop, 1)
-    async with workshop_in(settings_in(tmp_path, review=True, qa_raw_last_processed_id=pair.qa_id)) as workshop:
-        assert (await workshop.regenerate()).tally == Tally(filed=1)
+    async with writer_in(settings_in(tmp_path)) as writer:
+        pair = await kept(writer, 1)
+    async with writer_in(settings_in(tmp_path, review=True, qa_raw_last_processed_id=pair.qa_id)) as writer:
+        assert (await writer.learning.regenerate()).tally == Tally(filed=1)
 
 
 async def test_what_was_approved_while_the_model_is_away_is_due(tmp_path: Path) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ModelUnavailableError("down"))
-    async with workshop_in(settings_in(tmp_path, review=True), model) as workshop:
-        pair = await kept(workshop, 1)
-        await workshop.catch_up()
-        [decision] = await done(workshop, "review", approving(pair))
+    async with writer_in(settings_in(tmp_path, review=True), model) as writer:
+        pair = await kept(writer, 1)
+        await writer.learning.catch_up()
+        [decision] = await done(writer, "review", approving(pair))
         assert isinstance(decision, Approved)
         model.next(CLASSIFY, ClassifyOut(skip=False, topic_name="spool"))
-        assert (await workshop.due(set())).record == pair
-        assert (await workshop.catch_up()).filed == 1
-        assert (await workshop.due(set())).record is None
+        assert (await writer.learning.due(set())).record == pair
+        assert (await writer.learning.catch_up()).filed == 1
+        assert (await writer.learning.due(set())).record is None
 
 
 @pytest.mark.parametrize("kind", ["review", "retry"])
 async def test_an_id_that_is_unknown_is_told_and_nothing_is_done(tmp_path: Path, kind: str) -> None:
-    async with workshop_in(settings_in(tmp_path, review=True)) as workshop:
-        pair = await kept(workshop, 1)
-        await workshop.catch_up()
+    async with writer_in(settings_in(tmp_path, review=True)) as writer:
+        pair = await kept(writer, 1)
+        await writer.learning.catch_up()
         ids = (pair.qa_id, QAId("qa_19990101_000000"))
         with pytest.raises(ConfigError, match="qa_19990101_000000"):
-            await done(workshop, kind, Review(action="approve", qa_ids=ids) if kind == "review" else ids)
-        assert isinstance(workshop.decisions.of(pair.qa_id), AwaitingReview)
+            await done(writer, kind, Review(action="approve", qa_ids=ids) if kind == "review" else ids)
+        assert isinstance(writer.stores.decisions.of(pair.qa_id), AwaitingReview)
 
 
-async def parked_pairs(workshop: Workshop, model: ScriptedModel, count: int) -> list[CapturedPair]:
-    pairs = [await kept(workshop, n) for n in range(1, count + 1)]
+async def parked_pairs(writer: Writer, model: ScriptedModel, count: int) -> list[CapturedPair]:
+    pairs = [await kept(writer, n) for n in range(1, count + 1)]
     model.next(CLASSIFY, *[ModelReplyError("gibberish")] * count)
-    assert (await workshop.catch_up()).parked == count
+    assert (await writer.learning.catch_up()).parked == count
     return pairs
 
 
 async def test_parked_pairs_can_be_tried_at_once_and_one_that_fails_again_stops_no_other(tmp_path: Path) -> None:
     model = ScriptedModel()
-    async with workshop_in(settings_in(tmp_path), model) as workshop:
-        pairs = await parked_pairs(workshop, model, 3)
+    async with writer_in(settings_in(tmp_path), model) as writer:
+        pairs = await parked_pairs(writer, model, 3)
         model.next(CLASSIFY, ModelReplyError("nonsense"), named("spool"), named("drum"))
-        first, *others = await done(workshop, "retry", ())
+        first, *others = await done(writer, "retry", ())
         reason = "the model's reply did not fit classify; the log says how"
         assert first == Parked(qa_id=pairs[0].qa_id, reason=reason, at=HandClock().now())
         assert all(isinstance(each, Filed) for each in others)
-        assert {qa_id: retry.tries for qa_id, retry in (await workshop.attempts.retries()).items()} == {
+        assert {qa_id: retry.tries for qa_id, retry in (await writer.stores.attempts.retries()).items()} == {
             pairs[0].qa_id: 2
         }
         # Those that have their end by now keep it.
         model.next(CLASSIFY, named("wheel"))
-        again = await done(workshop, "retry", [pair.qa_id for pair in pairs])
+        again = await done(writer, "retry", [pair.qa_id for pair in pairs])
         assert again[1:] == tuple(others)
         assert isinstance(again[0], Filed)
-        assert await workshop.attempts.retries() == {}
-        assert await done(workshop, "retry", ()) == ()
+        assert await writer.stores.attempts.retries() == {}
+        assert await done(writer, "retry", ()) == ()
 
 
 async def test_an_outage_ends_a_retry_and_is_counted_against_nobody(tmp_path: Path) -> None:
     model = ScriptedModel()
-    async with workshop_in(settings_in(tmp_path), model) as workshop:
-        pairs = await parked_pairs(workshop, model, 2)
+    async with writer_in(settings_in(tmp_path), model) as writer:
+        pairs = await parked_pairs(writer, model, 2)
         for _ in range(5):
             model.next(CLASSIFY, ModelUnavailableError("down"))
             with pytest.raises(ModelUnavailableError):
-                await workshop.retry()
-        assert {retry.tries for retry in (await workshop.attempts.retries()).values()} == {1}
+                await writer.learning.retry()
+        assert {retry.tries for retry in (await writer.stores.attempts.retries()).values()} == {1}
         model.next(CLASSIFY, named("spool"), named("drum"))
-        assert [type(each) for each in await workshop.retry()] == [Filed, Filed]
-        assert all(workshop.topics.topic_of(pair.qa_id) for pair in pairs)
+        assert [type(each) for each in await writer.learning.retry()] == [Filed, Filed]
+        assert all(writer.stores.topics.topic_of(pair.qa_id) for pair in pairs)
 
 
 async def test_a_pair_that_keeps_ending_the_process_is_given_up_by_commands_too(tmp_path: Path) -> None:
     model = ScriptedModel()
     model.always(CLASSIFY, ZeroDivisionError())
     settings = settings_in(tmp_path)
-    async with workshop_in(settings, model) as workshop:
-        pair = await kept(workshop, 1)
+    async with writer_in(settings, model) as writer:
+        pair = await kept(writer, 1)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
-                await workshop.catch_up()
-        assert (await workshop.catch_up()).parked == 1
+                await writer.learning.catch_up()
+        assert (await writer.learning.catch_up()).parked == 1
         assert len(model.asked) == 3
-        [parked] = workshop.decisions.parked()
+        [parked] = writer.stores.decisions.parked()
         assert "the process ended each time" in parked.reason
-        assert (await workshop.attempts.retries())[pair.qa_id].next_at is None
+        assert (await writer.stores.attempts.retries())[pair.qa_id].next_at is None
 
 
 async def test_parked_pairs_come_again_after_ten_minutes_an_hour_and_six_hours_then_only_when_asked(
     tmp_path: Path,
 ) -> None:
     model, clock = ScriptedModel(), HandClock()
-    async with workshop_in(settings_in(tmp_path), model, clock) as workshop:
-        [pair] = await parked_pairs(workshop, model, 1)
+    async with writer_in(settings_in(tmp_path), model, clock) as writer:
+        [pair] = await parked_pairs(writer, model, 1)
         model.always(CLASSIFY, ModelReplyError("gibberish"))
         for pause in (600, 3600, 21_600):
-            assert await workshop.due(set()) == Due(seconds=pause)
+            assert await writer.learning.due(set()) == Due(seconds=pause)
             clock.turn(seconds=pause - 1)
-            assert await workshop.catch_up() == Tally()
+            assert await writer.learning.catch_up() == Tally()
             clock.turn(seconds=1)
-            assert (await workshop.due(set())).record == pair
-            assert (await workshop.catch_up()).parked == 1
-        assert await workshop.due(set()) == Due()
+            assert (await writer.learning.due(set())).record == pair
+            assert (await writer.learning.catch_up()).parked == 1
+        assert await writer.learning.due(set()) == Due()
         clock.turn(days=30)
-        assert await workshop.catch_up() == Tally()
-        assert [type(each) for each in await workshop.retry([pair.qa_id])] == [Parked]
-        assert await workshop.due(set()) == Due()
+        assert await writer.learning.catch_up() == Tally()
+        assert [type(each) for each in await writer.learning.retry([pair.qa_id])] == [Parked]
+        assert await writer.learning.due(set()) == Due()
 
 
 async def test_what_the_operator_passes_over_is_not_tried_again_by_itself(tmp_path: Path) -> None:
     model, clock = ScriptedModel(), HandClock()
-    async with workshop_in(settings_in(tmp_path), model, clock) as workshop:
-        pairs = await parked_pairs(workshop, model, 2)
+    async with writer_in(settings_in(tmp_path), model, clock) as writer:
+        pairs = await parked_pairs(writer, model, 2)
     clock.turn(days=1)
-    async with workshop_in(settings_in(tmp_path, qa_raw_last_processed_id=pairs[0].qa_id), model, clock) as workshop:
-        found = await workshop.due(set())
+    async with writer_in(settings_in(tmp_path, qa_raw_last_processed_id=pairs[0].qa_id), model, clock) as writer:
+        found = await writer.learning.due(set())
         assert found.record == pairs[1]
-        assert (await workshop.due({found.key})).record is None
+        assert (await writer.learning.due({found.key})).record is None
 
 
 async def test_what_is_in_work_is_looked_after_though_no_time_for_it_is_known(tmp_path: Path) -> None:
-    async with workshop_in(settings_in(tmp_path)) as workshop:
-        assert await workshop.due(set()) == Due()
-        await kept(workshop, 1)
-        assert await workshop.due(set()) == Due(seconds=600)
-        await workshop.catch_up()
-        assert await workshop.due(set()) == Due()
+    async with writer_in(settings_in(tmp_path)) as writer:
+        assert await writer.learning.due(set()) == Due()
+        await kept(writer, 1)
+        assert await writer.learning.due(set()) == Due(seconds=600)
+        await writer.learning.catch_up()
+        assert await writer.learning.due(set()) == Due()
 
 
 async def test_a_topic_that_outgrows_its_bound_is_split_and_both_are_in_the_index_at_once(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, max_topic_chars=800)
-    async with workshop_in(settings) as workshop:
+    async with writer_in(settings) as writer:
         pairs = [
-            await kept(workshop, n, f"How do I {'oil the drum' if n % 2 else 'wind the spool'} of part {n}?")
+            await kept(writer, n, f"How do I {'oil the drum' if n % 2 else 'wind the spool'} of part {n}?")
             for n in range(1, 7)
         ]
         for pair in pairs:
-            await workshop.file(filing(pair))
-        assert len(workshop.topics.names()) > 1
-        assert all(len(workshop.topics.text(name)) <= 800 for name in workshop.topics.names())
+            await writer.learning.file(filing(pair))
+        assert len(writer.stores.topics.names()) > 1
+        assert all(len(writer.stores.topics.text(name)) <= 800 for name in writer.stores.topics.names())
         assert sorted(pair.qa_id for pair in pairs) == sorted(
-            block.qa_id for name in workshop.topics.names() for block in workshop.topics.read(name)
+            block.qa_id for name in writer.stores.topics.names() for block in writer.stores.topics.read(name)
         )
         listed = [entry.source_id for entry in read_index(settings.paths.team_index)]
-        assert listed == [f"team:{name}.txt" for name in workshop.topics.names()]
+        assert listed == [f"team:{name}.txt" for name in writer.stores.topics.names()]
 
 
 async def test_a_split_that_fails_costs_no_filing(tmp_path: Path) -> None:
     model = ScriptedModel()
     model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
     model.next(SPLIT_TOPIC, ModelUnavailableError("down"), ModelReplyError("gibberish"))
-    async with workshop_in(settings_in(tmp_path, max_topic_chars=1), model) as workshop:
+    async with writer_in(settings_in(tmp_path, max_topic_chars=1), model) as writer:
         with capture_logs() as logs:
             for n in range(1, 5):
-                assert isinstance(await workshop.file(filing(await kept(workshop, n))), Filed)
+                assert isinstance(await writer.learning.file(filing(await kept(writer, n))), Filed)
                 if n == 3:
                     model.next(SPLIT_TOPIC, split_topic)
         assert [log["event"] for log in logs if log["event"].startswith("topic_split")] == [
@@ -526,40 +526,40 @@ async def test_a_split_that_fails_costs_no_filing(tmp_path: Path) -> None:
             "topic_split_failed",
             "topic_split",
         ]
-        assert len(workshop.topics.names()) == 2
+        assert len(writer.stores.topics.names()) == 2
 
 
 async def test_a_split_that_was_killed_half_way_is_settled_when_it_opens(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    async with workshop_in(settings) as workshop:
-        pairs = [await kept(workshop, n) for n in range(1, 4)]
+    async with writer_in(settings) as writer:
+        pairs = [await kept(writer, n) for n in range(1, 4)]
         for pair in pairs:
-            await workshop.file(filing(pair))
+            await writer.learning.file(filing(pair))
     library = TopicLibrary(settings.paths.topics)
     library.put(TopicName("drum"), library.read(SPOOL)[:2])
     DecisionLog(settings.paths.decisions).append(
         Moved(qa_id=pairs[0].qa_id, topic=TopicName("drum"), at=HandClock().now())
     )
-    async with workshop_in(settings) as workshop:
-        assert [workshop.topics.topic_of(pair.qa_id) for pair in pairs] == ["drum", SPOOL, SPOOL]
+    async with writer_in(settings) as writer:
+        assert [writer.stores.topics.topic_of(pair.qa_id) for pair in pairs] == ["drum", SPOOL, SPOOL]
         assert TopicLibrary(settings.paths.topics).doubles() == {}
 
 
 async def test_no_model_is_paid_again_for_a_state_that_was_damaged(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     for n, damage in enumerate((b"", b"{", b'{"last_processed_qa_id":"yesterday"}', None)):
-        async with workshop_in(settings) as workshop:
-            await kept(workshop, n)
-            await workshop.catch_up()
+        async with writer_in(settings) as writer:
+            await kept(writer, n)
+            await writer.learning.catch_up()
         if damage is None:
             settings.paths.state.unlink()
         else:
             settings.paths.state.write_bytes(damage)
-        async with workshop_in(settings, ScriptedModel()) as workshop:
-            assert await workshop.catch_up() == Tally()
+        async with writer_in(settings, ScriptedModel()) as writer:
+            assert await writer.learning.catch_up() == Tally()
 
 
 async def test_a_job_that_this_version_does_not_know_is_refused(tmp_path: Path) -> None:
-    async with workshop_in(settings_in(tmp_path)) as workshop:
+    async with writer_in(settings_in(tmp_path)) as writer:
         with pytest.raises(KnowledgeError, match="no job 'dance'"):
-            await workshop.do(Job(id=1, kind="dance", key="", payload=b""))
+            await writer.do(Job(id=1, kind="dance", key="", payload=b""))

@@ -1,0 +1,357 @@
+"""What the team's answers teach: archived, filed under topics, reviewed, tried again, and rebuilt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set as AbstractSet
+from itertools import count, islice
+
+from anyio import CancelScope, Lock
+from anyio.to_thread import run_sync
+
+from intern.actors.wakeups import Due
+from intern.core import progress
+from intern.core.clock import Clock
+from intern.core.errors import ConfigError, KnowledgeError, ModelError
+from intern.core.flow import Failed, Filing, Skip, Topic
+from intern.core.ids import MessageId, QAId, TopicName, UserId, in_channel
+from intern.core.log import get_logger
+from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Withdrawn
+from intern.learning.archiving import Archivist, Kept, keep_imported, names_of
+from intern.learning.attempts import Again, Tally, again, catch_up, choice_for, try_once
+from intern.learning.classifying import choose_topic
+from intern.learning.draft import awaiting_review
+from intern.learning.filing import Filer
+from intern.learning.material import left_of
+from intern.learning.regenerating import Progress, Regenerated, regenerate
+from intern.learning.review import Review, pair_of, reviewed, waiting_with
+from intern.models.prompt import Model
+from intern.service.indexing import Indexing
+from intern.service.models import what_decides_topics
+from intern.service.status import MASKED
+from intern.service.stores import Stores
+from intern.settings.loading import Settings
+from intern.sources.descriptions import describe_by_rules
+from intern.stores.blocks import time_of
+from intern.stores.files import FileLayer
+from intern.stores.sqlite.pending import PAUSES, Retry
+
+_log = get_logger(__name__)
+
+_READ_AHEAD = 32  # pairs; a follower asks again when it is through
+
+
+class Learning:
+    """Archives captures and files them. One filing or regeneration at a time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        stores: Stores,
+        model: Model,
+        clock: Clock,
+        files: FileLayer | None = None,
+        *,
+        indexing: Indexing,
+    ) -> None:
+        self._settings = settings
+        self._stores = stores
+        self._archive, self._decisions, self._topics = stores.archive, stores.decisions, stores.topics
+        self._model = model
+        self._clock = clock
+        self._files = files
+        self._indexing = indexing
+        self.archivist = Archivist(
+            stores.archive,
+            mask=settings.kb.mask_secrets,
+            mask_emails=settings.kb.mask_emails,
+            is_withdrawn=stores.decisions.is_withdrawn,
+            is_forgotten=stores.decisions.is_forgotten,
+            masked=self._count_masked,
+        )
+        self._filer = Filer(
+            model=model,
+            topics=stores.topics,
+            decisions=stores.decisions,
+            state_path=settings.paths.state,
+            clock=clock,
+            options=settings.learning,
+            files=files,
+            newest_of=stores.archive.newest_of,
+        )
+        self._filer.mend()
+        # Regeneration replaces the library as a whole, so nobody may file meanwhile.
+        self.filing = Lock()
+        self._reviewing = Lock()
+
+    async def after(self, position: QAId | None) -> Sequence[CapturedPair]:
+        """Some of the archived pairs after `position`, oldest first: the log that the classifier follows."""
+        return await run_sync(lambda: list(islice(self._archive.after(position), _READ_AHEAD)))
+
+    async def keep(self, capture: Capture) -> CapturedPair | None:
+        """Archive a capture; None where the archive holds all of it already."""
+        await self._note_names((capture,))
+        pair = await self.archivist.keep(capture)
+        try:
+            # The team answered these questions, so nothing that was replied to them is repeated.
+            await self._stores.replies.drop(capture.message_ids)
+            await self._stores.counts.store()
+        except KnowledgeError as error:
+            # The capture is safe; the counts go with the next one.
+            _log.warning("counts_not_stored", reason=str(error))
+        return pair
+
+    def settles_in(self, pair: CapturedPair) -> float:
+        """In how many seconds a pair is to be filed.
+
+        A conversation in a channel may go on for a while after it was captured. What waits for the team's word costs no
+        call, and an older version of a conversation none either.
+        """
+        if self._settings.kb.review or not in_channel(pair.conversation_id):
+            return 0.0
+        if self._archive.newest_of(pair.conversation_id) != pair.qa_id:
+            return 0.0
+        bounds = self._settings.conversations.bounds
+        # It is captured a batch wait after its last word, or long after that where it was caught up with or imported.
+        pause = bounds.window_seconds + bounds.settle_seconds
+        # Whatever clocks say, nothing waits longer than that.
+        return min(pause, max(0.0, pause - (self._clock.now() - pair.answered_at).total_seconds()))
+
+    async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
+        """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""
+        return await choice_for(pair, filer=self._filer, choose=self._choose)
+
+    async def file(self, filing: Filing) -> PairDecision:
+        """File a pair; a new topic is in the index when this returns."""
+        async with self.filing:
+            decision = await self._filer.file(filing)
+            await self._filed(filing.pair, decision)
+            return decision
+
+    async def due(self, handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
+        """The next pair to be filed after all: approved, or parked for long enough. Its decision is the key."""
+        retries = await self._stores.attempts.retries()
+        return await run_sync(self._due, retries, handed)
+
+    async def waiting_with(self, message_id: MessageId) -> Sequence[CapturedPair]:
+        """The pairs with this message that wait for somebody of the team, newest first. Raises KnowledgeError."""
+        return await run_sync(waiting_with, message_id, self._decisions, self._archive)
+
+    async def review(self, review: Review) -> tuple[PairDecision, ...]:
+        """Write down what somebody says of pairs that wait for it, and return the last decision about each.
+
+        What is approved is due from then on. Raises ConfigError for an id that is unknown or of a pair that does not
+        wait, and KnowledgeError; nothing is written down then.
+        """
+        async with self._reviewing:  # a reaction and a command may come at once
+            return await run_sync(self._review, review)
+
+    async def review_and_file(self, review: Review) -> tuple[PairDecision, ...]:
+        """What a command asks for: the word written down, and what was approved filed, if a model is there."""
+        said = await self.review(review)
+        for n, decision in enumerate(said):
+            if isinstance(decision, Approved):
+                progress.tell("Filing {total} reviewed pairs", n, len(said))
+                try:
+                    async with self.filing:
+                        await self._try(await run_sync(pair_of, decision.qa_id, self._archive))
+                except ModelError as error:
+                    _log.warning("filing_delayed", qa_id=decision.qa_id, approved=len(said) - n, reason=str(error))
+                    break
+        return tuple(self._decisions.of(each.qa_id) or each for each in said)
+
+    async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
+        """File parked pairs now, all or these, and return the last decision about each.
+
+        One that fails is parked again, with the new reason, and the next one goes on. A pair that has its end by now
+        keeps it. Raises ConfigError for an id that is unknown or of a pair that nobody has decided yet, and the
+        KnowledgeError and ModelError families while nothing can be filed; what is filed by then stays so.
+        """
+        pairs = await run_sync(self._to_retry, qa_ids)
+        decisions: list[PairDecision] = []
+        for done, pair in enumerate(pairs):
+            progress.tell("Filing {total} parked pairs", done, len(pairs))
+            # One by one, so that others are filed in between.
+            async with self.filing:
+                decided = self._decisions.of(pair.qa_id)
+                if decided is None or isinstance(decided, Parked):
+                    decided = await self._try(pair)
+                decisions.append(decided)
+        return tuple(decisions)
+
+    async def withdraw(self, message_ids: Sequence[MessageId]) -> Withdrawn | None:
+        """Write down that messages teach nothing any more, whoever is filing meanwhile."""
+        withdrawn = await self._filer.withdraw(message_ids)
+        await self._stores.pending.forget(message_ids)
+        await self._stores.unanswered.forget(message_ids)
+        await self._stores.cited.drop(message_ids)
+        await self._stores.replies.drop(message_ids)
+        return withdrawn
+
+    async def clear_withdrawn(self) -> Sequence[TopicName]:
+        """Take what was withdrawn out of the topics, and say which changed; waits for a filing or a regeneration."""
+        async with self.filing:
+            return await self.take_out_withdrawn()
+
+    async def take_out_withdrawn(self) -> Sequence[TopicName]:
+        """Do that while holding `filing`."""
+        return await self._filer.clear_withdrawn(self._archive)
+
+    async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
+        """Archive what an import was rehearsed to add."""
+        await self._note_names(captures)
+        return await keep_imported(captures, self._archive, self.archivist)
+
+    async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> Tally:
+        """File all that was archived and not decided yet, and what is due again; `tell` hears how many pairs are."""
+        decided = count(1)
+
+        async def filed(pair: CapturedPair, decision: PairDecision) -> None:
+            await self._filed(pair, decision, behind=True)
+            tell(next(decided))
+
+        async with self.filing:
+            retries = await self._stores.attempts.retries()
+            due = (await run_sync(self._again, retries)).due
+            try:
+                await self._indexing.list_all()
+                return await catch_up(
+                    self._archive,
+                    self._stores.archived_until(),
+                    filer=self._filer,
+                    choose=self._choose,
+                    filed=filed,
+                    due=await run_sync(self._pairs, due),
+                    attempts=self._stores.attempts,
+                )
+            finally:
+                with CancelScope(shield=True):
+                    await run_sync(self._indexing.team_catalogue.write)
+
+    async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
+        """Rebuild the topics from the archive, and the team index from them; or go on with that."""
+        basis = await run_sync(what_decides_topics, self._settings)
+        async with self.filing:
+            reviews = self._settings.kb.review
+            if reviews:
+                for pair in await run_sync(self._overlooked):
+                    # With review, this asks no model: what stands in a topic counts as filed, the rest waits.
+                    await self._filer.file(Filing(pair=pair, choice=Skip(reason="nobody came to it")))
+            unreviewed = awaiting_review(self._decisions, self._stores.passed_over, self._stands)
+            try:
+                done = await regenerate(
+                    self._model,
+                    self._archive,
+                    self._decisions,
+                    topics_dir=self._settings.paths.topics,
+                    state_path=self._settings.paths.state,
+                    describe=describe_by_rules,
+                    clock=self._clock,
+                    options=self._settings.learning,
+                    files=self._files,
+                    concurrency=self._settings.kb.regenerate_concurrency,
+                    basis=basis,
+                    awaits_review=unreviewed if reviews else lambda _: False,
+                    progress=progress,
+                )
+            finally:
+                # Even where it failed, the new library may stand already.
+                with CancelScope(shield=True):
+                    await run_sync(self._topics.reload)
+        await self._indexing.topics_changed()
+        return done
+
+    async def _note_names(self, captures: Sequence[Capture]) -> None:
+        """Know what people are called; the archive does not. Not of those who are forgotten, also just now."""
+
+        def forgotten(capture: Capture) -> set[UserId]:
+            written = zip(capture.message_ids, capture.author_ids, strict=False)
+            return {author for each, author in written if author and self._decisions.is_forgotten(author, each)}
+
+        told = [(capture, forgotten(capture)) for capture in captures]
+        await self._stores.names.note(
+            (author, names) for capture, gone in told for author, names in names_of(capture) if author not in gone
+        )
+        for capture, gone in told:
+            for author in forgotten(capture) - gone:
+                await self._stores.names.forget_author(author)
+
+    def _count_masked(self, kinds: Mapping[str, int]) -> None:
+        for kind, number in kinds.items():
+            self._stores.counts.add(f"{MASKED}{kind}", number)
+
+    async def _choose(self, pair: CapturedPair) -> Topic | Skip:
+        entries = await run_sync(self._indexing.team_catalogue.entries)
+        return await choose_topic(self._model, pair, entries, self._settings.learning)
+
+    async def _try(self, pair: CapturedPair) -> PairDecision:
+        decision = await try_once(pair, filer=self._filer, choose=self._choose, attempts=self._stores.attempts)
+        await self._filed(pair, decision)
+        return decision
+
+    async def _filed(self, pair: CapturedPair, decision: PairDecision, *, behind: bool = False) -> None:
+        """See to the topic that a pair was filed in."""
+        if not isinstance(decision, Filed):
+            return
+        await self._indexing.list(decision.topic, behind=behind)
+        try:
+            opened = await self._filer.split_outgrown(decision.topic)
+        except ModelError as error:
+            # The pair is filed, whatever comes of this; the next one in the topic brings it up again.
+            _log.warning("topic_split_delayed", topic_name=decision.topic, qa_id=pair.qa_id, reason=str(error))
+        else:
+            if opened is not None:
+                await self._indexing.list(opened, behind=behind)
+
+    def unforgotten(self, pair: CapturedPair | None) -> CapturedPair | None:
+        """A pair to tell of. While it waited to be filed, its author may have been forgotten."""
+        if pair is None or not any(map(self._decisions.is_withdrawn, pair.message_ids)):
+            return pair
+        return left_of(pair, self._decisions.is_withdrawn)
+
+    def _review(self, review: Review) -> tuple[PairDecision, ...]:
+        self._decisions.extend(reviewed(review, self._decisions, self._archive, self._clock.now()))
+        return tuple(each for qa_id in dict.fromkeys(review.qa_ids) if (each := self._decisions.of(qa_id)) is not None)
+
+    def _overlooked(self) -> list[CapturedPair]:
+        """Pairs without a decision that nobody comes to any more, since newer ones have theirs: the log was damaged."""
+        until = self._stores.archived_until()
+        return [
+            pair
+            for pair in self._archive.after(self._stores.passed_over)
+            if until is not None and time_of(pair.qa_id) <= time_of(until) and self._decisions.of(pair.qa_id) is None
+        ]
+
+    def _stands(self, qa_id: QAId) -> bool:
+        return self._topics.topic_of(qa_id) is not None
+
+    def _due(self, retries: Mapping[QAId, Retry], handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
+        waiting = self._again(retries)
+        for decision in waiting.due:
+            if decision not in handed and (pair := self._archive.get(decision.qa_id)) is not None:
+                return Due(record=pair, key=decision)
+        if waiting.due or next(self._archive.after(self._stores.archived_until()), None) is not None:
+            # What is in work may be parked, and comes again after this pause at the earliest.
+            return Due(seconds=min(PAUSES[0].total_seconds(), waiting.seconds or math.inf))
+        return Due(seconds=waiting.seconds)
+
+    def _again(self, retries: Mapping[QAId, Retry]) -> Again:
+        return again(
+            self._decisions.due(),
+            self._decisions.parked(),
+            retries,
+            now=self._clock.now(),
+            passed_over=self._stores.passed_over,
+        )
+
+    def _pairs(self, decisions: Sequence[PairDecision]) -> list[CapturedPair]:
+        return [pair for each in decisions if (pair := self._archive.get(each.qa_id)) is not None]
+
+    def _to_retry(self, qa_ids: Sequence[QAId]) -> list[CapturedPair]:
+        if not qa_ids:
+            return self._pairs(self._decisions.parked())
+        pairs = [pair_of(qa_id, self._archive) for qa_id in dict.fromkeys(qa_ids)]
+        for pair in pairs:
+            if self._decisions.of(pair.qa_id) is None:
+                raise ConfigError(f"{pair.qa_id} is not parked: nobody has looked at it yet; it comes by itself")
+        return pairs
