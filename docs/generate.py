@@ -47,8 +47,8 @@ _CONFIGURATION = """\
 Every setting is optional, except that `intern run` needs a token, the ids of your servers, and a model. `intern init`
 writes an `intern.toml` that holds all settings as comments.
 
-- **The file** is `--config FILE`, else the one that `INTERN_CONFIG` names, else `intern.toml` in the folder where intern
-  is started. Without a file, the defaults hold.
+- **The file** is `--config FILE`, else the one that `INTERN_CONFIG` names, else `intern.toml` in the folder where
+  intern is started. Without a file, the defaults hold.
 - **The environment overrides the file**: `INTERN__DISCORD__TOKEN` sets `discord.token`, `INTERN__LLM__KB__MODEL` sets
   `llm.kb.model`. Strings need no quotes there. Write numbers, true/false and lists as in the file. intern also reads a
   `.env` file in the folder where it is started; variables of the environment override it.
