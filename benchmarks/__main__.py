@@ -78,7 +78,7 @@ def _all(names: Sequence[str], *, keep: bool) -> int:
 
 
 def measured(name: str, seconds: float) -> list[Figure]:
-    """The figures of one benchmark. Raises the SubprocessError family where it fails or takes longer."""
+    """Return the figures of one benchmark. Raises the SubprocessError family if it fails or takes longer."""
     command = [sys.executable, "-m", "benchmarks", name, "--bare"]
     ended = subprocess.run(command, check=True, timeout=seconds, stdout=subprocess.PIPE)
     said = [msgspec.json.decode(line, type=tuple[str, Measured]) for line in ended.stdout.splitlines()]

@@ -71,7 +71,7 @@ BARS: dict[Steps, tuple[float, float, float, float]] = {
 
 
 def measure() -> Iterator[Figure]:
-    """Calls, depth and characters with the endpoint in this process; time and CPU with it in another."""
+    """Measure calls, depth and characters with the endpoint in this process; time and CPU with it in another."""
     sent: dict[tuple[Steps, int], float] = {}
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
@@ -134,7 +134,7 @@ def _cost(folder: Path, size: int, steps: Steps) -> Cost:
 
 
 def _again(folder: Path, size: int, steps: Steps) -> float:
-    """Calls of a question that was asked before, with the bot's memory of replies."""
+    """Count the calls of a repeated question, with the bot's memory of replies."""
     with endpoint_double(reply) as endpoint:
         settings = settings_for(folder, endpoint.base_url, steps=steps)
 
@@ -242,7 +242,7 @@ def _questions(size: int, seed: int = 0) -> list[Conversation]:
 
 
 def reply(body: dict[str, Any]) -> Reply:
-    """What costs the endpoint nothing: the first five ids, a sentence of the first source, and yes to all else."""
+    """Reply at no cost: the first five ids, a sentence of the first source, and yes to all else."""
     user = text_of(body, "user")
     ids = list(dict.fromkeys(re.findall(r"^kb:\S+$", user, re.MULTILINE)))
     told = next(iter(re.findall(r"^The .*", user, re.MULTILINE)), "")

@@ -26,7 +26,7 @@ DOCUMENT = "# The relay\n\nThe relay listens on port 7480 and forwards what the 
 
 
 def measure(binary: Path = BINARY) -> Iterator[Figure]:
-    """Ends with a word where no binary was built."""
+    """Measure the binary; end with a message if none was built."""
     if not binary.exists():
         sys.exit(f"{binary} is missing; run `make binary`")
     binary = binary.resolve()

@@ -192,7 +192,7 @@ def _thread(endpoint: EndpointDouble) -> Iterator[Figure]:
 
 
 def _extracted(endpoint: EndpointDouble, pairs: int) -> Iterator[Figure]:
-    """What is distilled from filed pairs comes on top of what they cost."""
+    """Measure extraction from filed pairs; its cost comes on top of theirs."""
     with tempfile.TemporaryDirectory() as folder:
         settings = _settings(Path(folder), endpoint, extract=True)
         cost = asyncio.run(_cost(endpoint, settings, _invented(pairs)))
@@ -252,7 +252,7 @@ def _text(random: Random, subject: Sequence[str], sentences: Sequence[str], leng
 
 
 def _by_rules(body: dict[str, Any]) -> Reply:
-    """The subject is the topic, as a model would see it; all else is what the offline rule of the prompt says."""
+    """Take the subject as the topic, as a model would; use the offline rule of the prompt for all else."""
     prompt, fences = prompt_of(body), _fences(text_of(body, "user"))
     if prompt == EXTRACT.name:
         return Reply(content={"nuggets": [], "facts": []}, delay=LATENCY)
@@ -275,7 +275,7 @@ def _subject_of(pair: str) -> ClassifyOut:
 
 
 def _given(prompt: str, fences: dict[str, str]) -> IntegrateIn | SummarizeIn:
-    """A rendered prompt, taken apart again."""
+    """Take a rendered prompt apart again."""
     if prompt == INTEGRATE.name:
         return IntegrateIn(topic=fences["topic"], blocks=fences["blocks"], pair=fences["pair"])
     return SummarizeIn(source_id=fences["identifier"], text=fences["topic"])

@@ -12,7 +12,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(arguments: Sequence[str], folder: Path = RESULTS) -> int:
-    """A run is named by its file, or by the beginning of its name."""
+    """Find a run by its file, or by the beginning of its name."""
     kept = sorted(folder.glob("*.json"))
     if len(arguments) > 2 or len(kept) < 2:
         print(

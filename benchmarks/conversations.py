@@ -19,7 +19,7 @@ _WAYS: Final[Mapping[channels.Links, str]] = {
 
 
 def measure() -> Iterator[Figure]:
-    """The shares for each way in which people say whom they mean."""
+    """Return the shares for each way of addressing a person."""
     if not EVAL.is_dir():
         print(f"live capture is not measured: there are no real chats in {EVAL}", file=sys.stderr)
         return

@@ -113,7 +113,7 @@ def subject(n: int) -> str:
 
 
 def document(n: int) -> str:
-    """Some 3,000 characters."""
+    """Make a text of some 3,000 characters."""
     random = Random(n)
     text = f"# The {subject(n).replace('-', ' ')}\n\n"
     while len(text) < 3000:

@@ -18,7 +18,7 @@ LATENCY = 0.05
 
 @contextmanager
 def endpoint_elsewhere(module: str) -> Generator[str]:
-    """The address of an endpoint that answers as the function `reply` of a benchmark does; `module` is its name."""
+    """Serve an endpoint that answers with the function `reply` of the benchmark `module`; yield its address."""
     code = f"from {module} import reply; from benchmarks.elsewhere import serve; serve(reply)"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

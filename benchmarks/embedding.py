@@ -27,7 +27,7 @@ CHARACTERS = 1000
 
 
 def measure() -> Iterator[Figure]:
-    """A question first, as in a bot that was just started; then the passages of a knowledge base."""
+    """Embed a question first, as in a bot that was just started; then the passages of a knowledge base."""
     if not installed():
         return
     command = [sys.executable, "-m", "benchmarks.embedding"]

@@ -46,7 +46,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     least: float | None = None
 
     def figure(self, name: str) -> Figure:
-        """It, under its name."""
+        """Return it under its name."""
         bar = inf if self.bar is None else self.bar
         return Figure(name, self.value, self.unit, bar, -inf if self.least is None else self.least)
 
@@ -76,7 +76,7 @@ class Run(Struct, frozen=True, kw_only=True):
         commit: str,
         missing: Mapping[str, str],
     ) -> Run:
-        """What was measured, ready to be kept. Raises ValueError for two figures of one name."""
+        """Return the figures, ready to be kept. Raises ValueError for two figures of one name."""
         kept = {figure.name: figure.kept for figure in figures}
         if len(kept) < len(figures):
             raise ValueError("two figures have the same name")
@@ -97,7 +97,7 @@ def save(run: Run, folder: Path) -> Path:
 
 
 def load(path: Path) -> Run:
-    """A run that was kept. Raises msgspec.ValidationError where it is none."""
+    """Read a run that was kept. Raises msgspec.ValidationError if the file holds none."""
     return msgspec.json.decode(path.read_bytes(), type=Run)
 
 
@@ -117,7 +117,7 @@ def table(run: Run) -> Iterator[str]:
 
 
 def change(old: Run, new: Run) -> Iterator[str]:
-    """What became of each figure from one run to the other."""
+    """Return the change of each figure from one run to the other."""
     yield f"{old.at} ({old.commit}, load {old.load:.1f}) to {new.at} ({new.commit}, load {new.load:.1f})"
     if old.machine != new.machine:
         yield "They ran on different machines: times say nothing."

@@ -65,7 +65,7 @@ def measure() -> Iterator[Figure]:
 
 
 def export(folder: Path, recorded: Path = RECORDED) -> Wanted:
-    """The messages as people export them, a file a channel."""
+    """Write the messages as an export, a file a channel."""
     channels: list[list[dict[str, Any]]] = [[] for _ in range(PLACES)]
     team: set[UserId] = set()
     ids: list[str] = []
@@ -94,7 +94,7 @@ def export(folder: Path, recorded: Path = RECORDED) -> Wanted:
 
 
 def changing(said: Iterable[Line]) -> Iterator[Line]:
-    """The lines; in those after the first SAME_WORDS, words of these take the places of others."""
+    """Make the lines; after the first SAME_WORDS, words of these replace others."""
     words: dict[str, None] = {}
     known: list[str] = []
     for n, line in enumerate(said):

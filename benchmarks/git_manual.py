@@ -53,7 +53,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _intern(folder: Path, pages: Path, *arguments: str) -> _Cost:
-    """The command in a process of its own, which says at its end how many bytes it wrote."""
+    """Run the command in a process of its own, which reports at its end the bytes that it wrote."""
     code = "import atexit; from intern.frontends.cli import main; "
     code += (
         "atexit.register(lambda: print('wrote', open('/proc/self/io').read().split('wchar: ')[1].split()[0])); main()"
@@ -85,7 +85,7 @@ def _intern(folder: Path, pages: Path, *arguments: str) -> _Cost:
 
 
 def _manual(folder: Path) -> Path | None:
-    """The pages, unpacked; None where they cannot be had."""
+    """Return the pages, unpacked; None if they are unavailable."""
     if not all(map(shutil.which, ("apt-get", "dpkg"))):
         return None
     try:

@@ -101,7 +101,7 @@ class _AtOnce:
 
 
 def measure() -> Iterator[Figure]:
-    """The loop first, then the calls."""
+    """Measure the loop first, then the calls."""
     yield from asyncio.run(_stalls())
     with endpoint_double(reply) as endpoint:
         yield from asyncio.run(_costs(endpoint))
@@ -176,7 +176,7 @@ async def _costs(endpoint: EndpointDouble) -> list[Figure]:
 
 
 async def _wall_time(base_url: str) -> Figure:
-    """The endpoint is a process of its own, so that its work is not counted."""
+    """Run the endpoint in a process of its own, so that its work is not counted."""
     with tempfile.TemporaryDirectory() as folder:
         shelf = _shelf(Path(folder), FILES)
         settings = settings_for(Path(folder), base_url)
@@ -207,7 +207,7 @@ async def _run(shelf: _Shelf, model: Model, endpoint: EndpointDouble) -> _Cost:
 
 
 def reply(_: object) -> Reply:
-    """What the endpoint says to each call."""
+    """Return the endpoint's reply to a call."""
     return Reply(content={"description": _DESCRIPTION}, delay=LATENCY)
 
 

@@ -38,7 +38,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a `+` where files differ from it; `unknown` without git."""
+    """Return the commit that is checked out, with a `+` if files differ from it; `unknown` without git."""
     try:
         named = _git("rev-parse", "--short", "HEAD").strip()
         # What is measured does not depend on the results of earlier runs.

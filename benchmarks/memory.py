@@ -16,7 +16,7 @@ def resident(pid: int | None = None) -> float:
 
 
 def peak() -> float:
-    """The most that this process ever had."""
+    """Return the most that this process ever had."""
     return _told(None, "VmHWM")
 
 

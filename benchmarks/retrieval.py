@@ -77,7 +77,7 @@ async def _speed(size: int, shelf: Shelf) -> Iterator[Figure]:
     finder = Finder(shelf.store)
 
     async def timed(texts: list[str]) -> tuple[float, float, float, float]:
-        """The 95th of 100 of plain FTS5 and of ours, each by the clock and by CPU."""
+        """Return the 95th of 100 of plain FTS5 and of ours, each by the clock and by CPU."""
         times: tuple[list[float], ...] = ([], [], [], [])
         for text in texts:
             began, spent = perf_counter(), process_time()

@@ -197,7 +197,7 @@ async def flooded(*, hourly: int | None = None) -> Flood:
 
 
 async def _prepared(discord: DiscordDouble) -> list[Json]:
-    """The events of a flood in which the team answers some questions, too."""
+    """Make the events of a flood in which the team answers some questions, too."""
     quiet, payloads = Acts(discord.world, lambda _name, _data: None), list[Json]()
     for n, message in enumerate(_said(discord), start=1):
         payloads.append(message_event(discord.world, message))
@@ -297,7 +297,7 @@ def _cpu_seconds() -> float:
 
 
 async def _bare(rest_url: str, token: str) -> None:
-    """The cheapest that hikari's own bot can do: raw payloads, no cache, nothing done with them."""
+    """Measure the cheapest bot of hikari's own: raw payloads, no cache, no work on them."""
     bot = hikari.GatewayBot(
         token,
         banner=None,

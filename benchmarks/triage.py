@@ -178,7 +178,7 @@ def _half(name: str) -> str:
 
 
 def _batches() -> Iterator[_Said]:
-    """What members say to nobody in particular, batch by batch, each log in a channel."""
+    """Yield members' messages without an addressee, batch by batch, each log in a channel."""
     roles = {(each.channel, each.author): each.role for each in rows("chat_irc_roles.jsonl", Role)}
     logs: dict[str, list[ChatLine]] = {}
     for file in _CHATS:

@@ -77,7 +77,7 @@ def sizes(package: Path) -> dict[str, Size]:
 
 
 def broken(rooms: dict[str, Size], budgets: dict[str, Any]) -> list[str]:
-    """What is above its budget, a sentence each."""
+    """List what is above its budget, a sentence each."""
     whole = _whole(rooms)
     held = [
         ("intern: lines", whole.lines, budgets["all"]["lines"]),
