@@ -1,9 +1,7 @@
-"""A thread that intern answered in, as it stands on Discord now: the question, the answer, and what came of it.
+"""Learn from threads that intern answered in, where the operator wants that.
 
-What answered threads teach, where the operator wants that: read once they are quiet, and again when they change.
-
-Where the team answered, too, the archive has it, and goes first. Of what is read only nuggets and facts are kept, with
-who wrote the messages that they come from.
+A thread is read from the platform once it is quiet, and again when it changes. If the team answered in it, the archive
+has the conversation, and the thread is left alone. Only nuggets and facts are kept, and who wrote their sources.
 """
 
 from __future__ import annotations
@@ -38,29 +36,29 @@ from intern.stores.sqlite.pending import PendingCaptures
 _PAGE = 100  # what Discord gives at most
 _MOST_MESSAGES = 200  # of a thread, its newest; as many as a capture takes
 _MOST_ASKED = 10  # messages of the channel that the thread answers: a question, and what was written with it
-_MOST_LOOKUPS = 10  # further calls for who somebody is
+_MOST_LOOKUPS = 10  # further calls to identify authors
 
 
 class AnsweredThread(Struct, frozen=True, kw_only=True):
-    """What was read."""
+    """A thread as it was read."""
 
     channel: Channel
     messages: tuple[ChatMessage, ...]
-    """Oldest first, with those of the channel that it answers; without other bots' and empty ones."""
+    """Oldest first, with the question in the channel; without empty messages and those of other bots."""
 
 
 class ThreadReader:
-    """Reads threads that everybody may read. All methods raise the ChatError family."""
+    """Reads threads that all members may read. All methods raise the ChatError family."""
 
     def __init__(self, history: History, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
-        """`admits` says whether we may work in a channel; it may ask Discord, and raise its errors."""
+        """Remember the parts. `admits` says whether we may work in a channel; it may raise the ChatError family."""
         self._history = history
         self._admits = admits
 
     async def read(self, thread_id: ChannelId, asked: Sequence[tuple[ChannelId, MessageId]]) -> AnsweredThread | None:
-        """A thread with the messages that were `asked` (place and id); None for what is no thread.
+        """Read a thread and the messages that were `asked` (channel and id); None if it is not a thread.
 
-        Raises ChatRefusedError also where the thread is closed to us, or shows no history.
+        Raises ChatRefusedError also if the thread is closed to us, or shows no history.
         """
         channel = await self._history.channel(thread_id)
         if not channel.is_thread:
@@ -69,7 +67,7 @@ class ThreadReader:
             raise ChatRefusedError(f"thread {thread_id} is closed to us by now")
         said = await self._said(thread_id)
         if not said:
-            # Without the right to read history, Discord gives empty pages; and an answer of ours stood here.
+            # Our answer was here. Without the right to read history, Discord gives empty pages.
             raise ChatRefusedError(f"thread {thread_id} shows no history")
         question = [
             message
@@ -86,29 +84,29 @@ class ThreadReader:
             before = said[0].id if said else None
             page = await self._history.before(thread_id, before, limit=_PAGE, lookups=lookups)
             said = [*page, *said]
-            # System messages are left out of a page, so one that is nearly full need not be the last.
+            # A page leaves out system messages, so even the last page but one may be less than full.
             if len(page) < _PAGE // 2:
                 break
         return said[-_MOST_MESSAGES:]
 
 
 QUIET = timedelta(hours=1)
-"""Without a message, after which a thread counts as told."""
+"""A thread without a message for this long is read."""
 
 LOOK_SECONDS = 60.0
-"""Between two looks at the ledger: nobody tells of a reply that was posted."""
+"""Seconds between two looks at the outbox, which does not announce its replies."""
 
 FOLLOWER = "answers"
-"""Whose position it is."""
+"""The name of the position in the log."""
 
-_AGAIN = timedelta(minutes=10)  # where Discord could not be asked, or something changed meanwhile
+_AGAIN = timedelta(minutes=10)  # if the platform was away, or something changed meanwhile
 _POSTS = 100  # at once
 
 _log = get_logger(__name__)
 
 
 class Answered:
-    """Threads that were answered in, and what is learned from them. All methods raise KnowledgeError."""
+    """Learns from the threads that intern answered in. All methods raise KnowledgeError."""
 
     def __init__(
         self,
@@ -124,7 +122,7 @@ class Answered:
         extractor: Extractor,
         clock: Clock,
     ) -> None:
-        """`mask` takes secrets out of what a message says."""
+        """Remember the parts. `mask` masks the secrets of a text."""
         self.threads = threads
         self._posts = posts
         self._archive = archive
@@ -139,20 +137,20 @@ class Answered:
         self._mask = mask
 
     async def open(self, reader: ThreadReader) -> None:
-        """From now on threads can be read."""
+        """Load the known threads, and read them with `reader` from now on."""
         await self.threads.load()
         self._reader = reader
 
     def heard(self, batch: Batch) -> None:
-        """Somebody wrote; where that is in a thread that was read, it is read again once it is quiet."""
+        """Note new messages: a known thread is read again once it is quiet."""
         self.threads.stir(batch.channel_id, batch.last.id, batch.last.at + QUIET)
 
     async def due(self) -> tuple[ChannelId | None, float | None]:
-        """The thread to look at now; else the seconds until there may be one, None where there will be none."""
+        """Return the thread to read now; else the seconds until there may be one, None if there will be none."""
         if self._reader is None:
             return None, None
         if not self._learns:
-            # What was learned while it was on must not outlive a change.
+            # The setting was on before: withdraw the results of threads that change.
             return self.threads.stirred(), LOOK_SECONDS
         await self._follow()
         await self.threads.store()
@@ -164,15 +162,15 @@ class Answered:
         return (thread_id, None) if seconds <= 0 else (None, min(seconds, LOOK_SECONDS))
 
     async def look(self, thread_id: ChannelId) -> Came:
-        """Learn what there is to learn from a thread as it stands now; also raises the ModelError family.
+        """Learn from a thread as it is now. Also raises the ModelError family.
 
-        What was withdrawn of it is learned from no more, whether it can be read now or not.
+        If one of its messages was withdrawn, its results are withdrawn first, even if it cannot be read now.
         """
         await self.threads.store(thread_id)
         if any(map(self._decisions.is_withdrawn, await self.threads.held(thread_id))):
             await self._withdraw(thread_id)
         if self._reader is None:
-            # Whoever can read it does so once.
+            # Leave it to the process that has a reader.
             await self.threads.looked(thread_id, self._clock.now())
             return "unknown"
         if not self._learns:
@@ -192,24 +190,24 @@ class Answered:
         return await self._learn(thread_id, found)
 
     async def park(self, thread_id: ChannelId) -> None:
-        """Nobody looks at a thread again until something happens there."""
+        """Do not read a thread again until something happens there."""
         await self.threads.looked(thread_id, None)
 
     async def give_way(self, message_ids: Collection[MessageId]) -> None:
-        """Learn nothing more from threads with these messages: they were captured, and the archive goes first."""
+        """Withdraw the results of threads with these messages: the archive has them now, and has priority."""
         for thread_id in await self.threads.holding(message_ids):
             await self._withdraw(thread_id)
 
     async def concerned(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
-        """The conversations of threads that hold one of these messages."""
+        """Return the conversations of the threads with one of these messages."""
         return tuple(map(answered_conversation, await self.threads.holding(message_ids)))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Keep nothing of these messages, and read anew what else stood with them."""
+        """Delete these messages, and have the rest of their threads read again."""
         await self.threads.forget(message_ids)
 
     async def _follow(self) -> None:
-        """Take up the threads that were answered in since the last look."""
+        """Add the threads that were answered in since the last look."""
         position = await self._log.position(FOLLOWER)
         while ended := await self._posts.finished_after(position, _POSTS):
             await self.threads.add(dict(_quiet_at(post) for post, _ in ended if post.thread_id is not None))
@@ -224,7 +222,7 @@ class Answered:
         if quiet_at > self._clock.now():
             await self.threads.looked(thread_id, quiet_at)
             return "unknown"
-        # Before anything is learned: whoever is forgotten from here on is found by it.
+        # Store the authors before the results, so that a request to forget finds them.
         await self.threads.keep(thread_id, [_kept(each, thread_id) for each in found.messages])
         came = await self._read(thread_id, found)
         await self.threads.looked(thread_id, await self._again(thread_id) if came in {"failed", "unknown"} else None)
@@ -245,7 +243,7 @@ class Answered:
         return await self._extractor.read(segment, standing)
 
     async def _again(self, thread_id: ChannelId) -> datetime | None:
-        """When to look again at what could not be read; None where nobody should before it changes."""
+        """Return when to read a thread again after a failure; None: only once it changes."""
         entry = await self._log.entry(answered_conversation(thread_id))
         if entry is not None and entry.error is not None:
             return entry.next_at
@@ -277,7 +275,7 @@ class Answered:
         )
 
     def _turn(self, message: ChatMessage) -> Turn:
-        # Ours is nobody's word: it counts for the team as little as for a member.
+        # Messages of intern count as a member's: they are no word of the team.
         return Turn("Team" if message.author.type == "team_member" else "User", self._mask(text_of(message)))
 
     def _is_gone(self, message: ChatMessage) -> bool:

@@ -1,11 +1,9 @@
-"""Putting a capture into the archive: joined with what its conversation held before, and with secrets masked.
+"""Add captures to the archive, joined with the earlier versions of their conversations, and with secrets masked.
 
-What its author deleted, or wants forgotten, is not archived again. What stands in the archive stays there: it is never
-rewritten, but by `erase`.
+Deleted and forgotten messages are not archived again. Only `erase` rewrites the archive.
 
-History is imported each conversation once, in its fullest version. What was captured while it happened would have been
-archived version by version, each of which costs the model a look. So an import is rehearsed first: the same captures
-go through the same rules over an archive in memory.
+An import archives each conversation once, in its fullest version: each further version would cost a model call. So an
+import is rehearsed first: the captures go through the same rules with an archive in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _CALLS_FOR_JOINED = 1  # the conversation has its topic already
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 IsForgotten = Callable[[UserId, MessageId], bool]
-"""Whether a member wants nothing kept of what they wrote in a message, be it read again."""
+"""Whether a member asked to forget this message."""
 
 
 class Archivist:
@@ -54,7 +52,7 @@ class Archivist:
         mask_emails: bool = False,
         masked: Callable[[Mapping[str, int]], object] = lambda _kinds: None,
     ) -> None:
-        """`masked` hears which kinds of secrets were kept out of the archive, and how many; never which."""
+        """Remember the parts. `masked` hears the kinds of masked secrets and their numbers, never the secrets."""
         self._archive = archive
         self._mask = mask
         self._mask_emails = mask_emails
@@ -65,32 +63,31 @@ class Archivist:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Nothing is archived meanwhile: what is looked for in the archive is found whole."""
+        """Let nothing be archived meanwhile, so that a search of the archive is complete."""
         async with self._writing:
             yield
 
     async def erase(self, message_ids: Collection[MessageId]) -> Erased:
-        """Take messages out of the archive for ever. Raises KnowledgeError; doing it again does what was left."""
+        """Delete messages from the archive. Raises KnowledgeError; a repetition continues."""
         async with self._writing:
             return await run_sync(self._archive.erase, message_ids)
 
     def home_of(self, capture: Capture) -> ConversationId:
-        """The conversation that a capture goes with: its own, unless one of its messages was captured with another."""
+        """Return the conversation of a capture: its own, unless another one has one of its messages."""
         known = list(chain.from_iterable(map(self._archive.conversations_of, capture.message_ids)))
         return capture.conversation_id if not known or capture.conversation_id in known else known[0]
 
     async def keep(self, capture: Capture, *, imported: bool = False) -> CapturedPair | None:
-        """The archived pair, or None where the archive gains nothing by it. Raises KnowledgeError.
+        """Archive a capture, and return the pair; None if the archive gains nothing by it. Raises KnowledgeError.
 
-        A message that was captured before keeps its conversation, so a reply chain that grows stays one conversation.
-        The pair holds the union of all captured messages of its conversation, in time order, less those that were
-        withdrawn or forgotten; of a message that was captured before, the newer text. So an edited message may come by
-        itself. A conversation without a question or without an answer is not kept. Raises ConfigError for a capture
-        that no archive can hold: times without a zone, ids that would break its format, turns, ids and authors that do
-        not match.
+        A message that was captured before keeps its conversation, so a growing reply chain stays one conversation. The
+        pair holds all captured messages of its conversation in time order, without the withdrawn and forgotten ones.
+        The newer text of a message wins, so an edited message may come by itself. A conversation without a question or
+        an answer is not archived. Raises ConfigError for an invalid capture: times without a zone, ids that would break
+        the format, or turns, ids and authors that do not match.
 
-        An export may be older than what was captured live, so of an `imported` capture nothing wins over the archive:
-        the text that stands there stays. Its conversation was chosen before (`home_of`).
+        An export may be older than the archive, so with `imported` the archived text of a message wins. The caller has
+        chosen the conversation before (`home_of`).
         """
         async with self._writing:
             try:
@@ -122,7 +119,7 @@ class Archivist:
         return _without_forgotten(without_withdrawn(capture, self._is_withdrawn), self._is_forgotten)
 
     def _without_secrets(self, capture: Capture) -> tuple[Capture, Mapping[MessageId, Mapping[str, int]]]:
-        """The capture, and what was masked in which message."""
+        """Return the capture with secrets masked, and the kinds of secrets in each message."""
         if not self._mask and not self._mask_emails:
             return capture, {}
         masked = [mask_secrets(turn.text, secrets=self._mask, emails=self._mask_emails) for turn in capture.turns]
@@ -133,7 +130,7 @@ class Archivist:
     def _tell(
         self, pair: CapturedPair, before: CapturedPair | None, masked: Mapping[MessageId, Mapping[str, int]]
     ) -> None:
-        """Say what was masked, but not again of a message that stood in the archive already."""
+        """Report masked secrets, except those of messages that were archived before."""
         known: set[tuple[MessageId, Turn]] = set()
         if before is not None:
             known.update(zip(before.message_ids, before.turns, strict=False))
@@ -147,7 +144,7 @@ class Archivist:
 
 
 def _checked(capture: Capture) -> Capture:
-    """The capture. Raises ValueError where it could not be joined with another."""
+    """Return the capture. Raises ValueError if its parts do not match."""
     if len(capture.turns) != len(capture.message_ids):
         raise ValueError(f"it has {len(capture.turns)} turns and {len(capture.message_ids)} message ids")
     if capture.author_ids and len(capture.author_ids) != len(capture.message_ids):
@@ -158,7 +155,7 @@ def _checked(capture: Capture) -> Capture:
 
 
 def _with_texts_of(before: CapturedPair, capture: Capture) -> Capture:
-    """The capture, with what the archive holds of each message in place of its own text."""
+    """Return the capture with the archived text of each message that was archived before."""
     if len(before.turns) != len(before.message_ids):
         return capture
     held = dict(zip(before.message_ids, before.turns, strict=True))
@@ -167,7 +164,7 @@ def _with_texts_of(before: CapturedPair, capture: Capture) -> Capture:
 
 
 def _union(before: CapturedPair, capture: Capture) -> Capture:
-    # Turns and ids run side by side in all that we wrote; where an archive from elsewhere differs, the newer wins.
+    # Our archives match turns to ids. If another program's archive does not, the new capture wins.
     aligned = len(before.turns) == len(before.message_ids)
     known = dict(zip(before.message_ids, before.turns, strict=True)) if aligned else {}
     known.update(zip(capture.message_ids, capture.turns, strict=True))
@@ -186,28 +183,28 @@ def _union(before: CapturedPair, capture: Capture) -> Capture:
 
 
 def _authors_of(capture: Capture) -> dict[MessageId, UserId]:
-    """Who wrote which of its messages, as far as it is known."""
+    """Map its messages to their known authors."""
     if not capture.author_ids:
         return {}
     return {each: author for each, author in zip(capture.message_ids, capture.author_ids, strict=True) if author}
 
 
 def _without_forgotten(capture: Capture, is_forgotten: IsForgotten) -> Capture:
-    """The capture less the messages of members who want nothing kept of them."""
+    """Return the capture without the forgotten messages."""
     written = zip(capture.message_ids, capture.author_ids, strict=True) if capture.author_ids else ()
     gone = {message_id for message_id, author in written if author and is_forgotten(author, message_id)}
     return without_withdrawn(capture, gone.__contains__)
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """What became of captures that were imported."""
+    """The results of an import, in conversations."""
 
     archived: int = 0
-    """Conversations that the archive did not know."""
+    """New to the archive."""
     joined: int = 0
-    """Conversations of which it knew a part."""
+    """Known in part before."""
     known: int = 0
-    """Conversations of which it knew all, or which may teach nothing any more."""
+    """Known before, or withdrawn."""
 
     def __add__(self, other: Kept) -> Kept:
         return Kept(
@@ -216,22 +213,22 @@ class Kept(Struct, frozen=True, kw_only=True):
 
     @property
     def model_calls(self) -> int:
-        """How many calls filing them takes at most; each topic that changes is described anew besides."""
+        """The most model calls for filing them. Each topic that changes costs a description besides."""
         return _CALLS_FOR_NEW * self.archived + _CALLS_FOR_JOINED * self.joined
 
 
 class Rehearsed(Struct, frozen=True, kw_only=True):
-    """What an import would do."""
+    """The results of a rehearsal."""
 
     captures: tuple[Capture, ...]
-    """What the archive lacks: a capture a conversation, the one that was answered first coming first."""
+    """The captures to archive, one for each conversation, oldest answer first."""
     would: Kept
     masked: Mapping[str, int] = {}
-    """Secrets that are kept out of the archive, by kind."""
+    """How many secrets would be masked, by kind."""
 
 
 class Rehearsal:
-    """An archive in memory over the real one, which is only read."""
+    """An archive in memory on top of the real one, which it only reads."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -240,7 +237,7 @@ class Rehearsal:
         self._serial = 0
 
     def append(self, capture: Capture) -> CapturedPair:
-        """The pair, in memory."""
+        """Keep a pair in memory."""
         self._serial += 1
         timestamp = _EPOCH + timedelta(seconds=self._serial)
         pair = CapturedPair(
@@ -260,25 +257,25 @@ class Rehearsal:
         return pair
 
     def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
-        """The newest pair of a conversation, rehearsed or real."""
+        """Return the newest pair of a conversation, rehearsed or real."""
         return self._newest.get(conversation_id) or self._archive.latest_of(conversation_id)
 
     def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
-        """The conversations of a message, the real ones first."""
+        """Return the conversations of a message, the real ones first."""
         rehearsed = self._conversations.get(message_id, {})
         return tuple(dict.fromkeys((*self._archive.conversations_of(message_id), *rehearsed)))
 
     def erase(self, message_ids: Collection[MessageId]) -> Erased:
-        """Nothing is ever erased in a rehearsal. Raises AssertionError."""
+        """Raise AssertionError: a rehearsal erases nothing."""
         raise AssertionError(f"a rehearsal was asked to erase {len(message_ids)} messages")
 
     def added(self) -> Sequence[CapturedPair]:
-        """The newest pair of each conversation that gained something."""
+        """Return the newest pair of each conversation that gained something."""
         return tuple(self._newest.values())
 
 
 async def rehearse(captures: Sequence[Capture], archive: Archive, rehearsal: Rehearsal, keeper: Archivist) -> Rehearsed:
-    """What keeping the captures, in their order, would add to the archive. `keeper` writes into the `rehearsal`.
+    """Find out what the captures, in their order, would add to the archive. `keeper` writes into the `rehearsal`.
 
     Raises KnowledgeError where the archive cannot be read.
     """
@@ -300,7 +297,7 @@ async def rehearse(captures: Sequence[Capture], archive: Archive, rehearsal: Reh
 
 
 async def keep_imported(captures: Sequence[Capture], archive: Archive, keeper: Archivist) -> Kept:
-    """Archive what was rehearsed. Doing it again archives nothing. Raises KnowledgeError."""
+    """Archive rehearsed captures. A repetition archives nothing. Raises KnowledgeError."""
     counts: Mapping[str, int] = {"archived": 0, "joined": 0, "known": 0}
     for capture in captures:
         name = "archived" if archive.latest_of(capture.conversation_id) is None else "joined"
@@ -310,10 +307,10 @@ async def keep_imported(captures: Sequence[Capture], archive: Archive, keeper: A
 
 
 def _holder_of(capture: Capture, archive: Archive) -> ConversationId | None:
-    """The conversation that holds all of the capture already; None where none does.
+    """Return the conversation that already holds all of the capture; None without one.
 
-    Where conversations share messages, the home of a part depends on what was captured first, and an import archives
-    them in another order. So this alone makes sure that a second import finds everything where the first put it.
+    If conversations share messages, the home of a capture depends on the order of capturing, and an import has another
+    order. Because of this check, a second import finds all conversations where the first one put them.
     """
     ids = set(capture.message_ids)
     for conversation in archive.conversations_of(capture.message_ids[0]):
@@ -324,7 +321,7 @@ def _holder_of(capture: Capture, archive: Archive) -> ConversationId | None:
 
 
 def names_of(capture: Capture) -> Iterator[tuple[UserId, tuple[str, ...]]]:
-    """What its authors are called, as far as it tells."""
+    """Yield its known authors with their names."""
     return ((author, names) for author, names in zip(capture.author_ids, capture.author_names, strict=False) if author)
 
 

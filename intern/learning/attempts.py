@@ -1,8 +1,7 @@
-"""Attempts at pairs: each is counted before the work begins, so that a pair that ends the process is given up at last.
+"""Classify and file pairs, with counted attempts and retries.
 
-An outage or a calm shutdown is no fault of the pair, and does not count.
-
-Also which pairs are to be filed after all: those that the team approved, and those that were parked for long enough.
+An attempt is counted before the work begins, so a pair that crashes the process is given up in the end. An outage or a
+normal shutdown does not count. `again` says which approved and parked pairs are due.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _log = get_logger(__name__)
 
 Choose = Callable[[CapturedPair], Awaitable[Topic | Skip]]
 
-MOST_ATTEMPTS = 3  # what ended the process this often will do so again
+MOST_ATTEMPTS = 3  # a pair that crashed the process this often will do so again
 
-# Pairs read from the archive at a time: a thread each for one would cost more than the reading.
+# Pairs read from the archive at a time: starting a thread for each would cost more than reading it.
 _READ_AHEAD = 32
 
 
 class Tally(Struct, frozen=True, kw_only=True):
-    """How many pairs came to which end."""
+    """The number of pairs for each kind of decision."""
 
     filed: int = 0
     skipped: int = 0
@@ -60,11 +59,11 @@ class Tally(Struct, frozen=True, kw_only=True):
 
 
 class Again(NamedTuple):
-    """What is due now, and when there is more."""
+    """The pairs that are due now, and the time until the next."""
 
     due: tuple[Approved | Parked, ...]
     seconds: float | None
-    """Until the next one that is known of now; None where there is none."""
+    """Until the next known one is due; None without one."""
 
 
 def again(
@@ -75,7 +74,7 @@ def again(
     now: datetime,
     passed_over: QAId | None = None,
 ) -> Again:
-    """Approved pairs, then parked ones. Parked pairs up to `passed_over` are left to whoever asks for them by name."""
+    """Find the due pairs: approved ones, then parked ones. Skip parked pairs up to `passed_over`."""
     due: list[Approved | Parked] = list(approved)
     later: list[float] = []
     for each in parked:
@@ -90,41 +89,41 @@ def again(
 
 
 class Attempts(Protocol):
-    """How often work on a pair was begun and did not end (see `intern.stores.sqlite.pending`)."""
+    """Counts unfinished attempts at pairs (see `intern.stores.sqlite.pending`)."""
 
     async def begin(self, qa_id: QAId, /) -> int:
-        """Count an attempt, on disk before the work begins; how many there were, this one included."""
+        """Count an attempt on disk, and return the number of attempts with this one."""
         ...
 
     async def clear(self, qa_id: QAId, /) -> None:
-        """Forget a pair's attempts, for none of them failed; harmless where there were none."""
+        """Delete a pair's attempts, because none of them failed. Harmless without any."""
         ...
 
     async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
-        """The pair was decided; one that was parked is tried again by itself some time, unless not `again`."""
+        """Note a decision. A parked pair is retried later, unless `again` is false."""
         ...
 
 
 class Uncounted:
-    """For work that no crash can repeat."""
+    """Counts nothing, for work that no crash can repeat."""
 
     async def begin(self, qa_id: QAId, /) -> int:
-        """Always the first."""
+        """Return 1."""
         del qa_id
         return 1
 
     async def clear(self, qa_id: QAId, /) -> None:
-        """Nothing to forget."""
+        """Do nothing."""
 
     async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
-        """Nothing to count."""
+        """Do nothing."""
 
 
 UNCOUNTED = Uncounted()
 
 
 async def begun(attempts: Attempts, qa_id: QAId) -> GivenUp | None:
-    """Count an attempt; what to do with the pair instead where too many of those before it did not end."""
+    """Count an attempt. Return the choice to give up if too many attempts did not end."""
     if await attempts.begin(qa_id) <= MOST_ATTEMPTS:
         return None
     _log.error("qa_pair_given_up", qa_id=qa_id, attempts=MOST_ATTEMPTS)
@@ -132,11 +131,10 @@ async def begun(attempts: Attempts, qa_id: QAId) -> GivenUp | None:
 
 
 async def choice_for(pair: CapturedPair, *, filer: Filer, choose: Choose) -> Choice:
-    """The topic that the conversation stands in already, else what `choose` says, else why it could not.
+    """Return the topic that the conversation is in already; else the result of `choose`, or its failure.
 
-    `choose` does not see what was withdrawn, and is not asked about a pair of which nothing is left, nor about one that
-    is not filed now.
-    Raises ModelUnavailableError while the model is away: errors that park no pair (see `Filer`).
+    `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, or if the pair
+    is not to be filed now. Raises ModelUnavailableError while the model is away.
     """
     known = await filer.known_topic(pair)
     if known is not None:
@@ -182,11 +180,11 @@ async def catch_up(
     due: Sequence[CapturedPair] = (),
     attempts: Attempts = UNCOUNTED,
 ) -> Tally:
-    """Classify and file every pair archived after a position, in order, then those that are due again.
+    """Classify and file all pairs that were archived after a position, in order, then the `due` ones.
 
-    One by one, each as a counted attempt; `filed` hears of each. A pair whose replies make no sense is parked, and the
-    next one goes on. Raises ModelUnavailableError while the model is away, and KnowledgeError where the disk fails;
-    what is filed by then stays so.
+    Each is a counted attempt, and `filed` hears of each. A pair with senseless replies is parked, and the next one
+    follows. Raises ModelUnavailableError while the model is away, and KnowledgeError if the disk fails. Pairs filed
+    before that stay filed.
     """
     decisions: list[PairDecision] = []
     pairs = chain(archive.after(after), due)

@@ -1,6 +1,6 @@
-"""Putting a capture's images into words before it is archived: each image is looked at once, and what it shows is kept.
+"""Describe the images of a capture in words before it is archived. Each image is described once, and the text is kept.
 
-What comes back is data: one line, bounded, masked. An image that will never work gets a word on why instead.
+A description is untrusted: it becomes one masked line of bounded length. For an unusable image, the line says why.
 """
 
 from __future__ import annotations
@@ -29,59 +29,59 @@ from intern.models.prompt import Model
 _log = get_logger(__name__)
 
 Texts = Mapping[tuple[MessageId, str], str]
-"""What an image shows, by its message and the id of its attachment."""
+"""The descriptions of images, by message and attachment id."""
 
-_SHORTEST_SHARE = 200  # characters of a message that a model sees, however long the conversation is
+_SHORTEST_SHARE = 200  # characters of a message in the prompt, at least, however long the conversation is
 
 
 class Images(Protocol):
-    """Fetches pictures; see `intern.platforms.discord.attachments`."""
+    """Fetches images; see `intern.platforms.discord.attachments`."""
 
     async def image(self, attachment: Attachment, /) -> Image:
-        """The picture. Raises LinkExpiredError, UnusableImageError or ChatUnavailableError."""
+        """Fetch an image. Raises LinkExpiredError, UnusableImageError or ChatUnavailableError."""
         ...
 
 
 class ImageTexts(Protocol):
-    """Remembers what images show; see `intern.stores.sqlite.pending`. Raises KnowledgeError."""
+    """Stores descriptions; see `intern.stores.sqlite.pending`. Raises KnowledgeError."""
 
     async def texts_of(self, message_ids: Collection[MessageId], /) -> Texts:
-        """What is known of the images of these messages."""
+        """Return the descriptions of the images of these messages."""
         ...
 
     async def keep_texts(self, texts: Texts, /) -> None:
-        """Remember it."""
+        """Store descriptions."""
         ...
 
 
 class CaptioningBounds(Struct, frozen=True, kw_only=True):
-    """How much a capture's images may cost."""
+    """The bounds for the images of one capture."""
 
     images: int = 16
-    """Of one conversation, the oldest ones: looking at more helps nobody to understand it."""
+    """The most images of a conversation that are described, the oldest ones. More would not help to understand it."""
     images_a_call: int = 4
     bytes_a_call: int = 8 * 1024 * 1024
-    """Beside the first image. In memory each byte stands about four times while it is sent."""
+    """Does not bound the first image. While it is sent, each byte takes about four in memory."""
     conversation_chars: int = 12_000
     summary_chars: int = 800
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """An image of a conversation."""
+    """An image and its place in a conversation."""
 
     message_id: MessageId
     index: int
-    """Among the images of its message, from 0."""
+    """Its number among the images of its message, from 0."""
     attachment: Attachment
 
     @property
     def key(self) -> tuple[MessageId, str]:
-        """What it is remembered by."""
+        """The key of its description."""
         return self.message_id, self.attachment.id
 
 
 class Captioning:
-    """Looks at the images of captures, or leaves them be where `sees` is false: then they keep their names alone."""
+    """Describes the images of captures. If `sees` is false, it does not, and only their names are archived."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Captioning:
         self._bounds = bounds or CaptioningBounds()
 
     async def known(self, request: CaptureRequest) -> Mapping[MessageId, Sequence[str]] | None:
-        """The words for the images of each message, in order, "" for none; None where somebody has to look first.
+        """Return the descriptions of each message's images, in order, "" without one; None if `look` must run first.
 
-        No model is asked. Raises KnowledgeError.
+        Makes no model call. Raises KnowledgeError.
         """
         places = images_of(request)
         if not places:
@@ -118,16 +118,16 @@ class Captioning:
         return texts
 
     async def missing(self, request: CaptureRequest) -> frozenset[MessageId]:
-        """The messages with images that nobody has looked at yet. Raises KnowledgeError."""
+        """Return the messages with images that lack a description. Raises KnowledgeError."""
         return frozenset(place.message_id for place in await self._unseen(request))
 
     async def look(self, request: CaptureRequest, *, fresh: bool, last_try: bool = False) -> None:
-        """Look at what nobody has looked at yet, and remember what it shows; afterwards `known` knows.
+        """Describe the images without a description, and store the texts. `known` returns them afterwards.
 
-        What worked is remembered whatever becomes of the rest. `fresh`: the links are as good as any, so an expired
-        one means that the image is gone. `last_try`: what the model will not describe goes without. Raises
-        LinkExpiredError where fresh links are wanted, else ChatUnavailableError or the ModelError family;
-        ModelUnavailableError at once, for the next image would meet the same.
+        Each text is stored at once, even if a later image fails. `fresh`: the links are new, so an expired one means
+        that the image is gone. `last_try`: give up images that the model does not describe. Raises LinkExpiredError if
+        new links are needed, else ChatUnavailableError or the ModelError family. Raises ModelUnavailableError at once,
+        because the next image would fail, too.
         """
         work = _Look(request, self._bounds, fresh=fresh, last_try=last_try)
         group: list[tuple[Place, Image]] = []
@@ -170,7 +170,7 @@ class Captioning:
         return None
 
     async def _describe(self, group: Sequence[tuple[Place, Image]], work: _Look) -> None:
-        """Ask for a group's words; one by one where the model fails on them together, for one may be to blame."""
+        """Describe a group of images; one by one if that fails, because one image may be the cause."""
         places = [place for place, _ in group]
         given = ImagesIn(
             conversation=work.conversation,
@@ -201,7 +201,7 @@ class Captioning:
         await self._texts.keep_texts({place.key: f"(not described: {why})"})
 
     def _line(self, summary: str) -> str:
-        """What the model said, as one line that is safe to keep."""
+        """Make a safe line of a description."""
         said = "".join(char if char.isprintable() else " " for char in summary)
         line = " ".join((mask_secrets(said).text if self._mask else said).split())
         bound = self._bounds.summary_chars
@@ -209,7 +209,7 @@ class Captioning:
 
 
 class _Look:
-    """One attempt at a request's images, and the failure that says most about it."""
+    """One attempt at a request's images, and its most important failure."""
 
     def __init__(self, request: CaptureRequest, bounds: CaptioningBounds, *, fresh: bool, last_try: bool) -> None:
         self.conversation = conversation_text(request, bounds.conversation_chars)
@@ -218,13 +218,13 @@ class _Look:
         self.failure: ChatUnavailableError | ModelError | None = None
 
     def fail(self, error: ChatUnavailableError | ModelError) -> None:
-        # A fresh link can be had at once, so nothing else comes before it.
+        # An expired link is the most important failure, because new links are available at once.
         if self.failure is None or isinstance(error, LinkExpiredError):
             self.failure = error
 
 
 def images_of(request: CaptureRequest) -> Sequence[Place]:
-    """All images of a conversation, oldest message first."""
+    """List the images of a conversation, oldest message first."""
     return [place for message in request.messages for place in _images_of(message)]
 
 
@@ -234,7 +234,7 @@ def _images_of(message: ChatMessage) -> Sequence[Place]:
 
 
 def conversation_text(request: CaptureRequest, max_chars: int) -> str:
-    """The conversation as the model sees it beside the images, cut message by message where it is too long."""
+    """Render the conversation for the prompt. If it is too long, each long message is cut."""
     share = max(max_chars // max(len(request.messages), 1), _SHORTEST_SHARE)
     whole = sum(len(message.text) for message in request.messages) <= max_chars
     lines: list[str] = []
@@ -243,12 +243,12 @@ def conversation_text(request: CaptureRequest, max_chars: int) -> str:
         text = message.text if whole or len(message.text) <= share else message.text[: share - 1] + "…"
         marks = [f"[image {place.index} of message {place.message_id}]" for place in _images_of(message)]
         lines.append("\n".join([f"{speaker}: {text}", *marks]))
-    # Many short messages: the marks of those at the end are in the list of images all the same.
+    # The marks of many short messages may not fit; the list of images has them, too.
     return "\n".join(lines)[: 2 * max_chars]
 
 
 def summary_of(out: ImagesOut, place: Place) -> str:
-    """What a reply says of an image; empty where it says nothing. The first word counts."""
+    """Return the reply's first description of an image; empty without one."""
     for summary in out.summaries:
         if (summary.message_id.strip(), summary.image_index) == (place.message_id, place.index):
             return summary.summary

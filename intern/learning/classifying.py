@@ -1,8 +1,7 @@
-"""The topic of a captured pair: the model's choice among the existing ones, a new one, or none.
+"""Ask the model for the topic of a pair, or how to split a long topic.
 
-Splitting a topic that has outgrown its bound: a model says which blocks leave for a topic of their own.
-
-What it says is checked: blocks of this topic only, some that go and some that stay, and a name that can be one.
+The replies are checked. A pair gets an existing topic, a new one, or none. A split moves some blocks of the topic, but
+not all, to a topic with a valid name.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _log = get_logger(__name__)
 Choice = Topic | Skip | Failed
 
 OF_ONE_PAIR: tuple[type[ModelError], ...] = (ModelReplyError, ModelRefusedError)
-"""What a model says of one pair, so that the next may fare better. Everything else is an outage."""
+"""Errors that concern one pair, so the next pair may succeed. All other model errors are outages."""
 
-# The first kind that fits an error; the kinds within kinds come first.
+# The first matching kind counts, so subclasses come first.
 _FAILURES: tuple[tuple[type[ModelError], str], ...] = (
     (ModelPromptTooLongError, "the prompt of {} does not fit into what the model takes; the log says what to lower"),
     (ModelBudgetTooSmallError, "a call of {} fits into no day's budget; the log says what to raise"),
@@ -55,7 +54,7 @@ _FAILURES: tuple[tuple[type[ModelError], str], ...] = (
 
 
 class GivenUp(Failed, frozen=True, kw_only=True):
-    """Work on the pair never came to an end. It is parked unseen, even where its conversation has a topic."""
+    """All attempts at the pair crashed. It is parked without another, even if its conversation has a topic."""
 
 
 async def choose_topic(
@@ -63,12 +62,12 @@ async def choose_topic(
 ) -> Topic | Skip:
     """Ask the model under which topic to file a pair. `entries` is the team's index.
 
-    An existing topic is met by its slug, however the model writes it. Raises the ModelError family; a reply that
-    neither skips nor names a topic, or that contradicts itself, is a ModelReplyError.
+    Topics are compared by their slugs, so the model's spelling does not matter. Raises the ModelError family;
+    ModelReplyError for a reply that neither skips nor names a topic, or that contradicts itself.
     """
     bounds = options or LearningOptions()
     topics = tuple(entries.values())
-    # In a thread: ten thousand topics take longer to rank than a heartbeat may wait.
+    # In a thread: ranking ten thousand topics would delay heartbeats.
     index = await anyio.to_thread.run_sync(index_material, topics, text_of(pair.turns), bounds.max_index_chars)
     given = ClassifyIn(index=index, pair=block_material(block_of(pair), bounds.max_pair_chars))
     choice = _choice(await model.ask(CLASSIFY, given))
@@ -91,19 +90,19 @@ def _choice(out: ClassifyOut) -> Topic | Skip:
         raise ModelReplyError(f"classify neither skips the pair nor names its topic: {error}") from error
 
 
-# A question's beginning that says more than this says it in its first words…
+# The beginning of a question needs no more characters than this…
 _LONGEST_QUESTION = 160
-# …and one that is cut shorter than this says nothing.
+# …and says nothing with fewer than this.
 _SHORTEST_QUESTION = 40
 
 
 class Split(NamedTuple):
-    """What is to become of a topic."""
+    """The checked split of a topic."""
 
     name: TopicName
-    """What to call the new topic; see `free_name`."""
+    """The proposed name of the new topic; see `free_name`."""
     moves: tuple[QAId, ...]
-    """The blocks that leave for it."""
+    """The blocks that move to it."""
 
 
 async def choose_split(
@@ -114,8 +113,8 @@ async def choose_split(
 ) -> Split:
     """Ask the model how to split a topic.
 
-    The prompt is bounded, however many blocks there are: of too many, some are shown, and the others stay. Raises the
-    ModelError family; a reply that moves nothing or everything, or names no topic, is a ModelReplyError.
+    The prompt is bounded: of too many blocks, only some are shown, and the others stay. Raises the ModelError family;
+    ModelReplyError for a reply that moves nothing or everything, or that names no topic.
     """
     bounds = options or LearningOptions()
     outline = await anyio.to_thread.run_sync(outline_of, blocks, bounds.max_outline_chars)
@@ -124,7 +123,7 @@ async def choose_split(
 
 
 def free_name(name: TopicName, taken: Collection[TopicName]) -> TopicName:
-    """The name; where it is taken, with the first number from 2 on that is not."""
+    """Return the name. If it is taken, append the first free number from 2."""
     if name not in taken:
         return name
     numbered = (TopicName(f"{name[: MAX_LENGTH - len(f'-{n}')].strip('-')}-{n}") for n in count(2))
@@ -132,9 +131,9 @@ def free_name(name: TopicName, taken: Collection[TopicName]) -> TopicName:
 
 
 def outline_of(blocks: Sequence[TopicBlock], max_chars: int) -> str:
-    """A line for each block: its id and the beginning of its question, cut so that all fit.
+    """List the blocks, one a line: the id and the beginning of the question, cut so that all fit.
 
-    Of too many blocks every nth is shown; at least two, if there are as many.
+    Of too many blocks, every nth is listed, and at least two if there are two.
     """
     overhead = max((len(block.qa_id) for block in blocks), default=0) + len(" \n")
     most = max(max_chars // (overhead + _SHORTEST_QUESTION), 2)
@@ -163,15 +162,16 @@ def _checked(reply: SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) ->
 
 
 def failed(prompt_name: str, error: ModelError) -> Failed:
-    """What is kept of a failure for good: its kind. The error's words are for the log.
+    """Return the lasting record of a failure: its kind only. The error's text goes into the log.
 
-    They quote the reply, and a reply quotes the messages; decisions are never rewritten, whatever is to be forgotten.
+    An error may quote the reply, and a reply may quote messages. Decisions are never rewritten, so they must not hold
+    texts that may have to be forgotten.
     """
     return Failed(reason=next(words for kind, words in _FAILURES if isinstance(error, kind)).format(prompt_name))
 
 
 def times_of(ids: Iterable[str]) -> Iterator[datetime]:
-    """The times of those that are ids; a model may name anything."""
+    """Yield the times of valid ids. A model may name anything, so skip the others."""
     for qa_id in ids:
         with suppress(ValueError):
             yield time_of(QAId(qa_id))

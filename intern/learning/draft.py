@@ -1,12 +1,11 @@
-"""A library that was built beside the old one takes its place, at once and for good, whenever the process is killed.
+"""The draft of a regenerated library in `topics.next`: its plan, its choices, its decisions, and the final swap.
 
-Either library stands: the old one until the new one says `COMPLETE`, the new one from then on. The decisions that
-belong to the new one lie in its folder until they are in the log. What is no topic comes along. The old library is kept
-as `topics.prev` until the next swap. `finish_swap`, called at start-up before the library is opened, completes a swap.
+The swap is atomic. The old library is valid until the new one has the file `COMPLETE`, the new one from then on. Its
+decisions are in its folder until they are in the log. Files that are not topics move along. The old library stays as
+`topics.prev` until the next swap. `finish_swap` completes a swap after a crash; call it before opening the library.
 
-How far a regeneration came stands in `topics.next`, too: which pairs it takes in which order, what the model chose,
-and the decisions that are drafted. All of it is on disk before it is used, so whoever goes on after a kill asks no
-model twice. The order never depends on who was faster.
+The plan, the model's choices and the drafted decisions are on disk before they are used. So a regeneration continues
+after a crash without repeating a model call. The order never depends on which call was faster.
 """
 
 from __future__ import annotations
@@ -51,30 +50,30 @@ from intern.stores.topics import TopicLibrary
 _log = get_logger(__name__)
 
 COMPLETE = "COMPLETE"
-"""A file of this name in `topics.next` says that it may take the old library's place; in `topics`, that it just did."""
+"""A file of this name in `topics.next`: it is ready to replace the old library. In `topics`: it just has."""
 
 DRAFTED = "decisions.jsonl"
-"""A file of this name in `topics.next`, later in `topics`, holds the decisions that are still to be written down."""
+"""A file of this name in `topics.next`, later in `topics`: the decisions that are not in the log yet."""
 
 JOURNAL = "regeneration.jsonl"
-"""A file of this name in `topics.next` tells how far a regeneration came."""
+"""A file of this name in `topics.next`: the progress of a regeneration."""
 
 EPOCH = 32
-"""Pairs that are classified against the same index."""
+"""The number of pairs that are classified with the same index."""
 
 
 def upcoming(topics_dir: Path) -> Path:
-    """Where a library is built that is to take the place of this one."""
+    """Return the folder of the draft."""
     return topics_dir.with_name(f"{topics_dir.name}.next")
 
 
 def swap_in(topics_dir: Path, drafted: Iterable[Decision], decisions: DecisionLog, layer: FileLayer) -> None:
-    """Put `topics.next` in the place of `topics`, and write the decisions down that belong to it.
+    """Replace `topics` with `topics.next`, and log its decisions.
 
-    Raises KnowledgeError; the old library then still stands. (Only where the log takes no more decisions, the new one
-    does; the next `finish_swap` writes them down.)
+    Raises KnowledgeError; the old library is then still in place. (If only logging the decisions failed, the new one is
+    in place, and the next `finish_swap` logs them.)
     """
-    # What counts as filed stands in a topic, whenever we are killed: the log hears of the new library last.
+    # The log comes last: a filed pair must be in a topic, also after a crash at any point.
     lines = b"".join(msgspec.json.encode(each) + b"\n" for each in drafted)
     layer.write_atomically(upcoming(topics_dir) / DRAFTED, lines)
     layer.write_atomically(upcoming(topics_dir) / COMPLETE, b"")
@@ -82,18 +81,18 @@ def swap_in(topics_dir: Path, drafted: Iterable[Decision], decisions: DecisionLo
         finish_swap(topics_dir, decisions, layer)
     except KnowledgeError:
         if topics_dir.exists():
-            # Where the old library stays, it goes on growing: no later start may put this one in its place.
+            # The old library stays and grows, so a later start must not replace it with this one.
             with suppress(OSError):
                 (upcoming(topics_dir) / COMPLETE).unlink(missing_ok=True)
         raise
 
 
 def finish_swap(topics_dir: Path, decisions: DecisionLog | None = None, files: FileLayer | None = None) -> bool:
-    """Complete the swap of a regeneration that was killed, and say whether one was due.
+    """Complete the swap of a killed regeneration, and return whether one was due.
 
-    To be called before the library is opened. A library that is not complete is left alone: `intern regenerate` goes
-    on with it. The decisions that belong to the new library go into `decisions`; without, they wait beside the topics
-    for the next call. Raises KnowledgeError where the disk refuses; nothing is lost then.
+    Call it before opening the library. An incomplete draft is left alone: `intern regenerate` continues it. The drafted
+    decisions go into `decisions`; without it, they wait beside the topics for the next call. Raises KnowledgeError if
+    the disk fails; nothing is lost then.
     """
     layer = files or FileLayer()
     new, old = upcoming(topics_dir), topics_dir.with_name(f"{topics_dir.name}.prev")
@@ -123,20 +122,20 @@ def _exchange(topics_dir: Path, new: Path, old: Path, layer: FileLayer) -> None:
     try:
         layer.rename(new, topics_dir)
     except OSError:
-        with suppress(OSError):  # the first one says more
+        with suppress(OSError):  # the first error says more
             layer.rename(old, topics_dir)
         raise
     sync(topics_dir.parent, layer)
 
 
 def _bring_along(old: Path, topics_dir: Path, layer: FileLayer) -> None:
-    """Move what people and other programs keep among the topics from the old library to the new one."""
+    """Move the files of people and other programs from the old library to the new one."""
     for stranger in _strangers(old):
         place = next(place for place in _places(topics_dir, stranger.name) if not os.path.lexists(place))
         try:
             layer.rename(stranger, place)
         except OSError as error:
-            # One folder with rights of its own is no reason not to start.
+            # A folder with unusual permissions must not prevent a start.
             _log.warning("foreign_file_left_behind", file=str(stranger), reason=error.strerror)
     if old.exists():
         sync(topics_dir, layer)
@@ -144,7 +143,7 @@ def _bring_along(old: Path, topics_dir: Path, layer: FileLayer) -> None:
 
 
 def _strangers(old: Path) -> Sequence[Path]:
-    """What is no topic. A file that is called like one and holds no block is somebody's own, too."""
+    """List the files that are not topics. A file with a topic's name but no block counts, too."""
     if not old.exists():
         return ()
     ours = {f"{name}.txt" for name in TopicLibrary(old).names()} | {COMPLETE, DRAFTED, JOURNAL}
@@ -161,14 +160,14 @@ def _places(topics_dir: Path, name: str) -> Iterator[Path]:
 
 
 def _write_down(drafted: Path, decisions: DecisionLog, layer: FileLayer) -> None:
-    """Move drafted decisions into the log; what it holds already, or has newer, it keeps."""
+    """Move drafted decisions into the log, except those that it has already, or has newer."""
     if drafted.exists():
         decisions.extend(_news(list(DecisionLog(drafted, layer).all()), decisions))
         layer.remove(drafted)
 
 
 def _news(drafted: Sequence[Decision], decisions: DecisionLog) -> list[Decision]:
-    """What the log has not heard of yet: it may hold the beginning."""
+    """Return the decisions that the log lacks. It may have the first ones already."""
     of_pair: defaultdict[datetime, list[PairDecision]] = defaultdict(list)
     for each in drafted:
         if not isinstance(each, Withdrawn | Forgotten):
@@ -185,7 +184,7 @@ def _news_of_pair(drafted: Sequence[PairDecision], decisions: DecisionLog) -> Se
 
 
 def sync(folder: Path, layer: FileLayer) -> None:
-    """Wait until the disk knows what is in a folder."""
+    """Sync a folder to disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         layer.fsync(fd)
@@ -198,41 +197,41 @@ class _Line(Struct, frozen=True, kw_only=True, tag_field="line", tag=str.lower):
 
 
 class Round(_Line, frozen=True, kw_only=True):
-    """The pairs of one reading of the archive; a further round takes what was archived meanwhile."""
+    """The pairs of one reading of the archive. A further round takes the pairs that were archived meanwhile."""
 
     pairs: int
-    """Older captures of the same conversations included, also what is held back."""
+    """With older captures of the same conversations, and those that are held back."""
     order: tuple[QAId, ...]
-    """One pair of each conversation, its most complete one; oldest answer first."""
+    """The most complete pair of each conversation, oldest answer first."""
     replaced: tuple[tuple[QAId, QAId], ...]
-    """Older captures, each with the one that stands for its conversation."""
+    """Older captures, each with the pair that replaces it."""
     last: QAId | None
     digest: str
-    """Tells the pairs that were read from any others."""
+    """The hash of the pairs that were read."""
 
     def epochs(self) -> Iterator[tuple[QAId, ...]]:
-        """The order, an epoch at a time."""
+        """Yield the order, an epoch at a time."""
         for start in range(0, len(self.order), EPOCH):
             yield self.order[start : start + EPOCH]
 
 
 class Begun(_Line, frozen=True, kw_only=True):
-    """The first line. `basis` tells all that decides the result, beside the archive."""
+    """The first line. `basis` identifies everything that determines the result, except the archive."""
 
     basis: str
 
 
 class Chosen(_Line, frozen=True, kw_only=True):
-    """Where a pair goes."""
+    """The choice for a pair."""
 
     qa_id: QAId
     choice: Choice
     again: bool = False
-    """Chosen a second time, knowing the topics that the epoch opened before."""
+    """Chosen a second time, with the topics that the epoch opened before."""
 
 
 class Classified(_Line, frozen=True, kw_only=True):
-    """All pairs of an epoch have their places; from here on the library changes."""
+    """All pairs of an epoch have a choice; from here on the library changes."""
 
     epoch: int
 
@@ -250,25 +249,25 @@ _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class Journal:
-    """`regeneration.jsonl`, which is only appended to. Any thread may write. Raises KnowledgeError."""
+    """The append-only file `regeneration.jsonl`. Any thread may write. Raises KnowledgeError."""
 
     def __init__(self, folder: Path, files: FileLayer) -> None:
         self._path = folder / JOURNAL
         self._files = files
         self._writing = threading.Lock()
         self.basis: str | None = None
-        """None where nothing was begun."""
+        """None if no regeneration was started."""
         self.rounds: list[Round] = []
         self.classified = 0
-        """Epochs whose pairs have their places."""
+        """Epochs whose pairs have a choice."""
         self.finished = 0
         """Epochs whose pairs are decided."""
         self.calls = 0
         self.tokens = 0
         self.first: dict[QAId, Choice] = {}
-        """What was chosen in the epoch under way."""
+        """The choices of the current epoch."""
         self.again: dict[QAId, Choice] = {}
-        """What was chosen there a second time."""
+        """The second choices of the current epoch."""
         for line in (files.read(self._path) or b"").splitlines():
             if line.strip():
                 self._read(line)
@@ -281,19 +280,19 @@ class Journal:
 
     @property
     def epochs(self) -> list[tuple[QAId, ...]]:
-        """The pairs of all epochs that are planned."""
+        """The pairs of all planned epochs."""
         return list(chain.from_iterable(each.epochs() for each in self.rounds))
 
     @property
     def total(self) -> int:
-        """Conversations that are planned."""
+        """The number of planned conversations."""
         return sum(len(each.order) for each in self.rounds)
 
     def _read(self, line: bytes) -> None:
         try:
             self._remember(_DECODER.decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            # Torn by a kill, so nobody has gone by it.
+            # A crash cut the line, so it was never used.
             _log.warning("regeneration_line_damaged", file=self._path.name, reason=str(error))
 
     def _remember(self, line: Line) -> None:
@@ -313,21 +312,21 @@ class Journal:
 
 
 class Draft(DecisionLog):
-    """Decisions that count only if the new library comes to stand. What is withdrawn, is so for good and at once."""
+    """Decisions that count only once the new library is in place. Withdrawals count at once."""
 
     def __init__(self, folder: Path, decisions: DecisionLog, files: FileLayer) -> None:
-        """`decisions` are those that hold."""
+        """Open the draft. `decisions` is the log of the current library."""
         super().__init__(folder / DRAFTED, files)
         self._decisions = decisions
 
     def extend(self, decisions: Iterable[Decision]) -> None:
-        """Draft many at once."""
+        """Draft many decisions at once; log withdrawals."""
         listed = list(decisions)
         self._decisions.extend(each for each in listed if isinstance(each, Withdrawn | Forgotten))
         super().extend(each for each in listed if not isinstance(each, Withdrawn | Forgotten))
 
     def taken(self) -> list[PairDecision]:
-        """All of them, as they were taken."""
+        """Return all drafted decisions, oldest first."""
         return [each for each in self.all() if not isinstance(each, Withdrawn | Forgotten)]
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
@@ -335,14 +334,15 @@ class Draft(DecisionLog):
         return self._decisions.is_withdrawn(message_id)
 
     def withdrawn(self, since: int = 0) -> Sequence[MessageId]:
-        """The messages that were withdrawn, in that order, but for the first `since`."""
+        """Return the withdrawn messages, oldest first, without the first `since`."""
         return self._decisions.withdrawn(since)
 
 
 def opened(topics_dir: Path, archive: Archive, *, basis: str, files: FileLayer) -> Journal:
-    """The journal of the regeneration that was begun, if that may go on, else of a new one in an empty folder.
+    """Open the journal of the unfinished regeneration if it can continue, else of a new one in an empty folder.
 
-    It may go on where `basis` is the same, and the archive still holds what was read. Raises KnowledgeError. Blocks.
+    It can continue if `basis` is the same, and the archive still has the pairs that were read. Raises KnowledgeError.
+    Blocks.
     """
     folder = upcoming(topics_dir)
     journal = Journal(folder, files)
@@ -357,11 +357,11 @@ def opened(topics_dir: Path, archive: Archive, *, basis: str, files: FileLayer) 
 
 
 def discard(topics_dir: Path, files: FileLayer | None = None) -> None:
-    """Throw away what an unfinished regeneration has built: the next begins anew. Raises KnowledgeError."""
+    """Delete the draft of an unfinished regeneration. Raises KnowledgeError."""
     folder, layer = upcoming(topics_dir), files or FileLayer()
     if not folder.exists():
         return
-    # First of all: half a library beside a whole journal would pass for a whole one.
+    # The journal first: with it, half a library would look like a whole one.
     layer.remove(folder / JOURNAL)
     try:
         shutil.rmtree(folder)
@@ -370,10 +370,10 @@ def discard(topics_dir: Path, files: FileLayer | None = None) -> None:
 
 
 class _Version(NamedTuple):
-    """A capture of a conversation; the greatest is the one to keep."""
+    """A capture of a conversation. The greatest one is kept."""
 
     messages: int
-    """Less those that were withdrawn since."""
+    """Without the withdrawn ones."""
     archived: datetime
     answered: datetime
     qa_id: QAId
@@ -382,7 +382,7 @@ class _Version(NamedTuple):
 def planned(
     archive: Archive, after: QAId | None, decisions: DecisionLog, awaits_review: Callable[[QAId], bool]
 ) -> Round:
-    """The round that follows the pair `after`. What waits for review or was rejected is left out. Blocks."""
+    """Plan the round after the pair `after`, without pairs that wait for review or were rejected. Blocks."""
     versions: defaultdict[ConversationId, list[_Version]] = defaultdict(list)
     pairs, last, digest = 0, after, sha256()
     for pair in archive.after(after):
@@ -399,17 +399,17 @@ def planned(
 
 
 def is_held_back(qa_id: QAId, decisions: DecisionLog) -> bool:
-    """Whether the team has not approved the pair, or has rejected it."""
+    """Whether the pair waits for review, or was rejected."""
     return isinstance(decisions.of(qa_id), AwaitingReview | Rejected)
 
 
 def awaiting_review(
     decisions: DecisionLog, passed_over: QAId | None, stands: Callable[[QAId], bool]
 ) -> Callable[[QAId], bool]:
-    """Where the team reviews all captures: whether a pair is still to be put to them.
+    """Return a function that says whether a pair still needs review. For use with `kb.review`.
 
-    So are all without a decision, for a damaged log may have lost a rejection; but not what `stands` in a topic
-    already, nor what is as old as `passed_over`, the pair up to which the operator wants none looked at.
+    All pairs without a decision do, because a damaged log may have lost a rejection. Exceptions are pairs that are in a
+    topic already (`stands`), and those up to `passed_over`, which the operator wants to skip.
     """
     known = None if passed_over is None else time_of(passed_over)
 
@@ -420,7 +420,7 @@ def awaiting_review(
 
 
 def still_begins_with(archive: Archive, rounds: Iterable[Round]) -> bool:
-    """Whether the archive holds what these rounds have read, unchanged. Blocks."""
+    """Whether the archive still has the pairs that these rounds read, unchanged. Blocks."""
     after: QAId | None = None
     for each in rounds:
         if _digest(archive, after, each.last) != each.digest:
@@ -442,9 +442,9 @@ def _until(last: datetime) -> Callable[[CapturedPair], bool]:
 
 
 def in_order(decisions: Iterable[PairDecision], epochs: Sequence[Sequence[QAId]]) -> list[PairDecision]:
-    """The decisions as they would have come one by one, whichever topic was faster.
+    """Sort the decisions as if the pairs had been decided one by one.
 
-    Those about a pair stay in their order, and so do those of a topic, which come in the order of its pairs.
+    The decisions of a pair stay in their order, and those of a topic come in the order of its pairs.
     """
     places = {time_of(qa_id): (n, float(at)) for n, epoch in enumerate(epochs) for at, qa_id in enumerate(epoch)}
     told: dict[datetime, tuple[int, float]] = {}
@@ -452,7 +452,7 @@ def in_order(decisions: Iterable[PairDecision], epochs: Sequence[Sequence[QAId]]
     placed: list[tuple[tuple[int, float], PairDecision]] = []
     for each in decisions:
         about = [time_of(each.qa_id), *([time_of(each.by)] if isinstance(each, Replaced) else ())]
-        # Moves come at an epoch's end, one by one.
+        # Moves come one by one at the end of an epoch.
         known = [] if isinstance(each, Moved) else [places[time] for time in about if time in places]
         place = max([max(known, default=(now, inf)), *(told[time] for time in about if time in told)])
         now = max(now, place[0])
