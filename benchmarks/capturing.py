@@ -11,6 +11,7 @@ import math
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -25,8 +26,9 @@ from benchmarks.figures import Figure
 from intern.core.clock import SystemClock
 from intern.core.ids import ConversationId, MessageId, snowflake_at
 from intern.core.records import Turn
+from intern.core.text.words import word_set
 from intern.facts.prompts import EXTRACT
-from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn
+from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateIn
 from intern.service.models import offline_rules, open_models
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn
@@ -40,6 +42,7 @@ from tests.samples import START
 
 LATENCY = 0.05  # seconds
 REPLIES = 20  # of the team, in one thread
+_REAL_SUBJECTS = 40  # of real exchanges: as many topics, and one for all others
 
 _SUBJECTS = [
     subject.split()
@@ -126,15 +129,22 @@ def measure() -> Iterator[Figure]:
 
 
 def _real() -> Iterator[Figure]:
-    """All calls that real exchanges take, where the offline rule opens the topics: nearly one for each."""
+    """All calls that real exchanges take, where each is filed under the most frequent of its telling words."""
     if not EVAL.is_dir():
         print(f"real exchanges are not measured: there are none in {EVAL}", file=sys.stderr)
         return
-    with endpoint_double(_by_offline_rules) as endpoint, tempfile.TemporaryDirectory() as folder:
-        cost = asyncio.run(_cost(endpoint, _settings(Path(folder), endpoint, extract=True), list(_exchanged())))
+    told = list(_exchanged())
+    with endpoint_double(_Clusters(told)) as endpoint, tempfile.TemporaryDirectory() as folder:
+        settings = _settings(Path(folder), endpoint, extract=True)
+        cost = asyncio.run(_cost(endpoint, settings, told))
+        topics = len(TopicLibrary(settings.paths.topics).names())
     filing = sum(each.prompt in {CLASSIFY.name, INTEGRATE.name} for each in cost.requests)
     yield Figure(f"{cost.pairs} real exchanges, classify and integrate, calls a pair", filing / cost.pairs, "", 1.6)
     yield Figure(f"{cost.pairs} real exchanges, with descriptions and distilling", cost.calls_a_pair, "", 2.5)
+    yield Figure("real exchanges, topics", topics, "")
+    for prompt in (CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_TOPIC, EXTRACT):
+        count = sum(each.prompt == prompt.name for each in cost.requests)
+        yield Figure(f"real exchanges, calls of {prompt.name}", count, "")
     for prefix in prefixes(cost.requests):
         begins = f"real exchanges, `{prefix.prompt}` before the first difference"
         yield Figure(begins, prefix.bytes, "bytes")
@@ -260,12 +270,27 @@ def _by_rules(body: dict[str, Any]) -> Reply:
     return Reply(content=msgspec.to_builtins(said), delay=LATENCY)
 
 
-def _by_offline_rules(body: dict[str, Any]) -> Reply:
-    prompt, fences = prompt_of(body), _fences(text_of(body, "user"))
-    if prompt == EXTRACT.name:
-        return Reply(content={"nuggets": [], "facts": []})
-    filed = ClassifyIn(index=fences["index"], pair=fences["pair"]) if prompt == CLASSIFY.name else None
-    return Reply(content=msgspec.to_builtins(offline_rules()[prompt](filed or _given(prompt, fences))))
+class _Clusters:
+    """Files each pair under the most frequent of its telling words; all else is what the offline rules say."""
+
+    def __init__(self, told: Sequence[Taught]) -> None:
+        texts = [word_set("\n".join(turn.text for _, turn in each.messages)) for each in told]
+        counts = Counter(word for text in texts for word in text if word.isalpha() and len(word) > 3)
+        # What a tenth of the exchanges say tells no subject.
+        self._subjects = dict([each for each in counts.most_common() if each[1] < len(texts) / 10][:_REAL_SUBJECTS])
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        prompt, fences = prompt_of(body), _fences(text_of(body, "user"))
+        if prompt == EXTRACT.name:
+            return Reply(content={"nuggets": [], "facts": []})
+        if prompt == SPLIT_TOPIC.name:
+            ids = [line.split()[0] for line in fences["questions"].split("\n")]
+            return Reply(content={"topic_name": f"more-{fences['topic']}"[:60], "move_ids": ids[len(ids) // 2 :]})
+        if prompt != CLASSIFY.name:
+            return Reply(content=msgspec.to_builtins(offline_rules()[prompt](_given(prompt, fences))))
+        held = word_set(fences["pair"]) & self._subjects.keys()
+        subject = max(sorted(held), key=self._subjects.__getitem__, default="other")
+        return Reply(content=msgspec.to_builtins(ClassifyOut(skip=False, topic_name=f"about-{subject}")))
 
 
 def _subject_of(pair: str) -> ClassifyOut:
