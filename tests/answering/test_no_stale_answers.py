@@ -26,7 +26,7 @@ from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import Templates
 from intern.service.intern import Intern, open_intern
 from intern.service.models import Models, templates_of
-from intern.service.workshop import Workshop
+from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SummarizeOut
 from intern.stores.sqlite.database import Database
@@ -96,9 +96,9 @@ class World:
     What changes it are the calls of the bot's actors and jobs.
     """
 
-    def __init__(self, sources: Path, workshop: Workshop, votes: FeedbackStore) -> None:
+    def __init__(self, sources: Path, writer: Writer, votes: FeedbackStore) -> None:
         self._sources = sources
-        self._workshop = workshop
+        self._writer = writer
         self._votes = votes
         self._documents: dict[str, int] = {}
         self._taught: dict[str, tuple[int, Sequence[MessageId]]] = {}
@@ -119,21 +119,21 @@ class World:
             case 0 | 1:
                 document.write_text(f"# The {subject}\n\nThe {subject} takes {n} volts.\n")
                 self._documents[subject] = n
-                await self._workshop.refresh()
+                await self._writer.indexing.refresh()
             case 2 if subject in self._documents:
                 document.unlink()
                 del self._documents[subject]
-                await self._workshop.refresh()
+                await self._writer.indexing.refresh()
             case 3 | 4:
                 await self._teach(subject, n)
             case 5 if older:
-                await self._workshop.withdraw([older])
+                await self._writer.learning.withdraw([older])
                 self._speak_against(older)
             case 6 if older:
                 await self._votes.vote(older, UserId("5"), up=False)
                 self._speak_against(older)
             case 7 if older and not random.randrange(4):
-                await self._workshop.forget(Forget(message_ids=(older,)))
+                await self._writer.forget(Forget(message_ids=(older,)))
                 self._spoken_against.update(self._told.values())
             case _:
                 self.way = (self.way + random.randrange(1, len(WAYS))) % len(WAYS)
@@ -142,14 +142,14 @@ class World:
         """File a team answer, or withdraw the one that there is."""
         if subject in self._taught:
             _, message_ids = self._taught.pop(subject)
-            await self._workshop.withdraw(message_ids)
-            await self._workshop.clear_withdrawn()
+            await self._writer.learning.withdraw(message_ids)
+            await self._writer.learning.clear_withdrawn()
         else:
             made = samples.capture(f"How many volts for the {subject}?", f"The {subject} takes {n} volts.", n=n)
-            assert await self._workshop.keep(made)
-            await self._workshop.catch_up()
+            assert await self._writer.learning.keep(made)
+            await self._writer.learning.catch_up()
             self._taught[subject] = n, made.message_ids
-        await self._workshop.refresh()
+        await self._writer.indexing.refresh()
 
     def _speak_against(self, message_id: MessageId) -> None:
         if message_id in self._told:
@@ -186,7 +186,7 @@ def settings_of(folder: Path, over: dict[str, dict[str, Any]]) -> Settings:
     )
 
 
-# It fails where a withdrawal or a forgetting of the workshop leaves the replies alone, which was tried by hand.
+# It fails where a withdrawal or a forgetting of the writer leaves the replies alone, which was tried by hand.
 @pytest.mark.parametrize(
     "changes",
     [
@@ -209,12 +209,12 @@ async def test_no_answer_is_stale_after_any_change(tmp_path: Path, changes: int)
     oracles = [Oracle(way) for way, _ in WAYS]
     with fail_after(30 + changes * SECONDS_A_CHANGE):
         async with await Database.open(settings[0].paths.database) as db, AsyncExitStack() as stack:
-            workshop = await run_sync(partial(Workshop, settings[0], db, oracles[0], HandClock()))
+            writer = await run_sync(partial(Writer, settings[0], db, oracles[0], HandClock()))
             interns: list[Intern] = []
             for oracle, each in zip(oracles, settings, strict=True):
-                model = RepeatingModel(oracle, workshop.replies, request_key(each.llm, templates_of(each)))
+                model = RepeatingModel(oracle, writer.stores.replies, request_key(each.llm, templates_of(each)))
                 interns.append(await stack.enter_async_context(open_intern(each, models=Models(model, oracle))))
-            world = World(settings[0].paths.sources, workshop, FeedbackStore(db, clock=HandClock()))
+            world = World(settings[0].paths.sources, writer, FeedbackStore(db, clock=HandClock()))
             repeated = 0
             for n in range(1, changes + 1):
                 await world.change(random, n)
