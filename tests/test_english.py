@@ -61,17 +61,27 @@ def words_of(source: str) -> Iterator[tuple[int, str]]:
         last = token.start[0]
     yield begins, comment
     tree = ast.parse(source)
-    lists = {
-        id(call.func.value)
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "split"
-    }
+    lists = set(_word_lists(tree))
     for node in ast.walk(tree):
         match node:
             case ast.Constant(value=str(text)) if id(node) not in lists and len(text.split()) >= 3:
                 yield node.lineno, text
             case _:
                 pass
+
+
+def _word_lists(tree: ast.Module) -> Iterator[int]:
+    """Find the texts that are split into words, by themselves or under a name."""
+    split = [
+        call.func.value
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "split"
+    ]
+    yield from map(id, split)
+    names = {each.id for each in split if isinstance(each, ast.Name)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in names:
+            yield id(node.value)
 
 
 def prose(page: Path) -> str:
@@ -126,9 +136,8 @@ def test_a_page_has_short_sentences_with_a_subject(page: Path) -> None:
 @pytest.mark.parametrize("phrase", RIDDLES)
 def test_each_phrase_is_found_where_it_was_written(phrase: str, tmp_path: Path) -> None:
     first, _, rest = f"It knows what {phrase} there.".rpartition(" there")
-    planted = (
-        f'"""A module."""\n\n# One line,\n# {first}{rest}\nraise ValueError("{first} here")\nx = "{phrase}".split()\n'
-    )
+    told = f'# One line,\n# {first}{rest}\nraise ValueError("{first} here")\n'
+    planted = f'"""A module."""\n\n{told}x = "{phrase} so".split()\n_Y = "{phrase} so"\ny = _Y.split()\n'
     found = {line + below - 1: said for line, text in words_of(planted) for below, said in riddles(text)}
     assert found == {4: phrase, 5: phrase}
 
