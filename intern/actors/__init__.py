@@ -1,1 +1,1 @@
-"""Who works in intern, each a loop with a reason to run by itself. `office` wires them; nothing else connects them."""
+"""The actors, one file each, and the pipeline that wires them."""

@@ -1,1 +1,1 @@
-"""Answers: from a conversation to a reply worth posting, or to silence with its reason."""
+"""From a conversation to an answer with sources, or to silence with a reason."""

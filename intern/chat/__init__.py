@@ -1,1 +1,1 @@
-"""What people say, on any platform: batching, routing, context, checkpoints, and exactly-once posting."""
+"""What people say, on any platform: batching, routing, context, outbox."""

@@ -1,1 +1,1 @@
-"""What every other package builds on: ids, messages, errors, clock, log and text."""
+"""Ids, messages, errors, clock, log and text, for all other packages."""

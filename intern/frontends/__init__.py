@@ -1,1 +1,1 @@
-"""What people use: the command line and the status page."""
+"""The command line and the status page."""

@@ -1,1 +1,1 @@
-"""Learning: which topic a captured pair belongs to, and what its topic file holds afterwards."""
+"""From a team's answer to its topic: filing, review, forgetting, regeneration."""

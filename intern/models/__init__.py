@@ -1,1 +1,1 @@
-"""Language models: prompts with typed inputs and outputs, and the endpoints that answer them."""
+"""Language models: typed prompts, endpoints, limits, cost."""

@@ -1,1 +1,1 @@
-"""Finding by words: what is asked of the store, and in which order what it found is shown."""
+"""Search by words and by meaning: terms, ranking, embeddings."""

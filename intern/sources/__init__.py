@@ -1,1 +1,1 @@
-"""Files, web pages and discovered files: listed, described, and kept searchable."""
+"""Files, web pages and discovered files: list, describe, keep searchable."""

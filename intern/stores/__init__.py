@@ -1,1 +1,1 @@
-"""What is kept on disk: archive, topics, decisions, indices and the database. No store calls a model."""
+"""Data on disk: archive, topics, decisions, indices, the database."""
