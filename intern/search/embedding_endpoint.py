@@ -1,7 +1,7 @@
 """Embeddings from any OpenAI-compatible endpoint: many texts a call, retried and limited like every other call.
 
-A text that was embedded before is not sent again, where there is a memory. Whatever an endpoint sends is checked: one
-wrong vector would put its document in front of everything, or nowhere.
+With a memory, a text is embedded only once. All vectors are checked: one wrong vector would put its document in front
+of all others, or nowhere.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from intern.models.usage import Usage, estimated_tokens
 _log = get_logger(__name__)
 
 USAGE = "embeddings"
-"""Under which name calls and tokens are counted."""
+"""The name under which calls and tokens are counted."""
 
 _MOST_TEXTS = 64  # a call; the API's own bound is 2,048, local servers take fewer
 _MOST_TOKENS = 8000  # a call, estimated
@@ -38,10 +38,10 @@ _MOST_NUMBERS = 16_384  # a vector
 
 
 class VectorMemory(Protocol):
-    """Remembers what was embedded before. All methods raise KnowledgeError."""
+    """Vectors of texts that were embedded before. All methods raise KnowledgeError."""
 
     async def recall(self, keys: Sequence[str], /) -> Mapping[str, bytes]:
-        """The vectors that are known."""
+        """Return the known vectors."""
         ...
 
     async def remember(self, vectors: Mapping[str, bytes], /) -> None:
@@ -64,7 +64,7 @@ class _Embeddings(Struct):
 
 
 class EndpointEmbedder(Endpoint):
-    """Embeds at an endpoint. `options` are those of `[llm]`, with what `[embeddings]` lays over them."""
+    """An embedder at an endpoint. `options` are those of `[llm]`, overridden by `[embeddings]`."""
 
     def __init__(
         self,
@@ -78,18 +78,18 @@ class EndpointEmbedder(Endpoint):
         super().__init__(options, path="/embeddings", usage=usage, client=client, section=section)
         self.model = vectors_of(options)
         self.dimensions = 0
-        """Those of the first vector that came; 0 before."""
+        """The length of the first vector that came; 0 before."""
         self._memory = memory
         self._behind = self._limits.background()
         self.ended: Callable[[BaseException | None, float], object] = lambda _error, _seconds: None
-        """Hears of each call what it raised, if anything, and how long it took; it must neither wait nor raise."""
+        """Called after each call with its error, if any, and its seconds. It must neither wait nor raise."""
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
-        """A unit vector for each text, float32, little-endian. Raises the `ModelError` family.
+        """Return a unit vector for each text, float32, little-endian. Raises the `ModelError` family.
 
-        More than one text is work that must not starve answers.
+        Calls with several texts have the limits of background work, so that they never starve answers.
         """
-        # A model says nothing of an empty text, and many refuse it.
+        # Many models refuse an empty text.
         sent = [text[:_MOST_CHARS].strip() or "-" for text in texts]
         keys = [_key(self.model, text) for text in sent]
         known = dict(await self._recalled(keys))
@@ -102,7 +102,7 @@ class EndpointEmbedder(Endpoint):
         return [known[key] for key in keys]
 
     async def _heard(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
-        """`_asked`, of which somebody hears."""
+        """Ask, then call `ended`."""
         began = current_time()
         try:
             vectors = await self._asked(limits, texts)
@@ -166,7 +166,7 @@ class EndpointEmbedder(Endpoint):
 
 
 def vectors_of(options: LlmOptions) -> str:
-    """The name of the vectors that an endpoint makes: the same model elsewhere may be another one."""
+    """Return the name of an endpoint's vectors: elsewhere, a model of the same name may differ."""
     return f"{options.model} at {options.base_url.strip().partition('?')[0].rstrip('/')}"
 
 
@@ -174,7 +174,7 @@ def _unit(numbers: Sequence[float], what: str) -> bytes:
     if not 1 <= len(numbers) <= _MOST_NUMBERS:
         raise ModelReplyError(f"{what}: a vector of {len(numbers)} numbers came")
     length = math.hypot(*numbers)
-    # NaN and infinity, which JSON has no word for, and zeros, which point nowhere.
+    # NaN and infinity cannot be JSON; zeros have no direction.
     if not math.isfinite(length) or length < 1e-9:
         raise ModelReplyError(f"{what}: a vector came that has no direction")
     return struct.pack(f"<{len(numbers)}f", *(number / length for number in numbers))
@@ -185,7 +185,7 @@ def _key(model: str, text: str) -> str:
 
 
 def _batches(texts: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """In their order, each within what a call takes."""
+    """Divide texts into batches that fit into a call, in order."""
     batch: dict[str, str] = {}
     tokens = 0
     for key, text in texts.items():

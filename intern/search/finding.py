@@ -1,8 +1,6 @@
-"""Finding by words and by what they mean, best first, and why each was found.
+"""Search by words and by vectors, best first, with the reasons for each result.
 
-"Found nothing" is a result, "could not look" an error.
-
-Search in two stages: what words and likeness find, then which of the nuggets among it can be trusted most.
+"Found nothing" is a result, "could not look" an error. The second stage ranks nuggets by how far they can be trusted.
 """
 
 from __future__ import annotations
@@ -33,33 +31,33 @@ S = TypeVar("S")
 V = TypeVar("V")
 T = TypeVar("T")
 
-# Sources that words and likeness each propose. With 50, what one of both did not propose counted for nothing in it: by
-# 12% less nDCG@10 among 50,000 documents.
+# Sources that words and vectors each propose. With 50, sources that only one of both proposed got too low a score: 12%
+# less nDCG@10 among 50,000 documents.
 _PROPOSED = 200
 
 _REMEMBERED = 16  # questions that are answered at the same time, and some
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors, which say how alike texts are. Vectors of different models cannot be compared."""
+    """A model that turns texts into vectors, to compare texts. Vectors of different models cannot be compared."""
 
     @property
     def model(self) -> str:
-        """Changes whenever vectors made before can no longer be compared with those made from now on."""
+        """The name of the vectors. It changes when new vectors cannot be compared with earlier ones."""
         ...
 
     @property
     def dimensions(self) -> int:
-        """How many numbers a vector has."""
+        """The length of a vector."""
         ...
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
-        """For each text its vector: 32-bit floats, little-endian, of length 1. Raises the ModelError family."""
+        """Return the vector of each text: 32-bit floats, little-endian, of length 1. Raises the ModelError family."""
         ...
 
 
 class LastVectors:
-    """An embedder that remembers what it was asked last: a question is looked for among several kinds of things."""
+    """An embedder with a cache of the last questions: each is searched for among several kinds of documents."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -76,7 +74,7 @@ class LastVectors:
         return self._embedder.dimensions
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
-        """As the embedder does it; of a text alone, the vector is remembered for a while."""
+        """Embed texts; the vector of a single text is cached for a while."""
         if len(texts) != 1:
             return await self._embedder.embed(texts)
         [text] = texts
@@ -90,23 +88,23 @@ class LastVectors:
 
 
 class _Candidate(Struct, frozen=True, kw_only=True):
-    """A source, and why it is here."""
+    """A source that was found, and why."""
 
     rid: int
-    """Of the best of the source's documents."""
+    """The row of the source's best document."""
     source_id: SourceId
     score: float
-    """From words and likeness together; 1 at most, not comparable between questions."""
+    """The joint score of words and vectors; at most 1, not comparable between questions."""
     bm25: float = 0.0
-    """How well its words fit; not comparable between questions."""
+    """The score of its words; not comparable between questions."""
     likeness: float | None = None
-    """How like the question it is, from -1 to 1; None where nobody looked, or it has no vector (yet)."""
+    """Similarity to the question, from -1 to 1; None if it was not compared, or has no vector (yet)."""
     words_place: int | None = None
-    """Its place among what words found, from 1."""
+    """Its rank by words, from 1."""
     likeness_place: int | None = None
-    """Its place among what likeness found, from 1."""
+    """Its rank by vectors, from 1."""
     words_only: bool = False
-    """Likeness should have been looked at, and could not: what says the same in other words may be missing."""
+    """The vector search failed, so paraphrases may be missing."""
 
 
 class Found(_Candidate, frozen=True, kw_only=True):
@@ -114,14 +112,14 @@ class Found(_Candidate, frozen=True, kw_only=True):
 
     document: SearchDocument
     matched: tuple[str, ...] = ()
-    """Terms of the question that it holds."""
+    """Terms of the question that it contains."""
 
 
 class Finder:
-    """Finds sources by words and, with an embedder, by likeness.
+    """Search by words and, with an embedder, by vectors.
 
-    What is less like the text than `least` is not found by likeness: unless it is given, what is known of the
-    embedder's model, and of others `LeastLikeness()`, with which whatever is not opposed counts.
+    Sources that are less similar than `least` are not found by vectors. By default, `least` is the known threshold of
+    the model; for other models it is `LeastLikeness()`, so any cosine from 0 on counts.
     """
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder | None = None) -> None:
@@ -131,10 +129,10 @@ class Finder:
     async def find(
         self, text: str, wanted: SearchFilter | None = None, limit: int = 10, *, least: LeastLikeness | None = None
     ) -> tuple[Found, ...]:
-        """The best sources for a text, best first; empty where nothing holds a word of it and nothing is like it.
+        """Return the best sources for a text, best first; empty if none shares a word with it or is similar.
 
-        Where likeness could not be looked at, each result says so. Raises KnowledgeError, also where nothing is left
-        then: that would look as if there were nothing.
+        If vectors could not be searched, each result says so. Raises KnowledgeError, also if words found nothing then:
+        an empty result would look as if there were nothing.
         """
         found = await self._found(text, wanted or SearchFilter(), limit, least)
         terms = terms_of(text)
@@ -144,15 +142,15 @@ class Finder:
         return tuple(replace(each, matched=held.get(each.rid, ()) or _inside(each.document, inside)) for each in found)
 
     async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
-        """What `find` finds, without the words that each holds: these take as long again to tell."""
+        """Return the results of `find`, without `matched`: that takes as long again."""
         return tuple(await self._found(text, wanted or SearchFilter(), limit, None))
 
     async def rank(
         self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
     ) -> list[SourceId]:
-        """The ids of the sources that say most of a text, best first; by what they say, not by their descriptions.
+        """Return the ids of the best sources for a text, best first; by their texts, not by their descriptions.
 
-        Reads no text, for an answer waits. Raises KnowledgeError as `find` does.
+        Reads no text, since an answer is waiting. Raises KnowledgeError as `find` does.
         """
         wanted = SearchFilter(kinds=tuple(kinds), part="text")
         return [each.source_id for each in await self._candidates(text, wanted, limit, least)]
@@ -160,7 +158,7 @@ class Finder:
     async def hits(
         self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
     ) -> list[Hit]:
-        """The best passage of each of the best sources, best first. Raises KnowledgeError as `find` does."""
+        """Return the best passage of each of the best sources, best first. Raises KnowledgeError as `find` does."""
         found = await self._found(text, SearchFilter(kinds=tuple(kinds), part="text"), limit, least)
         measured = self._embedder is None or self._embedder.model in LEAST_LIKENESS
         return [
@@ -203,7 +201,7 @@ class Finder:
         return _of_both(words, alike, proposed)[:limit] if alike else _of_words(words)[:limit]
 
     async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[SourceId, _ByWords]:
-        """The best that hold a word, in their order."""
+        """Return the best sources that contain a word, in order."""
         rankings: list[Sequence[Scored]] = []
         if terms.words or terms.grams:
             rankings += await self._store.matching(each_of(terms.words), each_of(terms.grams), wanted, limit)
@@ -215,7 +213,7 @@ class Finder:
 
 
 async def _enough(least: LeastLikeness, terms: Terms, *, words_found: bool) -> float:
-    """How like the text a source must be, to be found by that alone."""
+    """Return the least similarity with which a source is found by vectors alone."""
     if words_found:
         return least.beside_words
     if least.alone == least.of_unknown or await run_sync(knows_any, " ".join((*terms.words, *terms.short))):
@@ -224,15 +222,15 @@ async def _enough(least: LeastLikeness, terms: Terms, *, words_found: bool) -> f
 
 
 class _ByWords(NamedTuple):
-    """A source that holds a word."""
+    """A source that contains a word."""
 
     hit: Scored
     share: float
-    """From 0 to 1: bm25 as a share of the best one's, by which the tables of words and of trigrams can be compared."""
+    """bm25 as a share of the best one's, from 0 to 1, so that words and trigrams can be compared."""
 
 
 class _Seen(NamedTuple):
-    """What is most like a text, and the text's vector."""
+    """The sources that are most similar to a text, and the text's vector."""
 
     vector: bytes
     found: Sequence[Scored]
@@ -241,7 +239,7 @@ class _Seen(NamedTuple):
 async def _seen(
     embedder: Embedder, text: str, look: Callable[[bytes], Awaitable[Sequence[Scored]]]
 ) -> _Seen | ModelError:
-    """The error where there is no vector to be had: words may do without. Raises KnowledgeError."""
+    """Search by vectors; return the error if there is no vector, since words may suffice. Raises KnowledgeError."""
     try:
         [vector] = await embedder.embed([text.encode("utf-8", "replace").decode()])
     except ModelError as error:
@@ -250,7 +248,7 @@ async def _seen(
 
 
 def _do_without(error: ModelError, *, words_found: bool) -> None:
-    """Raises KnowledgeError where words found nothing, for that would look as if there were nothing."""
+    """Raise KnowledgeError if words found nothing: an empty result would look as if there were nothing."""
     if not words_found:
         raise KnowledgeError(
             f"nothing holds a word of it, and what says the same in other words could not be searched: {error}"
@@ -259,7 +257,7 @@ def _do_without(error: ModelError, *, words_found: bool) -> None:
 
 
 async def _side_by_side(one: Callable[[], Awaitable[S]], other: Callable[[], Awaitable[T]]) -> tuple[S, T]:
-    """Both at once: they are work for two cores. Raises KnowledgeError as itself, not in a group."""
+    """Run both at once, on two cores. Raises KnowledgeError as itself, not in a group."""
     ones, others, errors = list[S](), list[T](), list[KnowledgeError]()
 
     async def hold(call: Callable[[], Awaitable[V]], values: list[V]) -> None:
@@ -277,7 +275,7 @@ async def _side_by_side(one: Callable[[], Awaitable[S]], other: Callable[[], Awa
 
 
 def _best_shares(rankings: Sequence[Mapping[SourceId, float]]) -> dict[SourceId, float]:
-    """For each source the best of its shares of what is best in a ranking."""
+    """Return for each source its best share of a ranking's best score."""
     scores: dict[SourceId, float] = {}
     for ranking in rankings:
         for source_id, score in of_best(ranking).items():
@@ -293,7 +291,7 @@ def _of_words(words: Mapping[SourceId, _ByWords]) -> list[_Candidate]:
 
 
 def _of_both(words: Mapping[SourceId, _ByWords], alike: Sequence[Scored], proposed: int) -> list[_Candidate]:
-    """Joined; of those beyond the `proposed`, likeness is known, their places are not."""
+    """Join both rankings; sources beyond the `proposed` have a similarity but no rank."""
     by_words = {each.source_id: each for each in _of_words(words)}
     by_likeness = {hit.source_id: (place, hit) for place, hit in enumerate(alike, 1)}
     scores = joined(
@@ -320,36 +318,36 @@ def _inside(document: SearchDocument, parts: Sequence[str]) -> tuple[str, ...]:
 
 
 TRUST: Mapping[str, float] = {"FACT": 1.0, "COMMUNITY_OPINION": 0.85, "SPECULATION": 0.75}
-"""What a score is worth, by status: of two that fit about as well the fact comes first, and a fact that hardly fits
-never comes before an opinion that answers the question."""
+"""Factors of a score, by status: of two that fit about as well the fact comes first, but a fact that hardly fits never
+comes before an opinion that answers the question."""
 
 _OLDEST = 0.8
-"""What is left of the score of what was said long ago; things change, and still most of it holds."""
+"""The least factor for age: things change, but most old knowledge still holds."""
 
 _HALF_OF_THAT = timedelta(days=365)
 
 _KEYWORD = 0.03
-"""For each keyword that the question holds."""
+"""Added for each keyword of the nugget that the question contains."""
 
 _MOST_KEYWORDS = 3
 
 STAGE_ONE = 30
-"""How many the search proposes."""
+"""Sources that the first stage proposes."""
 
 
 Find = Callable[[str, SearchFilter, int], Awaitable[Sequence[Found]]]
-"""The first stage: the best sources for a text, best first. Raises KnowledgeError."""
+"""The first stage: finds the best sources for a text, best first. Raises KnowledgeError."""
 
 
 async def best_found(find: Find, text: str, wanted: SearchFilter, limit: int, *, now: datetime) -> tuple[Found, ...]:
-    """The sources that say most of a text; of nuggets, those that can be trusted most. Raises KnowledgeError."""
+    """Search in both stages: of nuggets, those that can be trusted most come first. Raises KnowledgeError."""
     return reranked(await find(text, wanted, max(STAGE_ONE, limit)), text, now=now)[:limit]
 
 
 def reranked(found: Sequence[Found], text: str, *, now: datetime) -> tuple[Found, ...]:
-    """The second stage: nuggets by what each says of the text, how far it can be trusted, and how old it is.
+    """Rank nuggets by how well each fits the text, how far it can be trusted, and its age.
 
-    What is no nugget keeps its score.
+    All other documents keep their score.
     """
     asked = word_set(text)
     worth = [

@@ -34,12 +34,12 @@ _TINY = 1e-9  # instead of the largest number of a token that has none: zeros st
 
 
 def build(shipped: bytes) -> bytes:
-    """The graph from `ids` (texts × tokens) to `hidden` (texts × tokens × 384), as a serialised ONNX model."""
+    """Build the graph from `ids` (texts × tokens) to `hidden` (texts × tokens × 384), as a serialised ONNX model."""
     return _Builder(_initializers(shipped)).model()
 
 
 def multiplies_exactly(run: Callable[[bytes, dict[str, Array]], Array]) -> bool:
-    """Whether this machine multiplies 8 bits without overflow; `run` gives what a model makes of its inputs.
+    """Return whether this machine multiplies 8 bits without overflow; `run` runs a model on inputs.
 
     x86 without VNNI adds two products in 16 bits, which large ones do not fit into.
     """
@@ -49,7 +49,7 @@ def multiplies_exactly(run: Callable[[bytes, dict[str, Array]], Array]) -> bool:
 
 
 class _Builder:
-    """Collects the nodes and constants of the graph."""
+    """The nodes and constants of a graph."""
 
     def __init__(self, weights: dict[str, Array]) -> None:
         self._weights = weights
@@ -72,7 +72,7 @@ class _Builder:
         )
 
     def extreme(self) -> bytes:
-        """The graph of `multiplies_exactly`."""
+        """Build the graph of `multiplies_exactly`."""
         put = self._put
         matrix = put("matrix", np.full((_EXTREME, _EXTREME), _LEVELS, np.int8))
         one = put("one", np.float32(1))
@@ -94,7 +94,7 @@ class _Builder:
         return b"".join((_field(1, _IR), *opsets, _field(7, graph)))
 
     def _embedded(self) -> str:
-        """The tokens, each with its place."""
+        """Add the embeddings of tokens and of their places."""
         put, node, weights, name = self._put, self._node, self._weights, "inner.embeddings."
         words, places = (f"{name}{kind}_embeddings.weight" for kind in ("word", "position"))
         # One word in a hundred is looked up: the others stay 8 bits.
@@ -131,7 +131,7 @@ class _Builder:
         )
 
     def _times(self, given: str, matrices: int = 1) -> str:
-        """The product with the next matrices, beside each other; the activations in 8 bits, each token by itself."""
+        """Multiply with the next matrices, joined side by side; activations have 8 bits, scaled for each token."""
         put, node, names = self._put, self._node, [f"val_{next(self._matrices)}" for _ in range(matrices)]
         matrix = np.concatenate([self._weights[f"{name}_q"] for name in names], axis=1)
         scale = np.concatenate([self._weights[f"{name}_scale"].reshape(-1) for name in names])
@@ -190,7 +190,7 @@ def _value(name: str, dtype: int, sizes: Sequence[str]) -> bytes:
 
 
 def _initializers(model: bytes) -> dict[str, Array]:
-    """The constants of a model, by name."""
+    """Read the constants of a model, by name."""
     found: dict[str, Array] = {}
     for number, graph in _fields(memoryview(model)):
         for inner, tensor in _fields(graph) if number == 7 else ():
@@ -204,7 +204,7 @@ def _initializers(model: bytes) -> dict[str, Array]:
 
 
 def _sizes(value: Any) -> list[int]:
-    """A repeated number comes by itself, or all of them in one piece."""
+    """Read a repeated number, which comes alone or packed with the others."""
     if isinstance(value, int):
         return [value]
     sizes: list[int] = []
@@ -216,7 +216,7 @@ def _sizes(value: Any) -> list[int]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message: their numbers, and their numbers or bytes."""
+    """Yield the fields of a protobuf message: field number, and the value as number or bytes."""
     at = 0
     while at < len(data):
         key, at = _read_number(data, at)

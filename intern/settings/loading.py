@@ -31,7 +31,7 @@ from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
 
 NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counted as free"
-"""What is said of each table of `Settings.without_price`."""
+"""The warning for each table of `Settings.without_price`."""
 
 
 class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,24 +73,24 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     regenerate_concurrency: Annotated[int, Meta(ge=1)] = 8
     settle_seconds: Annotated[float, Meta(ge=0)] = 2.0
     scan_interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
-    """Each look costs a walk through the folder."""
+    """Each scan walks through the whole folder."""
 
 
 class PromptsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[prompts]`: templates of the operator's own; a file of the same name wins over the one that intern brings."""
+    """`[prompts]`: your own templates. A file here replaces the shipped one of the same name."""
 
     dir: str = ""
 
 
 class LogSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[log]`: what is written to stderr."""
+    """`[log]`: the log on stderr."""
 
     format: LogFormat = "auto"
     level: LogLevel = "auto"
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that an operator can set."""
+    """All settings."""
 
     data: DataSection = DataSection()
     discord: DiscordSection = DiscordSection()
@@ -109,12 +109,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def paths(self) -> Paths:
-        """Where everything lies on disk."""
+        """Every file and folder on disk."""
         return Paths(self.data.dir, self.kb)
 
     @property
     def conversations(self) -> ConversationOptions:
-        """What the conversations room takes."""
+        """The options of `chat`."""
         return ConversationOptions(
             message_batch_wait_seconds=self.discord.message_batch_wait_seconds,
             mention_reply_window=self.discord.mention_reply_window,
@@ -127,19 +127,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def learning(self) -> LearningOptions:
-        """What the learning room takes."""
+        """The options of `learning`."""
         return LearningOptions(
             review=self.kb.review, max_removals=self.kb.max_removals, max_topic_chars=self.kb.max_topic_chars
         )
 
     @property
     def indexing(self) -> IndexingOptions:
-        """What the indexing room takes."""
+        """The options of indexing."""
         return IndexingOptions(concurrency=self.kb.concurrency)
 
     @property
     def web(self) -> WebOptions:
-        """What the web room takes."""
+        """The options of fetching pages."""
         return WebOptions(
             max_bytes=self.kb.max_source_bytes,
             concurrency=self.kb.download_concurrency,
@@ -153,7 +153,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def without_price(self) -> tuple[str, ...]:
-        """The tables whose model no price names, though prices are set: most likely one of the names is misspelt."""
+        """The tables whose model has no price, though prices are set: most likely a name is misspelt."""
         found: dict[str, str] = {}
         for key, options in _models(self).items():
             if options.prices and options.unknown_price:
@@ -162,20 +162,20 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def priced(self) -> bool:
-        """Whether the settings tell what the models that write take."""
+        """Whether the models that write have a price."""
         prices = self.llm.prices or self.kb_model.prices
         return bool(prices) and not (self.llm.unknown_price or self.kb_model.unknown_price)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no log may show: tokens and keys, also those in addresses."""
+        """Tokens and keys that no log may show, also those in addresses."""
         known = [self.discord.token, self.llm.api_key, self.kb_model.api_key, self.page.token, self.embeddings.api_key]
         urls = (self.llm.base_url, self.kb_model.base_url, self.embeddings.base_url, self.discord.rest_url)
         held = [part for url in urls for part in address_secrets(url)]
         return tuple(dict.fromkeys([*(secret.reveal() for secret in known if secret), *held]))
 
     def require_for_run(self) -> None:
-        """Raise ConfigError unless `intern run` has all that it cannot guess."""
+        """Raise ConfigError unless `intern run` has all settings without a default."""
         if not self.discord.token:
             raise ConfigError(
                 "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
@@ -185,7 +185,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self.require_model()
 
     def require_model(self) -> None:
-        """Raise ConfigError where neither an endpoint nor the offline model was chosen."""
+        """Raise ConfigError unless an endpoint or the offline model is chosen."""
         for key, options in (("llm", self.llm), ("llm.kb", self.kb_model)):
             if options.provider == "offline":
                 continue
@@ -199,7 +199,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Paths:
-    """Every file and folder, from `data.dir` and the `[kb]` paths that override it."""
+    """Every file and folder: below `data.dir`, unless a `[kb]` path names another."""
 
     def __init__(self, data: Path, kb: KbSection) -> None:
         team, base = data / "team-knowledge", data / "knowledge-base"
@@ -222,7 +222,7 @@ class Paths:
         self.team_index_cache = path(kb.team_index_cache_path, team / "index-team-cache.json")
 
     def is_made(self) -> bool:
-        """Whether intern has made the data folder, or knowledge stands in it. Raises KnowledgeError."""
+        """Return whether intern made the data folder, or it holds knowledge. Raises KnowledgeError."""
         try:
             names = {each.name for each in self.data.iterdir()}
         except (FileNotFoundError, NotADirectoryError):
@@ -235,7 +235,7 @@ class Paths:
 def load_settings(
     config: Path | None = None, *, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Settings from `config`, else `INTERN_CONFIG`, else ./intern.toml if it is there, else defaults.
+    """Read settings from `config`, else `INTERN_CONFIG`, else ./intern.toml if it is there, else defaults.
 
     `overrides` has the shape of the file and wins over everything (command-line options). Raises ConfigError that
     names the key, the place and what was expected, never a value.
@@ -286,7 +286,7 @@ def _decode(raw: Raw) -> Settings:
 
 
 def _models(settings: Settings) -> dict[str, LlmOptions]:
-    """Every model that is asked, by its table."""
+    """Return every model in use, by its table."""
     models = {"llm": settings.llm, "llm.kb": settings.kb_model}
     if settings.embeddings.provider == "endpoint":
         models["embeddings"] = settings.embeddings.over(settings.llm)
@@ -294,7 +294,7 @@ def _models(settings: Settings) -> dict[str, LlmOptions]:
 
 
 def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
-    """What does not go together, by its key."""
+    """Yield settings that contradict each other, each with its key."""
     if problem := settings.page.problem:
         yield "page.token", problem
     models = _models(settings)
@@ -310,14 +310,14 @@ def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _half_priced(key: str, options: LlmOptions, *, inherited: bool) -> Iterator[tuple[str, str]]:
-    """A model that writes, where its price does not tell what that takes: costs would look small, budgets roomy."""
+    """Refuse a price without `output` for a model that writes: costs would look too small, and budgets too large."""
     if options.price.output is None:
         prices = "llm.prices" if inherited else f"{key}.prices"
         yield prices, f"has no output for the model of [{key}]: set it, to 0 where replies are free"
 
 
 def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
-    """Budgets into which no day's first call would fit: tomorrow would help nobody."""
+    """Refuse budgets that are too small even for a day's first call: waiting for tomorrow would not help."""
     why = (
         f"a call is let in only if its prompt and the longest reply ({key}.max_tokens) fit, and capture and indexing "
         f"may use {BACKGROUND_SHARE:.0%} of a day's budget; raise it, or lower {key}.max_tokens"
@@ -333,7 +333,7 @@ def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
 
 
 def _values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value and its key; a list's items each."""
+    """Yield every value with its key; of a list, each item."""
     if is_table(raw):
         for name, below in raw.items():
             yield from _values(below, f"{key}.{name}" if key else name)
@@ -345,7 +345,7 @@ def _values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _problem(value: Any) -> str:
-    """Why a value can stand nowhere; empty where it can."""
+    """Return why no setting may have this value; empty if one may."""
     if isinstance(value, float) and not math.isfinite(value):
         return "expected a finite number"
     if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
@@ -354,7 +354,7 @@ def _problem(value: Any) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it holds no halves of characters, as variables that are not UTF-8 do."""
+    """Return whether a text has no lone surrogates, as variables that are not UTF-8 have."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -363,7 +363,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _with_ids_as_text(raw: Any) -> Any:
-    """Ids are strings to us; people write them as numbers too."""
+    """Turn ids that were written as numbers into strings."""
     if is_list(raw):
         return [_with_ids_as_text(item) for item in raw]
     if not is_table(raw):
@@ -383,7 +383,7 @@ def _decode_special(kind: type, value: Any) -> Any:
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
     if kind is Secret:
-        # A line's end comes along easily where a variable is filled from a file.
+        # A variable that was filled from a file often ends with a line break.
         if not _VISIBLE.fullmatch(value.strip()):
             raise ValueError("expected visible ASCII characters only, as tokens and keys have")
         return Secret(value.strip())
@@ -415,7 +415,7 @@ _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "greater than", "<": "l
 
 
 def _explained(error: msgspec.ValidationError) -> tuple[str, str]:
-    """The key, and what was expected there, in the words of TOML and without the value."""
+    """Return the key and the expected value, in TOML's words and without the value that was set."""
     parts = _ERROR.fullmatch(str(error))
     assert parts is not None, "anything matches"
     what = parts["what"]
@@ -436,7 +436,7 @@ def _explained(error: msgspec.ValidationError) -> tuple[str, str]:
 
 
 def _is_id(qa_id: str) -> bool:
-    """Whether it is empty or an id of the archive."""
+    """Return whether an id is empty or one of the archive."""
     try:
         return not qa_id or bool(time_of(QAId(qa_id)))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What an operator can set about the status page: the table `[page]`."""
+"""Settings of the status page: the table `[page]`."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from msgspec import Meta, Struct
 
 from intern.core.secret import Secret
 
-SHORTEST_TOKEN = 16  # signs; beyond the own machine, anybody may try
+SHORTEST_TOKEN = 16  # characters; from other machines, anyone may try to guess it
 
 
 class PageOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the page is served, and who gets in."""
+    """Address and password of the page."""
 
     enabled: bool = False
-    """Off unless asked for: whoever can reach the port can read what the bot knows, and decide what it learns."""
+    """Off by default: a visitor can read what the bot knows, and decide what it learns."""
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8300
-    """0: any that is free; the log says which."""
+    """0: any free port; the log names it."""
     token: Secret = Secret()
-    """What lets in; empty: everybody who reaches a port on the own machine."""
+    """The page's password. Empty: everyone on this machine gets in."""
 
     @property
     def is_local(self) -> bool:
-        """Nobody beyond this machine can reach it."""
+        """Whether only this machine can reach it."""
         return is_loopback(self.host)
 
     @property
     def problem(self) -> str:
-        """What is wrong with the token; empty where nothing is."""
+        """The problem with the token; empty if there is none."""
         if not self.enabled:
             return ""
         if not self.is_local and not self.token:
             return (
-                "must be set where page.host is beyond this machine: whoever reaches the page decides what the "
-                "bot learns. Set INTERN__PAGE__TOKEN, for instance to what `openssl rand -hex 24` prints"
+                "must be set if page.host is reachable from other machines: visitors decide what the bot learns. "
+                "Set INTERN__PAGE__TOKEN, for instance to the output of `openssl rand -hex 24`"
             )
         if self.token and len(self.token.reveal()) < SHORTEST_TOKEN:
-            return f"must have at least {SHORTEST_TOKEN} signs, so that nobody can guess it"
+            return f"must have at least {SHORTEST_TOKEN} characters, so that it cannot be guessed"
         return ""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address means this very machine."""
+    """Return whether a name or address is this machine."""
     if host.rstrip(".").lower() == "localhost":
         return True
     try:

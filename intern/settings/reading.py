@@ -27,23 +27,23 @@ _PREFIX = "INTERN__"
 
 
 class Raw(NamedTuple):
-    """What was set."""
+    """All keys that were set."""
 
     values: dict[str, Any]
     origin: Mapping[str, str]
-    """By key, where it was set."""
+    """Where each key was set."""
     place: str
-    """Where all other keys would be set."""
+    """The place to name for keys that were not set."""
 
     def origin_of(self, key: str) -> str:
-        """Where a key was set, or the list in whose tables it stands; else the place of them all."""
+        """Return where a key, or the list that contains it, was set; else `place`."""
         while key and key not in self.origin:
             key = key.rpartition(".")[0]
         return self.origin.get(key, self.place)
 
 
 def read(config: Path | None, environ: Mapping[str, str] | None, shape: Shape) -> Raw:
-    """What the file and the environment set. Raises ConfigError that names key and place, never a value."""
+    """Read the file and the environment. Raises ConfigError, which names key and place but never a value."""
     environment = _environment(environ)
     path = _config_path(config, environment.values)
     raw = _read(path) if path else {}
@@ -58,21 +58,21 @@ def read(config: Path | None, environ: Mapping[str, str] | None, shape: Shape) -
 
 
 class Shape:
-    """Every table and key there is."""
+    """All tables and keys."""
 
     def __init__(self, tables: Mapping[str, Any]) -> None:
-        """Takes for each key what may stand there: a type, or again tables."""
+        """Take for each key its type, or a table of its own."""
         self._tables = tables
 
     def hint(self, steps: list[str]) -> Any:
-        """What may stand at a key; None where there is no such key."""
+        """Return the type of a key, or its table; None if there is no such key."""
         hint: Any = self._tables
         for step in steps:
             hint = hint.get(step) if is_table(hint) else None
         return hint
 
     def choices(self, key: str) -> tuple[str, ...]:
-        """The words that may stand at a key, which may be one of a list's tables."""
+        """Return the words that a key allows; it may stand in a list's tables."""
         *above, last = key.split(".")
         hint = self.hint([*above, last])
         return get_args(_items(self.hint(above)).get(last) if hint is None else hint)
@@ -95,7 +95,7 @@ class Shape:
                     self.refuse_unknown(item, place, inside, f"{above}{key}.")
 
     def unknown(self, key: str) -> str:
-        """That there is no such key, and which one may be meant."""
+        """Return an error text for an unknown key, with the most similar one."""
         names = list(_names(self._tables))
         # The right word in the wrong table is the likeliest mistake.
         elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
@@ -113,19 +113,19 @@ class Shape:
 
 
 def tables_of(kind: type[Struct]) -> dict[str, Any]:
-    """What may stand in a table: for each field its type, or again tables."""
+    """Return for each field its type, or a table of its own."""
     hints = get_type_hints(kind)
     fields = {name: hints[name] for name in kind.__struct_fields__}
     return {name: tables_of(hint) if _is_struct(hint) else hint for name, hint in fields.items()}
 
 
 def is_table(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether it is a table. TOML has no other keys than strings."""
+    """Return whether a value is a table. TOML has only strings as keys."""
     return isinstance(value, dict)
 
 
 def is_list(value: Any) -> TypeGuard[list[Any]]:
-    """Whether it is a list."""
+    """Return whether a value is a list."""
     return isinstance(value, list)
 
 
@@ -158,7 +158,7 @@ def _environment(environ: Mapping[str, str] | None) -> _Environment:
 
 
 def _dotenv_text() -> str:
-    """What stands in `.env`: a file or a pipe; nothing where it is anything else, or not there."""
+    """Return the text of `.env`, a file or a pipe; empty if it is missing or anything else."""
     path = Path(_DOTENV)
     try:
         return path.read_text(encoding="utf-8") if path.is_file() or path.is_fifo() else ""
@@ -169,7 +169,7 @@ def _dotenv_text() -> str:
 
 
 def _refuse_broken(binding: Binding) -> None:
-    """Raise ConfigError for what sets nothing and was meant to.
+    """Raise ConfigError for a line that should set a variable but does not.
 
     It names the line, never its text: that may be a secret.
     """
@@ -190,7 +190,7 @@ def _config_path(config: Path | None, environment: Mapping[str, str]) -> Path | 
         return config
     if named := environment.get("INTERN_CONFIG"):
         return Path(named)
-    # Whatever it is: a folder of that name, or a link to nothing, should be told of rather than passed over.
+    # Also for a folder of that name or a broken link: an error is better than ignoring it.
     return Path(CONFIG_FILE) if os.path.lexists(CONFIG_FILE) else None
 
 
@@ -209,7 +209,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _items(hint: Any) -> Mapping[str, Any]:
-    """What may stand in each table of a list of tables; nothing where it is no such list."""
+    """Return the fields of the tables in a list of tables; empty for any other type."""
     kind, *_ = get_args(hint) or (None,)
     return tables_of(kind) if get_origin(hint) is tuple and _is_struct(kind) else {}
 
@@ -227,7 +227,7 @@ def _keys(raw: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Every table and key there is."""
+    """Yield every table and key."""
     for name, below in shape.items():
         yield above + name
         inside = below if is_table(below) else _items(below)
@@ -235,7 +235,7 @@ def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def _lay_variable(raw: dict[str, Any], name: str, value: str, place: str, shape: Shape) -> str:
-    """Put a variable's value where its name points; return the key."""
+    """Set the key that a variable names; return the key."""
     steps = name.removeprefix(_PREFIX).lower().split("__")
     key, hint = ".".join(steps), shape.hint(steps)
     if hint is None:

@@ -135,10 +135,10 @@ def test_nothing_else_is(host: str) -> None:
 @pytest.mark.parametrize(
     ("page", "said"),
     [
-        ({"host": "0.0.0.0"}, r"page\.token: must be set where page\.host is beyond this machine"),
+        ({"host": "0.0.0.0"}, r"page\.token: must be set if page\.host is reachable from other machines"),
         ({"host": "::"}, r"page\.token: must be set"),
         ({"host": "relay.example.org"}, r"page\.token: must be set"),
-        ({"token": "short"}, r"page\.token: must have at least 16 signs"),
+        ({"token": "short"}, r"page\.token: must have at least 16 characters"),
         ({"port": 65_536}, r"page\.port: expected a whole number of at most 65535"),
     ],
 )
