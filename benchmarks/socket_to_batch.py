@@ -37,7 +37,7 @@ from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from intern.actors.batcher import batcher
 from intern.actors.listener import listener
-from intern.actors.pipeline import BATCHES, EVENTS
+from intern.actors.streams import BATCHES, EVENTS
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Attendance
 from intern.core.clock import SystemClock
@@ -362,7 +362,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
                     to_batch,
                     batches,
                     open_batches=Batches(options.message_batch_wait_seconds),
-                    settles=attendance,
+                    settle=attendance.settle,
                     clock=SystemClock(),
                     flush=True,
                 )

@@ -14,7 +14,7 @@ from textwrap import shorten, wrap
 
 import tomli
 
-from intern.actors.pipeline import WIRES
+from intern.actors.streams import WIRES
 
 TREE = Path(__file__).parents[1]
 PICTURE = TREE / "docs" / "images" / "map.svg"

@@ -21,7 +21,7 @@ from intern.actors.extractor import extractor
 from intern.actors.indexer import indexer
 from intern.actors.integrator import integrator
 from intern.actors.job_worker import clerk, do_all
-from intern.actors.pipeline import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
+from intern.actors.streams import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
 from intern.actors.wakeups import nudge
 from intern.core.clock import Clock, SystemClock
 from intern.core.flow import Archived, CaptureRequest, Decided, SourceChanged, Withdrawal
@@ -107,22 +107,22 @@ async def learners(
                         to_capture,
                         archived,
                         waiting,
-                        keeper=writer.learning,
-                        pictures=NoPictures(),
+                        keep=writer.learning.keep,
+                        known=NoPictures().known,
                         pending=writer.stores.pending,
-                        settles=Settled(settled),
+                        settle=Settled(settled).settle,
                         witness=witness,
                     )
                 )
                 start(
                     partial(
                         classifier,
-                        writer.learning,
+                        writer.learning.after,
                         to_classify,
                         filings,
                         after=writer.stores.archived_until(),
-                        again=writer.learning,
-                        chooser=writer.learning,
+                        again=writer.learning.due,
+                        choose=writer.learning.choose_topic,
                         attempts=writer.stores.attempts,
                         witness=witness,
                     )
@@ -142,11 +142,11 @@ async def learners(
                 start(
                     partial(
                         extractor,
-                        writer.extraction,
+                        writer.extraction.after,
                         to_extract,
                         after=await writer.extraction.position(),
                         extraction=writer.extraction,
-                        again=writer.extraction,
+                        again=writer.extraction.due,
                         attempts=writer.stores.attempts,
                         witness=witness,
                     )
@@ -155,7 +155,7 @@ async def learners(
                     partial(
                         indexer,
                         to_index,
-                        indices=writer.indexing,
+                        refresh=writer.indexing.refresh,
                         settle_seconds=settings.kb.settle_seconds,
                         witness=witness,
                     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anyio import CancelScope, EndOfStream, WouldBlock, current_time, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.settling import Settles
+from intern.actors.settling import Settle
 from intern.chat.batching import Batches
 from intern.core.clock import Clock
 from intern.core.flow import Batch, Heard, LateChange, MessageEdited, MessageRead, MessagesDeleted
@@ -16,7 +16,7 @@ async def batcher(
     batches: MemoryObjectSendStream[Batch | LateChange],
     *,
     open_batches: Batches,
-    settles: Settles,
+    settle: Settle,
     clock: Clock,
     flush: bool,
 ) -> None:
@@ -33,7 +33,7 @@ async def batcher(
         late = open_batches.add(event, current_time(), max(0.0, age))
         if isinstance(event, MessagesDeleted):
             left = late.message_ids if isinstance(late, MessagesDeleted) else ()
-            settles.settle(event.channel_id, [gone for gone in event.message_ids if gone not in left])
+            settle(event.channel_id, [gone for gone in event.message_ids if gone not in left])
         if isinstance(event, MessageEdited | MessagesDeleted):
             # Also of what is held here: another batch's reader may have met it on Discord, as it was.
             await batches.send(event)

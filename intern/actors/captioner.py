@@ -5,28 +5,31 @@ What waits is on disk, so it may be stopped anywhere, and takes up at the next s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from datetime import timedelta
-from typing import Protocol
 
 from anyio import EndOfStream, current_time, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.capturer import Keeper
+from intern.actors.capturer import Keep
 from intern.actors.events import Witness
 from intern.actors.guard import Pauses, growing_pauses
 from intern.actors.wakeups import nudge
 from intern.chat.conversations import capture_of
 from intern.core.errors import ChatError, ChatRefusedError, LinkExpiredError, ModelError, ModelUnavailableError
-from intern.core.flow import Archived, CapturePending, CaptureRequest
+from intern.core.flow import Archived, CapturePending
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
-from intern.stores.sqlite.pending import PendingCapture
+from intern.learning.captioning import Captioning
+from intern.stores.sqlite.pending import PendingCapture, PendingCaptures
 
 _log = get_logger(__name__)
+
+LookUp = Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]]
+"""Returns a message as it is now; None where it is deleted. Raises the ChatError family, also where we may not read."""
 
 LAST_TRY = 5  # after 1, 4, 16 and 60 minutes of a model that answers and does not describe an image
 
@@ -39,66 +42,14 @@ def _pauses_of_one() -> Iterator[float]:
         pause = min(pause * 4, 3600.0)
 
 
-class Pending(Protocol):
-    """The captures that wait; see `intern.stores.sqlite.pending`. All methods raise KnowledgeError."""
-
-    async def waiting(self) -> Sequence[int]:
-        """The ids of all that wait, oldest first."""
-        ...
-
-    async def get(self, rid: int, /) -> PendingCapture | None:
-        """A capture that waits; None where it does not any more."""
-        ...
-
-    async def failed(self, rid: int, reason: str, /, *, again_in: timedelta, by_model: bool) -> None:
-        """Its images were looked at in vain; `by_model`: a model that is there could not put them into words."""
-        ...
-
-    async def renew(self, rid: int, messages: Iterable[ChatMessage], /) -> None:
-        """Put newer versions in the place of messages that wait."""
-        ...
-
-    async def finish(self, rid: int, version: int, /) -> bool:
-        """Let it go, for it is archived as that version; false where it has changed since."""
-        ...
-
-    async def forget(self, message_ids: Collection[MessageId], /) -> None:
-        """Take messages out of all that waits."""
-        ...
-
-
-class Pictures(Protocol):
-    """Looks at images; see `intern.learning.captioning`."""
-
-    async def known(self, request: CaptureRequest, /) -> Mapping[MessageId, Sequence[str]] | None:
-        """The words for the images of each message; None where somebody has to look first."""
-        ...
-
-    async def missing(self, request: CaptureRequest, /) -> Collection[MessageId]:
-        """The messages with images that nobody has looked at yet."""
-        ...
-
-    async def look(self, request: CaptureRequest, /, *, fresh: bool, last_try: bool) -> None:
-        """Look at them, and remember what they show. Raises the ChatError and ModelError families."""
-        ...
-
-
-class Messages(Protocol):
-    """Discord's own memory; see `intern.chat.context`."""
-
-    async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
-        """A message; None where it is deleted. Raises the ChatError family: refused where we may not read."""
-        ...
-
-
 async def picturer(
     inbox: MemoryObjectReceiveStream[CapturePending],
     archived: MemoryObjectSendStream[Archived],
     *,
-    pending: Pending,
-    pictures: Pictures,
-    keeper: Keeper,
-    messages: Messages,
+    pending: PendingCaptures,
+    pictures: Captioning,
+    keep: Keep,
+    look_up: LookUp,
     witness: Witness,
     pauses: Pauses = growing_pauses,
     pauses_of_one: Pauses = _pauses_of_one,
@@ -112,8 +63,8 @@ async def picturer(
         archived,
         pending=pending,
         pictures=pictures,
-        keeper=keeper,
-        messages=messages,
+        keep=keep,
+        look_up=look_up,
         witness=witness,
         pauses=pauses,
         pauses_of_one=pauses_of_one,
@@ -136,10 +87,10 @@ class _Round:
         self,
         archived: MemoryObjectSendStream[Archived],
         *,
-        pending: Pending,
-        pictures: Pictures,
-        keeper: Keeper,
-        messages: Messages,
+        pending: PendingCaptures,
+        pictures: Captioning,
+        keep: Keep,
+        look_up: LookUp,
         witness: Witness,
         pauses: Pauses,
         pauses_of_one: Pauses,
@@ -147,8 +98,8 @@ class _Round:
         self._archived = archived
         self._pending = pending
         self._pictures = pictures
-        self._keeper = keeper
-        self._messages = messages
+        self._keep = keep
+        self._look_up = look_up
         self._witness = witness
         self._pauses = pauses
         self._pauses_of_one = pauses_of_one
@@ -231,7 +182,7 @@ class _Round:
             if message.id not in wanted:
                 continue
             try:
-                now = await self._messages.message(message.channel_id, message.id)
+                now = await self._look_up(message.channel_id, message.id)
             except ChatRefusedError:
                 continue  # what we were told while we might read it stays; its links may have to do
             if now is None:
@@ -249,7 +200,7 @@ class _Round:
         texts = await self._pictures.known(waits.request)
         if texts is None:
             return  # more has joined meanwhile, and is looked at next
-        pair = await self._keeper.keep(capture_of(waits.request, texts))
+        pair = await self._keep(capture_of(waits.request, texts))
         await self._pending.finish(waits.id, waits.version)
         if pair is not None:
             self._witness.captured(pair)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from anyio import move_on_after, sleep
 
@@ -15,24 +15,16 @@ _LONGEST_PAUSE = 60.0  # while the disk takes nothing
 _LAST_SECONDS = 3.0  # for the marks at the end
 
 
-class MarkKeeper(Protocol):
-    """Where marks are kept."""
-
-    async def keep(self, moved: Marks, /) -> None:
-        """Write down what changed, all or nothing. Raises KnowledgeError."""
-        ...
-
-
-async def marker(keeper: MarkKeeper, *, attendance: Attendance) -> None:
+async def marker(keep: Callable[[Marks], Awaitable[None]], *, attendance: Attendance) -> None:
     """Keep the marks that moved, once a second until cancelled, and then once more; less often while that fails."""
     moved = Marks()
 
-    async def keep() -> bool:
+    async def tried() -> bool:
         nonlocal moved
         moved = moved.then(attendance.moved())
         kept = False
         with surviving("marker"):
-            await keeper.keep(moved)
+            await keep(moved)
             moved, kept = Marks(), True
         return kept
 
@@ -40,8 +32,8 @@ async def marker(keeper: MarkKeeper, *, attendance: Attendance) -> None:
         while True:
             for pause in growing_pauses(_PAUSE, _LONGEST_PAUSE):
                 await sleep(pause)
-                if await keep():
+                if await tried():
                     break
     finally:
         with move_on_after(_LAST_SECONDS, shield=True):
-            await keep()
+            await tried()

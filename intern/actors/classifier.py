@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Hashable, Set as AbstractSet
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import Protocol
 
 from anyio import CancelScope, get_cancelled_exc_class, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -12,7 +11,7 @@ from structlog.contextvars import bound_contextvars
 
 from intern.actors.events import Witness
 from intern.actors.guard import Pauses, growing_pauses, surviving
-from intern.actors.wakeups import Due, DueLog, Log, follow
+from intern.actors.wakeups import DueLog, Log, follow, patient
 from intern.core.errors import InternError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, Failed, Filing, Skip, Topic
 from intern.core.ids import QAId
@@ -22,26 +21,19 @@ from intern.learning.attempts import UNCOUNTED, Attempts, begun
 from intern.learning.classifying import GivenUp, failed
 from intern.learning.prompts import CLASSIFY
 
-LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
-
 _log = get_logger(__name__)
 
-
-class TopicChooser(Protocol):
-    """Decides where a pair belongs."""
-
-    async def choose_topic(self, pair: CapturedPair, /) -> Topic | Skip | Failed:
-        """The topic, or the reason why there is none. Raises the ModelError and KnowledgeError families."""
-        ...
+Choose = Callable[[CapturedPair], Awaitable[Topic | Skip | Failed]]
+"""Returns the topic of a pair, or why there is none. Raises the ModelError and KnowledgeError families."""
 
 
 async def classifier(
-    archive: Log[CapturedPair, QAId],
+    archive: Log[QAId, CapturedPair],
     nudges: MemoryObjectReceiveStream[Archived],
     filings: MemoryObjectSendStream[Filing],
     *,
     after: QAId | None,
-    chooser: TopicChooser,
+    choose: Choose,
     witness: Witness,
     again: DueLog[CapturedPair] | None = None,
     settles_in: Callable[[CapturedPair], float] = lambda _: 0.0,
@@ -61,7 +53,7 @@ async def classifier(
         nudges,
         after=after,
         position_of=lambda pair: pair.qa_id,
-        again=_Surely(again) if again else None,
+        again=patient(again, "retries_delayed") if again else None,
         settles_in=settles_in,
     )
     async with nudges, filings, aclosing(followed) as pairs:
@@ -72,42 +64,27 @@ async def classifier(
                 await forget_attempts(attempts, pair.qa_id)
             async with forgotten_when_cancelled(attempts, pair.qa_id):
                 with bound_contextvars(qa_id=pair.qa_id):  # for the calls of the model, which know of no pair
-                    filing = Filing(pair=pair, choice=await _choice(pair, chooser, attempts, pauses))
+                    filing = Filing(pair=pair, choice=await _choice(pair, choose, attempts, pauses))
                 given_up = isinstance(filing.choice, GivenUp)
                 witness.classified(filing)
                 await filings.send(filing)
 
 
-class _Surely:
-    """What is due, or nothing for a while: a database that is busy holds up no new pair."""
-
-    def __init__(self, again: DueLog[CapturedPair]) -> None:
-        self._again = again
-
-    async def due(self, handed: AbstractSet[Hashable], /) -> Due[CapturedPair]:
+async def _choice(pair: CapturedPair, choose: Choose, attempts: Attempts, pauses: Pauses) -> Topic | Skip | Failed:
+    waits = pauses()
+    while True:
         try:
-            return await self._again.due(handed)
-        except InternError as error:
-            _log.warning("retries_delayed", reason=str(error), again_in_seconds=LOOK_AGAIN_SECONDS)
-            return Due(seconds=LOOK_AGAIN_SECONDS)
-
-
-async def _choice(
-    pair: CapturedPair, chooser: TopicChooser, attempts: Attempts, pauses: Pauses
-) -> Topic | Skip | Failed:
-    for pause in pauses():
-        try:
-            return await begun(attempts, pair.qa_id) or await chooser.choose_topic(pair)
+            return await begun(attempts, pair.qa_id) or await choose(pair)
         except InternError as error:
             if isinstance(error, ModelError) and not isinstance(error, ModelUnavailableError):
                 _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
                 return failed(CLASSIFY.name, error)
+            pause = next(waits)
             event = "llm_classification_failed" if isinstance(error, ModelError) else "classification_delayed"
             _log.warning(event, qa_id=pair.qa_id, reason=str(error), again_in_seconds=pause)
             # Whoever comes behind would meet the same closed door; the archive holds them all until it opens.
             await forget_attempts(attempts, pair.qa_id)
             await sleep(pause)
-    raise AssertionError("the pauses never end")
 
 
 async def forget_attempts(attempts: Attempts, qa_id: QAId) -> None:

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from anyio import move_on_after, sleep
 
 from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.sources.searchable import Embedding
 
 # Seconds between two looks without a nudge: documents come from more places than nudge.
 LOOKS_EVERY = 30.0
 
 
-class Embeds(Protocol):
-    """What has no vector yet, and the work on it."""
-
-    async def some(self) -> int:
-        """Embed some documents, and say how many; 0 where none is left.
-
-        Raises the KnowledgeError and ModelError families.
-        """
-        ...
-
-    async def wait(self) -> None:
-        """Return once documents were put."""
-        ...
-
-
-async def embedder(work: Embeds, *, pauses: Pauses = growing_pauses) -> None:
+async def embedder(work: Embedding, *, pauses: Pauses = growing_pauses) -> None:
     """Work until no document is left, then whenever there are new ones, until cancelled.
 
     An actor of its own: thousands of documents take minutes, and their words are found meanwhile.

@@ -6,9 +6,10 @@ conversation is written down, and the next one is taken.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence, Set as AbstractSet
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from anyio import sleep
@@ -16,16 +17,14 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
 from intern.actors.events import Witness
-from intern.actors.guard import Pauses, growing_pauses, surviving
-from intern.actors.wakeups import Due, DueLog, Log, follow
+from intern.actors.guard import Pauses, growing_pauses, persistently, surviving
+from intern.actors.wakeups import DueLog, Log, follow, patient
 from intern.core.errors import InternError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided
 from intern.core.ids import ConversationId, QAId
 from intern.core.log import get_logger
 from intern.facts.extracting import Came
 from intern.learning.attempts import MOST_ATTEMPTS, UNCOUNTED, Attempts
-
-LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
 
 _log = get_logger(__name__)
 
@@ -56,7 +55,7 @@ class Extraction(Protocol):
 
 
 async def extractor(
-    decisions: Log[Step, int],
+    decisions: Log[int, Step],
     nudges: MemoryObjectReceiveStream[Decided],
     *,
     after: int | None,
@@ -71,8 +70,15 @@ async def extractor(
     A conversation that ended the process MOST_ATTEMPTS times is parked.
     """
     worker = _Worker(extraction, attempts, witness, pauses)
-    log = _Patient(decisions, pauses)
-    steps = follow(log, nudges, after=after, position_of=lambda step: step.position or 0, again=_Surely(again))
+
+    def delayed(error: InternError, pause: float) -> None:
+        _log.warning("extraction_delayed", reason=str(error), again_in_seconds=pause)
+
+    async def some_after(position: int | None) -> Sequence[Step]:
+        return await persistently(partial(decisions, position), InternError, pauses=pauses(), delayed=delayed)
+
+    due = patient(again, "extraction_retries_delayed")
+    steps = follow(some_after, nudges, after=after, position_of=lambda step: step.position or 0, again=due)
     async with nudges, aclosing(steps) as followed:
         async for step in followed:
             for conversation_id in step.conversations:
@@ -99,7 +105,8 @@ class _Worker:
         self._witness.extracted(conversation_id, came)
 
     async def _come_of(self, conversation_id: ConversationId, key: QAId) -> Came:
-        for pause in self._pauses():
+        pauses = self._pauses()
+        while True:
             try:
                 if await self._attempts.begin(key) <= MOST_ATTEMPTS:
                     return await self._extraction.extract(conversation_id)
@@ -107,41 +114,9 @@ class _Worker:
                 await self._extraction.park(conversation_id, why)
             except (ModelUnavailableError, KnowledgeError) as error:
                 # Whoever comes behind would meet the same closed door; the log holds them all until it opens.
-                event = "extraction_delayed"
+                pause, event = next(pauses), "extraction_delayed"
                 _log.warning(event, conversation_id=conversation_id, reason=str(error), again_in_seconds=pause)
                 await forget_attempts(self._attempts, key)
                 await sleep(pause)
             else:
                 return "failed"
-        raise AssertionError("the pauses never end")
-
-
-class _Patient:
-    """The decisions, read once the disk lets them be."""
-
-    def __init__(self, decisions: Log[Step, int], pauses: Pauses) -> None:
-        self._decisions = decisions
-        self._pauses = pauses
-
-    async def after(self, position: int | None, /) -> Sequence[Step]:
-        for pause in self._pauses():
-            try:
-                return await self._decisions.after(position)
-            except InternError as error:
-                _log.warning("extraction_delayed", reason=str(error), again_in_seconds=pause)
-                await sleep(pause)
-        raise AssertionError("the pauses never end")
-
-
-class _Surely:
-    """What is due, or nothing for a while."""
-
-    def __init__(self, again: DueLog[Step]) -> None:
-        self._again = again
-
-    async def due(self, handed: AbstractSet[Hashable], /) -> Due[Step]:
-        try:
-            return await self._again.due(handed)
-        except InternError as error:
-            _log.warning("extraction_retries_delayed", reason=str(error), again_in_seconds=LOOK_AGAIN_SECONDS)
-            return Due(seconds=LOOK_AGAIN_SECONDS)

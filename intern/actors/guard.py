@@ -5,11 +5,16 @@ How long to wait before asking again, where giving up would lose something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+from anyio import sleep
 
 from intern.core.errors import InternError
 from intern.core.log import get_logger
+
+T = TypeVar("T")
 
 _log = get_logger(__name__)
 
@@ -38,3 +43,24 @@ def growing_pauses(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -
     while True:
         yield pause
         pause = min(pause * 2, longest)
+
+
+async def persistently(
+    act: Callable[[], Awaitable[T]],
+    *survived: type[InternError],
+    pauses: Iterator[float],
+    delayed: Callable[[InternError, float], object],
+) -> T:
+    """Try until it works or the pauses end; then the last failure passes through, as does any that is not `survived`.
+
+    `delayed` hears of each failure that is tried again, and in how many seconds.
+    """
+    while True:
+        try:
+            return await act()
+        except survived as error:
+            pause = next(pauses, None)
+            if pause is None:
+                raise
+            delayed(error, pause)
+        await sleep(pause)

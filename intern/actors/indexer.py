@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
 
 from anyio import EndOfStream, current_time, move_on_after, move_on_at
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -22,18 +22,10 @@ LONGEST_BURST = 300.0
 _retry_pauses = partial(growing_pauses, first=10.0)
 
 
-class Indices(Protocol):
-    """Compares what is indexed with what there is, and mends the difference."""
-
-    async def refresh(self) -> Refreshed:
-        """What was done. What could not be described is `pending`. Raises the KnowledgeError family."""
-        ...
-
-
 async def indexer(
     inbox: MemoryObjectReceiveStream[SourceChanged],
     *,
-    indices: Indices,
+    refresh: Callable[[], Awaitable[Refreshed]],
     settle_seconds: float,
     witness: Witness,
     pauses: Pauses = _retry_pauses,
@@ -54,7 +46,7 @@ async def indexer(
                 return
             retry_in = next(retries)
             with surviving("indexer"), unasked():
-                refreshed = await indices.refresh()
+                refreshed = await refresh()
                 witness.indexed(refreshed)
                 if not refreshed.pending:
                     retries, retry_in = pauses(), None

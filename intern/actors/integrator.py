@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from anyio import CancelScope, EndOfStream, WouldBlock, create_memory_object_stream, create_task_group, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -13,7 +13,7 @@ from structlog.contextvars import bound_contextvars
 
 from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
 from intern.actors.events import Witness
-from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.actors.guard import Pauses, growing_pauses, persistently, surviving
 from intern.actors.wakeups import nudge
 from intern.core.errors import InternError, KnowledgeError, ModelError
 from intern.core.flow import Decided, Filing, SourceChanged, Withdrawal
@@ -22,8 +22,6 @@ from intern.core.log import get_logger
 from intern.core.records import Decision, PairDecision
 from intern.learning.attempts import UNCOUNTED, Attempts
 from intern.learning.classifying import GivenUp
-
-T = TypeVar("T")
 
 _log = get_logger(__name__)
 
@@ -89,8 +87,8 @@ async def integrator(
 
 async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses) -> PairDecision:
     qa_id = filing.pair.qa_id
-    is_counted = True  # by the classifier
-    for pause in pauses():
+    is_counted, waits = True, pauses()  # counted by the classifier
+    while True:
         try:
             if not is_counted:
                 await attempts.begin(qa_id)
@@ -98,6 +96,7 @@ async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses
             decision = await filer.file(filing)
         except InternError as error:
             event = "llm_integration_failed" if isinstance(error, ModelError) else "filing_delayed"
+            pause = next(waits)
             _log.warning(event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
             await forget_attempts(attempts, qa_id)
             is_counted = False
@@ -106,7 +105,6 @@ async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses
             with surviving("attempts", qa_id=qa_id):
                 await attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
             return decision
-    raise AssertionError("the pauses never end")
 
 
 async def _write_down(
@@ -128,7 +126,7 @@ async def _write_down(
     with withdrawn:
         try:
             async for withdrawal in withdrawals:
-                await _persistently(partial(note, withdrawal), pauses)
+                await persistently(partial(note, withdrawal), KnowledgeError, pauses=pauses(), delayed=_delayed)
         finally:
             with surviving("integrator"), suppress(WouldBlock, EndOfStream):
                 while True:
@@ -142,16 +140,9 @@ async def _clear(
     pauses: Pauses,
 ) -> None:
     async for _ in to_clear:
-        if await _persistently(filer.clear_withdrawn, pauses):
+        if await persistently(filer.clear_withdrawn, KnowledgeError, pauses=pauses(), delayed=_delayed):
             nudge(changed, SourceChanged())
 
 
-async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses) -> T:
-    """Try until the disk takes it."""
-    for pause in pauses():
-        try:
-            return await act()
-        except KnowledgeError as error:
-            _log.error("withdrawal_delayed", reason=str(error), again_in_seconds=pause)
-            await sleep(pause)
-    raise AssertionError("the pauses never end")
+def _delayed(error: InternError, pause: float) -> None:
+    _log.error("withdrawal_delayed", reason=str(error), again_in_seconds=pause)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from anyio import (
     BrokenResourceError,
@@ -15,11 +14,10 @@ from anyio import (
     create_task_group,
     current_time,
     get_cancelled_exc_class,
-    sleep,
 )
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.actors.guard import Pauses, growing_pauses, persistently, surviving
 from intern.answering.slash_commands import Said, said
 from intern.chat.platform import Interactions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, InternError
@@ -38,26 +36,21 @@ RESTARTING = "I am being restarted and could not finish this. Please try again i
 
 _log = get_logger(__name__)
 
-
-class Desk(Protocol):
-    """Does what interactions ask for; see `intern.answering.slash_commands`."""
-
-    async def handle(self, interaction: Interaction, /) -> Said:
-        """Do it, and say what the member is told. Raises the InternError family."""
-        ...
+Handle = Callable[[Interaction], Awaitable[Said]]
+"""Does what an interaction asks for, and returns what the member is told. Raises the InternError family."""
 
 
 async def interactions(
     inbox: MemoryObjectReceiveStream[Interaction],
     captures: MemoryObjectSendStream[CaptureRequest],
     *,
-    desk: Desk,
+    handle: Handle,
     responses: Interactions,
     pauses: Pauses = growing_pauses,
 ) -> None:
     """Register our commands, and see to each interaction until the inbox ends and the last one is done."""
     places = Semaphore(AT_ONCE)
-    service = _Service(captures, desk, responses, pauses)
+    service = _Service(captures, handle, responses, pauses)
 
     async def work(interaction: Interaction) -> None:
         try:
@@ -77,30 +70,30 @@ async def interactions(
 
 
 async def _register(responses: Interactions, pauses: Pauses) -> None:
-    for pause in pauses():
-        try:
-            return await responses.register()
-        except ChatRefusedError as refusal:
-            _log.error(
-                "commands_refused",
-                reason=str(refusal),
-                hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
-            )
-            return None
-        except (ChatUnavailableError, ChatUnknownOutcomeError) as error:
-            _log.warning("commands_not_registered", reason=str(error), again_in_seconds=pause)
-            await sleep(pause)
-    return None
+    try:
+        await persistently(
+            responses.register,
+            ChatUnavailableError,
+            ChatUnknownOutcomeError,
+            pauses=pauses(),
+            delayed=partial(_delayed, "commands_not_registered"),
+        )
+    except ChatRefusedError as refusal:
+        _log.error(
+            "commands_refused",
+            reason=str(refusal),
+            hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
+        )
 
 
 class _Service:
     """Sees to one interaction at a time; several may be under way."""
 
     def __init__(
-        self, captures: MemoryObjectSendStream[CaptureRequest], desk: Desk, responses: Interactions, pauses: Pauses
+        self, captures: MemoryObjectSendStream[CaptureRequest], handle: Handle, responses: Interactions, pauses: Pauses
     ) -> None:
         self._captures = captures
-        self._desk = desk
+        self._handle = handle
         self._responses = responses
         self._pauses = pauses
         self._answering = Semaphore(ANSWERS_AT_ONCE)
@@ -153,7 +146,7 @@ class _Service:
             return said(FAILED)
 
     async def _done(self, interaction: Interaction) -> Said:
-        answer = await self._desk.handle(interaction)
+        answer = await self._handle(interaction)
         for request in answer.captures:
             try:
                 await self._captures.send(request)
@@ -175,10 +168,14 @@ class _Service:
 
     async def _persistently(self, act: Callable[[], Awaitable[None]]) -> None:
         """Try until it works; the last failure passes through. Saying a thing twice to one member harms nobody."""
-        for pause in islice(self._pauses(), TRIES - 1):
-            try:
-                return await act()
-            except (ChatUnavailableError, ChatUnknownOutcomeError) as error:
-                _log.warning("interaction_delayed", reason=str(error), again_in_seconds=pause)
-                await sleep(pause)
-        return await act()
+        await persistently(
+            act,
+            ChatUnavailableError,
+            ChatUnknownOutcomeError,
+            pauses=islice(self._pauses(), TRIES - 1),
+            delayed=partial(_delayed, "interaction_delayed"),
+        )
+
+
+def _delayed(event: str, error: InternError, pause: float) -> None:
+    _log.warning(event, reason=str(error), again_in_seconds=pause)

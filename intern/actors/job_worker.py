@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from anyio import Event, create_task_group, move_on_after
@@ -13,7 +12,7 @@ from anyio.abc import TaskGroup
 from intern.actors.guard import surviving
 from intern.core.errors import ConfigError, InternError
 from intern.core.log import get_logger, redacted
-from intern.stores.sqlite.jobs import Job
+from intern.stores.sqlite.jobs import Job, Jobs
 
 POLL_SECONDS = 0.5  # a person waits at the other end; one indexed SELECT each time costs nothing
 
@@ -23,21 +22,7 @@ _AT_ONCE = {"forget": 8}
 _log = get_logger(__name__)
 
 
-class JobQueue(Protocol):
-    """The waiting jobs."""
-
-    async def claim(self, *, but: Collection[str] = ()) -> Job | None:
-        """The oldest waiting job that is of none of these kinds, now ours."""
-        ...
-
-    async def finish(
-        self, job_id: int, *, result: bytes | None = None, error: str | None = None, exit_code: int = 0
-    ) -> None:
-        """Say how it ended."""
-        ...
-
-
-async def clerk(jobs: JobQueue, *, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def clerk(jobs: Jobs, *, do: Callable[[Job], Awaitable[bytes]]) -> None:
     """Do each waiting job until cancelled; a job cut short is done again at the next start.
 
     Jobs of one kind come one after the other. One of another kind does not wait for them: whoever asks to be forgotten
@@ -52,7 +37,7 @@ async def clerk(jobs: JobQueue, *, do: Callable[[Job], Awaitable[bytes]]) -> Non
                 await desk.ended.wait()
 
 
-async def do_all(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def do_all(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
     """Do each job that waits now, as the clerk does. Raises KnowledgeError where the queue cannot be used."""
     desk, trouble = _Desk(jobs, do), list[InternError]()
     async with create_task_group() as tg:
@@ -69,7 +54,7 @@ async def do_all(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> None:
 class _Desk:
     """Jobs in work, of most kinds one at a time."""
 
-    def __init__(self, jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> None:
+    def __init__(self, jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
         self._jobs = jobs
         self._do = do
         self._busy = Counter[str]()
@@ -112,7 +97,7 @@ class _Desk:
             raise
 
 
-async def _do(job: Job, jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def _do(job: Job, jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
     _log.info("job_started", job_id=job.id, job_kind=job.kind)
     try:
         result = await do(job)
@@ -126,6 +111,6 @@ async def _do(job: Job, jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -
         _log.info("job_finished", job_id=job.id, job_kind=job.kind)
 
 
-async def _fail(job: Job, jobs: JobQueue, reason: str, exit_code: int) -> None:
+async def _fail(job: Job, jobs: Jobs, reason: str, exit_code: int) -> None:
     await jobs.finish(job.id, error=redacted(reason), exit_code=exit_code)
     _log.warning("job_failed", job_id=job.id, job_kind=job.kind, reason=reason)

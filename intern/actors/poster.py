@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.events import Witness
 from intern.actors.guard import Pauses, growing_pauses, surviving
-from intern.actors.settling import Settles
+from intern.actors.settling import Settle
 from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
@@ -27,6 +27,7 @@ from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.stores.sqlite.outbox import Post
+from intern.stores.sqlite.traces import TraceStore
 
 T = TypeVar("T")
 
@@ -56,14 +57,6 @@ class Posts(Protocol):
 
     async def resume(self, ended: Ended, /) -> int:
         """Finish what an earlier run left half posted, tell what became of each, and say how many that were."""
-        ...
-
-
-class Traces(Protocol):
-    """Keeps what became of questions."""
-
-    async def ended(self, question_id: MessageId, /, *, outcome: str, reason: str = "") -> None:
-        """What became of the reply to a question. Raises KnowledgeError."""
         ...
 
 
@@ -116,8 +109,8 @@ class Collaborators:
 
     posts: Posts
     outgoing: Outgoing
-    traces: Traces
-    settles: Settles
+    traces: TraceStore
+    settle: Settle
     witness: Witness
     patience_seconds: float
     """How long after the asker's newest message it has become a question, or will not: the batch wait, and some."""
@@ -227,7 +220,7 @@ class _Desk:
                 del self._waiting[thread], self._turns[thread]
 
     def _settle(self, reply: Reply) -> None:
-        self._with.settles.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
+        self._with.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
 
     async def _keep(self, notice: bool, question_id: MessageId, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
         kind = "notice" if notice else "answer"

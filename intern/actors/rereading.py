@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol
 
 from anyio import create_memory_object_stream, create_task_group, current_time, sleep, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -25,22 +24,17 @@ SHORTEST_WAIT = 600.0
 
 _log = get_logger(__name__)
 
-
-class Looks(Protocol):
-    """Finds edits and deletions that nobody told of."""
-
-    async def look(self, outage: datetime, tell: Callable[[LateChange], object], /) -> int:
-        """Tell what changed of what was captured before the outage; return the requests made. Raises KnowledgeError."""
-        ...
+Look = Callable[[datetime, Callable[[LateChange], object]], Awaitable[int]]
+"""Tells what changed of what was captured before an outage; returns the requests made. Raises KnowledgeError."""
 
 
 class Rereading:
     """A gateway that also tells what was missed before its sessions began, as if it had just happened."""
 
-    def __init__(self, gateway: Gateway, missed: Looks, *, attended: datetime, clock: Clock) -> None:
+    def __init__(self, gateway: Gateway, look: Look, *, attended: datetime, clock: Clock) -> None:
         """`attended` is when an earlier run was connected last."""
         self._gateway = gateway
-        self._missed = missed
+        self._look = look
         self._outage: datetime | None = attended  # until a look has gone back to it
         self._clock = clock
         self._live: set[MessageId] | None = None  # while a look is under way: what the gateway told of; that is newer
@@ -61,7 +55,7 @@ class Rereading:
                     pass
 
         async with begun, create_task_group() as tg:
-            tg.start_soon(self._look, to_look, deliver)
+            tg.start_soon(self._look_after_each, to_look, deliver)
             try:
                 await self._gateway.listen(hear)
             except InternError as error:  # raised below, where no task group wraps it
@@ -70,7 +64,7 @@ class Rereading:
         if failure:
             raise failure
 
-    async def _look(
+    async def _look_after_each(
         self, begun: MemoryObjectReceiveStream[SessionStarted], deliver: Callable[[GatewayEvent], None]
     ) -> None:
         async with begun:
@@ -93,7 +87,7 @@ class Rereading:
                 deliver(change)
 
         try:
-            return await self._missed.look(outage, tell)
+            return await self._look(outage, tell)
         finally:
             self._live = None
 

@@ -7,9 +7,8 @@ the newer one, be its reply still in work or on its way to Discord. A question t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from anyio import CancelScope, Semaphore, create_task_group, sleep
 from anyio.abc import TaskGroup
@@ -19,14 +18,16 @@ from msgspec import structs
 
 from intern.actors.events import Witness
 from intern.actors.guard import surviving
-from intern.actors.settling import Settles
+from intern.actors.settling import Settle
 from intern.answering.images import Answers
+from intern.answering.replying import Replying
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.flow import AnswerRequest, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.log import get_logger, traced
 from intern.core.messages import AIResult
+from intern.stores.sqlite.traces import TraceStore
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
 ROOM = 32  # questions in work or in line: one thread in which everybody asks must not keep the others waiting
@@ -37,47 +38,6 @@ _Place = tuple[ChannelId, UserId | None]
 _log = get_logger(__name__)
 
 
-class Replying(Protocol):
-    """What is made of questions and results; see `intern.answering.replying`."""
-
-    def reply_of(self, request: AnswerRequest, result: AIResult, /) -> Reply | None:
-        """What to post; None for silence."""
-        ...
-
-    def joined(self, older: AnswerRequest, newer: AnswerRequest, /) -> AnswerRequest:
-        """One question out of two of the same asker."""
-        ...
-
-    def without(self, request: AnswerRequest, message_ids: Collection[MessageId], /) -> AnswerRequest | None:
-        """What is left of a question once some of its messages are gone; None where nothing is."""
-        ...
-
-
-class Known(Protocol):
-    """Remembers replies over restarts."""
-
-    async def done_with(self, question_id: MessageId, /) -> bool:
-        """Whether the reply to a message was posted or dropped. Raises KnowledgeError."""
-        ...
-
-
-class Traces(Protocol):
-    """Keeps what became of questions."""
-
-    async def keep(
-        self,
-        message_ids: Sequence[MessageId],
-        channel_id: ChannelId,
-        /,
-        *,
-        outcome: str,
-        reason: str = "",
-        debug: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Keep what became of a question, the last of these messages. Raises KnowledgeError."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Collaborators:
     """Whom the responder works with."""
@@ -85,10 +45,12 @@ class Collaborators:
     answers: Answers
     replying: Replying
     outgoing: Outgoing
-    known: Known
+    done_with: Callable[[MessageId], Awaitable[bool]]
+    """Whether the reply to a message was posted or dropped before. Raises KnowledgeError."""
     typing: Callable[[ChannelId], Awaitable[object]]
-    traces: Traces
-    settles: Settles
+    """Shows for ten seconds that a reply is being written. Raises the ChatError family."""
+    traces: TraceStore
+    settle: Settle
     witness: Witness
 
 
@@ -200,9 +162,9 @@ class _Desk:
     async def _answer(self, job: _Job, request: AnswerRequest) -> None:
         if len(request.batch.messages) > 1:  # a part of it may be just about to be answered
             await self._with.outgoing.resumed()
-        done = [each.id for each in request.batch.messages if await self._with.known.done_with(each.id)]
+        done = [each.id for each in request.batch.messages if await self._with.done_with(each.id)]
         if done:  # a part that was answered before a crash came back, and was joined: it is context now
-            self._with.settles.settle(request.batch.channel_id, done)
+            self._with.settle(request.batch.channel_id, done)
             left = tuple(each for each in request.batch.messages if each.id not in done)
             if not left:
                 _log.info("question_done_before", message_id=request.batch.last.id)
@@ -258,10 +220,10 @@ class _Desk:
 
     def _settle_of(self, request: AnswerRequest, gone: Collection[MessageId]) -> None:
         ids = [message.id for message in request.batch.messages if message.id in gone]
-        self._with.settles.settle(request.batch.channel_id, ids)
+        self._with.settle(request.batch.channel_id, ids)
 
     def _settle(self, request: AnswerRequest) -> None:
-        self._with.settles.settle(request.batch.channel_id, [message.id for message in request.batch.messages])
+        self._with.settle(request.batch.channel_id, [message.id for message in request.batch.messages])
 
 
 def _place_of(request: AnswerRequest) -> _Place:

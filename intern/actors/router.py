@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Protocol
 
 from anyio import Event, Semaphore, WouldBlock, create_task_group, move_on_after
 from anyio.abc import TaskGroup
@@ -19,7 +18,8 @@ from msgspec.structs import replace
 
 from intern.actors.events import Witness
 from intern.actors.guard import PATIENCE_SECONDS, Pauses, growing_pauses, surviving
-from intern.actors.settling import Settles
+from intern.actors.settling import Settle
+from intern.answering.replying import Declining
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
@@ -44,25 +44,8 @@ ASIDE = 500  # batches that Discord refuses to show; some KB each
 
 _log = get_logger(__name__)
 
-
-class Dispatch(Protocol):
-    """Decides whom a batch concerns, reading on Discord what it needs to know."""
-
-    async def dispatch(self, batch: Batch, /) -> Requests:
-        """What follows from the batch; nothing where it concerns nobody. Raises the ChatError family."""
-        ...
-
-
-class Declines(Protocol):
-    """Says no; see `intern.answering.replying`."""
-
-    async def account_for(self, declined: Declined, /) -> None:
-        """Keep why there is no answer, for whoever asks later."""
-        ...
-
-    def word(self, declined: Declined, /) -> Reply | None:
-        """What to say, counted as said; None where nothing is to be said."""
-        ...
+Dispatch = Callable[[Batch], Awaitable[Requests]]
+"""Returns what follows from a batch; nothing where it concerns nobody. Raises the ChatError family."""
 
 
 async def router(
@@ -73,10 +56,10 @@ async def router(
     words: MemoryObjectSendStream[Reply],
     *,
     dispatch: Dispatch,
-    declines: Declines,
+    declines: Declining,
     outgoing: Outgoing,
     late: MessageChanges,
-    settles: Settles,
+    settle: Settle,
     witness: Witness,
     capturing: Callable[[Collection[MessageId]], object] = lambda _: None,
     pauses: Pauses = growing_pauses,
@@ -111,7 +94,7 @@ async def router(
 
     async with inbox, answers, captures, withdrawals, words, create_task_group() as tg:
         refusals = _Refusals(words, declines=declines, outgoing=outgoing)
-        desk = _Desk(answers, captures, tg, refusals, late=late, settles=settles, witness=witness, capturing=capturing)
+        desk = _Desk(answers, captures, tg, refusals, late=late, settle=settle, witness=witness, capturing=capturing)
         async for item in inbox:
             if isinstance(item, MessagesDeleted):
                 gone = late.deleted(item)
@@ -178,8 +161,8 @@ class _Reader:
     async def read(
         self, item: Batch | MessageEdited, meanwhile: Meanwhile, *, step_aside: Callable[[], Awaitable[None]]
     ) -> Requests:
-        message_id = _message_of(item).id
-        for pause in self._pauses():
+        message_id, pauses = _message_of(item).id, self._pauses()
+        while True:
             try:
                 return await self._look(item, meanwhile)
             except ChatNotFoundError as refusal:
@@ -190,10 +173,10 @@ class _Reader:
             except ChatUnavailableError as error:
                 if self.closing.is_set():
                     raise
+                pause = next(pauses)
                 _log.warning("batch_delayed", message_id=message_id, reason=str(error), again_in_seconds=pause)
                 with move_on_after(pause):
                     await self.closing.wait()
-        raise AssertionError("the pauses never end")
 
     async def _read_aside(
         self,
@@ -243,13 +226,13 @@ class _Reader:
         if isinstance(item, MessageEdited):
             return await self._late.captured_anew(item)
         messages = meanwhile.now(item.messages)
-        return await self._dispatch.dispatch(replace(item, messages=messages)) if messages else ()
+        return await self._dispatch(replace(item, messages=messages)) if messages else ()
 
 
 class _Refusals:
     """Where words on why there is no answer leave; the poster settles what it is handed."""
 
-    def __init__(self, words: MemoryObjectSendStream[Reply], *, declines: Declines, outgoing: Outgoing) -> None:
+    def __init__(self, words: MemoryObjectSendStream[Reply], *, declines: Declining, outgoing: Outgoing) -> None:
         self._words = words
         self._declines = declines
         self._outgoing = outgoing
@@ -282,7 +265,7 @@ class _Desk:
         refusals: _Refusals,
         *,
         late: MessageChanges,
-        settles: Settles,
+        settle: Settle,
         witness: Witness,
         capturing: Callable[[Collection[MessageId]], object],
     ) -> None:
@@ -292,7 +275,7 @@ class _Desk:
         self._tg = tg
         self._refusals = refusals
         self._late = late
-        self._settles = settles
+        self._settle = settle
         self._witness = witness
 
     async def hand_on(self, item: Batch | MessageEdited, requests: Requests, meanwhile: Meanwhile) -> None:
@@ -303,7 +286,7 @@ class _Desk:
         if isinstance(item, Batch):
             if not requests:
                 self._witness.ignored(item)
-            self._settle(item, [*questions, *(each.request for each in declined)], taught)
+            self._settle_rest(item, [*questions, *(each.request for each in declined)], taught)
         for request in taught:
             # All of them before the first is sent: what changes while we wait for room concerns each.
             self._late.teaches(request)
@@ -323,7 +306,7 @@ class _Desk:
             # Nobody else is to wait until the model gets to it. There are no more of these than questions handed on.
             self._tg.start_soon(self._answers.send, Withdrawal(message_ids=message_ids))
 
-    def _settle(self, batch: Batch, questions: Sequence[AnswerRequest], taught: list[CaptureRequest]) -> None:
+    def _settle_rest(self, batch: Batch, questions: Sequence[AnswerRequest], taught: list[CaptureRequest]) -> None:
         ids = tuple(message.id for message in batch.messages)
         if taught and not questions:
             taught[-1] = replace(taught[-1], settles=ids)
@@ -334,7 +317,7 @@ class _Desk:
             taught[-1] = replace(taught[-1], settles=settles)
             self._capturing(asked.intersection(settles))
         if others := [message_id for message_id in ids if message_id not in asked | kept]:
-            self._settles.settle(batch.channel_id, others)
+            self._settle(batch.channel_id, others)
 
     def _ask(self, question: AnswerRequest, meanwhile: Meanwhile) -> bool:
         """Hand it to the responder; false where that has no room."""
@@ -352,7 +335,7 @@ class _Desk:
         if self._refusals.send(declined):
             self._asked(question, meanwhile)
         else:
-            self._settles.settle(question.batch.channel_id, [message.id for message in question.batch.messages])
+            self._settle(question.batch.channel_id, [message.id for message in question.batch.messages])
 
     def _asked(self, question: AnswerRequest, meanwhile: Meanwhile) -> None:
         """From now on a deletion concerns whoever has it."""

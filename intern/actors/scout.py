@@ -5,7 +5,7 @@ The explorer does so beyond the sources: it works off what discovery asks itself
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from anyio import current_time, move_on_after, sleep, sleep_until
 from anyio.streams.memory import MemoryObjectSendStream
@@ -26,23 +26,12 @@ async def scout(changed: MemoryObjectSendStream[SourceChanged], *, interval_seco
             await sleep(interval_seconds)
 
 
-class Discovers(Protocol):
-    """What is not indexed yet, and the work on it."""
-
-    async def discover(self) -> object:
-        """Do a cycle's work. Raises the KnowledgeError family."""
-        ...
-
-
-class Changes(Protocol):
-    """Word of files that changed."""
-
-    async def wait(self) -> None:
-        """Return once one did; maybe never."""
-        ...
-
-
-async def explorer(discovery: Discovers, *, interval_seconds: float, changes: Changes) -> None:
+async def explorer(
+    discover: Callable[[], Awaitable[object]],
+    *,
+    interval_seconds: float,
+    changed: Callable[[], Awaitable[object]],
+) -> None:
     """Work at once, then every `interval_seconds`, or sooner where files changed, until cancelled.
 
     An actor of its own: ten files may take minutes, and the indices need not wait for them.
@@ -50,7 +39,7 @@ async def explorer(discovery: Discovers, *, interval_seconds: float, changes: Ch
     while True:
         begun = current_time()
         with surviving("explorer"):
-            await discovery.discover()
+            await discover()
         with move_on_after(interval_seconds):
-            await changes.wait()
+            await changed()
         await sleep_until(begun + min(SHORTEST_WAIT, interval_seconds))

@@ -1,19 +1,13 @@
-"""The interface through which several actors mark messages as handled."""
+"""How several actors say that messages are handled."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
 
 from intern.core.ids import ChannelId, MessageId
 
-
-class Settles(Protocol):
-    """Hears of messages that need not be handled again after a restart."""
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        """These messages of a channel are done with."""
-        ...
+Settle = Callable[[ChannelId, Sequence[MessageId]], object]
+"""Takes messages of a channel that need not be handled again after a restart."""
 
 
 class Settling:
@@ -22,12 +16,10 @@ class Settling:
     Else a restart could read on behind a message that was answered, and not archived yet.
     """
 
-    def __init__(self, settles: Settles) -> None:
-        self._settles = settles
+    def __init__(self, settle: Settle) -> None:
+        self._settle = settle
         self._capturing: set[MessageId] = set()
         self._answered: set[MessageId] = set()
-        self.captures = _Captures(self)
-        """For the capturer; whoever else settles uses this object itself."""
 
     def capturing(self, message_ids: Collection[MessageId]) -> None:
         """These messages go to the capturer, and to the responder besides."""
@@ -37,19 +29,11 @@ class Settling:
         """Settle these messages, but for those that are still to be captured."""
         waiting = self._capturing.intersection(message_ids)
         self._answered |= waiting
-        self._settles.settle(channel_id, [each for each in message_ids if each not in waiting])
+        self._settle(channel_id, [each for each in message_ids if each not in waiting])
 
     def captured(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
         """Settle these messages, which are safe on disk, but for those that are still to be answered."""
         waiting = self._capturing.intersection(message_ids) - self._answered
         self._capturing.difference_update(message_ids)
         self._answered.difference_update(message_ids)
-        self._settles.settle(channel_id, [each for each in message_ids if each not in waiting])
-
-
-class _Captures:
-    def __init__(self, settling: Settling) -> None:
-        self._settling = settling
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
-        self._settling.captured(channel_id, message_ids)
+        self._settle(channel_id, [each for each in message_ids if each not in waiting])

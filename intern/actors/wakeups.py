@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Hashable, Sequence, Set as AbstractSet
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence, Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from anyio import BrokenResourceError, EndOfStream, WouldBlock, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from intern.core.errors import InternError
+from intern.core.log import get_logger
+
+LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
+
+_log = get_logger(__name__)
+
 T = TypeVar("T")
 P = TypeVar("P")
 T_co = TypeVar("T_co", covariant=True)
-P_contra = TypeVar("P_contra", contravariant=True)
-
-
-class Log(Protocol[T_co, P_contra]):
-    """Records on disk in a fixed order, each with a position that only grows."""
-
-    async def after(self, position: P_contra | None, /) -> Sequence[T_co]:
-        """Some of the records after `position` (None: from the start), oldest first; empty when there is none."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +34,23 @@ class Due(Generic[T_co]):
     """Where there is none, how long to wait before looking again; None: until the log grows."""
 
 
-class DueLog(Protocol[T_co]):
-    """Which older records are to be worked on again."""
+Log = Callable[[P | None], Awaitable[Sequence[T]]]
+"""Reads records on disk, in a fixed order, oldest first: some of those after a position (None: from the start)."""
+DueLog = Callable[[AbstractSet[Hashable]], Awaitable[Due[T]]]
+"""Returns the next older record to be worked on again whose key is not among those handed on already."""
 
-    async def due(self, handed: AbstractSet[Hashable], /) -> Due[T_co]:
-        """The next of them whose key is not among those handed on already."""
-        ...
+
+def patient(again: DueLog[T], event: str) -> DueLog[T]:
+    """Return nothing due for a while where that cannot be found out, so that no newer record waits; log `event`."""
+
+    async def due(handed: AbstractSet[Hashable]) -> Due[T]:
+        try:
+            return await again(handed)
+        except InternError as error:
+            _log.warning(event, reason=str(error), again_in_seconds=LOOK_AGAIN_SECONDS)
+            return Due(seconds=LOOK_AGAIN_SECONDS)
+
+    return due
 
 
 def nudge(stream: MemoryObjectSendStream[T], message: T) -> None:
@@ -51,7 +60,7 @@ def nudge(stream: MemoryObjectSendStream[T], message: T) -> None:
 
 
 async def follow(
-    log: Log[T, P],
+    log: Log[P, T],
     nudges: MemoryObjectReceiveStream[object],
     *,
     after: P | None,
@@ -72,14 +81,14 @@ async def follow(
     handed: set[Hashable] = set()
     while True:
         unsettled = 0.0
-        while not unsettled and (records := await log.after(position)):
+        while not unsettled and (records := await log(position)):
             for record in records:
                 unsettled = 0.0 if ended else settles_in(record)
                 if unsettled:
                     break
                 yield record
                 position = position_of(record)
-        found = Due[T]() if again is None else await again.due(handed)
+        found = Due[T]() if again is None else await again(handed)
         if found.record is not None:
             handed.add(found.key)
             yield found.record

@@ -137,7 +137,7 @@ async def _parts(
             )
             here = [snowflake_time(marks.attended[guild_id]) for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
-            gateway = Rereading(platform.chat, missed, attended=attended, clock=clock)
+            gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
             overheard = Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)
             room = _Room(
                 settings,
@@ -180,7 +180,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     settings, platform, gateway, audience, attendance, witness, clock, db, models, writer, _ = room
     chat = platform.chat
     options = settings.conversations
-    settling = Settling(attendance)
+    settling = Settling(attendance.settle)
     chat.recall_roles(await writer.stores.roles.known())
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     witness.count = counts.add
@@ -259,7 +259,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         settling=settling,
         approvals=Approvals(clock=clock),
         pages=chat,
-        marks=_Books(room, MarkStore(db), counts),
+        keep_marks=_Books(room, MarkStore(db), counts).keep,
         open_batches=Batches(settings.discord.message_batch_wait_seconds),
         clock=clock,
         dispatch=_Dispatch(
@@ -274,10 +274,10 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
                 private=PrivateNotes(chat, Greeted(db, clock=clock)),
             ),
             answered,
-        ),
+        ).dispatch,
         declines=Declining(wording, traces=traces, clock=clock),
         late=late,
-        keeper=writer.learning,
+        keep=writer.learning.keep,
         pictures=Captioning(
             models.learning,
             platform.images,
@@ -287,49 +287,52 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
             mask=settings.kb.mask_secrets,
         ),
         pending=writer.stores.pending,
-        messages=OpenMessages(chat.look_up, audience.admits_id),
+        look_up=OpenMessages(chat.look_up, audience.admits_id).message,
         attempts=writer.stores.attempts,
-        archive=writer.learning,
+        archive=writer.learning.after,
         archived_until=writer.stores.archived_until(),
         settles_in=writer.learning.settles_in,
-        again=writer.learning,
-        chooser=writer.learning,
+        again=writer.learning.due,
+        choose=writer.learning.choose_topic,
         filer=writer.learning,
-        decisions=writer.extraction,
+        decisions=writer.extraction.after,
         extracted_until=await writer.extraction.position(),
+        extract_again=writer.extraction.due,
+        extraction=writer.extraction,
         reviews=writer.learning,
-        indices=writer.indexing,
+        refresh=writer.indexing.refresh,
+        refresh_pages=writer.indexing.refresh_pages,
         responding=responder.Collaborators(
             answers=answers,
             replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
             outgoing=outgoing,
-            known=writer.stores.posts,
+            done_with=writer.stores.posts.done_with,
             typing=chat.typing,
             traces=traces,
-            settles=settling,
+            settle=settling.settle,
             witness=witness,
         ),
         posting=poster.Collaborators(
             posts=posts,
             outgoing=outgoing,
             traces=traces,
-            settles=settling,
+            settle=settling.settle,
             witness=witness,
             # What the asker wrote last has become a question by then, or never will.
             patience_seconds=settings.discord.message_batch_wait_seconds + 5,
         ),
-        desk=_Desk(commands, late),
+        handle=_Desk(commands, late).handle,
         responses=platform.interactions,
         jobs=writer.stores.jobs,
         do_job=writer.do,
         settle_seconds=settings.kb.settle_seconds,
         scan_interval_seconds=settings.kb.scan_interval_seconds,
-        discovery=writer if settings.discovery.scan_paths else None,
+        discover=writer.discover if settings.discovery.scan_paths else None,
         discovery_interval_seconds=settings.discovery.interval_seconds,
-        file_changes=Changes(settings.discovery, never_discovered(settings)),
+        files_changed=Changes(settings.discovery, never_discovered(settings)).wait,
         embeds=writer.indexing.embedding,
-        posted=posted,
-        retractions=Retractions(writer.stores.cited, posts, traces, clock=clock, note=wording.retracted)
+        check_posted=posted.check,
+        retract=Retractions(writer.stores.cited, posts, traces, clock=clock, note=wording.retracted).retract
         if settings.ai.retract
         else None,
         witness=witness,

@@ -11,7 +11,7 @@ from anyio import current_time, get_running_tasks
 from anyio.to_thread import run_sync
 
 from intern.actors.events import Tally
-from intern.actors.pipeline import Fill
+from intern.actors.streams import Fill
 from intern.core.clock import Clock
 from intern.core.errors import (
     ChatError,

@@ -17,7 +17,7 @@ from anyio import current_time, move_on_after, sleep
 from anyio.to_thread import run_sync
 
 from intern import __version__
-from intern.actors.pipeline import Fill, StreamFill
+from intern.actors.streams import Fill, StreamFill
 from intern.answering.images import Answers
 from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.chat.checkpoints import Attendance

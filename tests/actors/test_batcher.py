@@ -67,7 +67,7 @@ async def batched(
             inbox,
             batches,
             open_batches=Batches(wait),
-            settles=settles or Settled(),
+            settle=(settles or Settled()).settle,
             clock=HandClock(),
             flush=flush,
         )
@@ -153,7 +153,7 @@ async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
                     inbox,
                     batches,
                     open_batches=Batches(0),
-                    settles=Settled(),
+                    settle=Settled().settle,
                     clock=HandClock(),
                     flush=True,
                 )
@@ -196,7 +196,7 @@ def test_a_batch_settles_once_its_author_paused_for_the_window(autojump_clock: t
                     inbox,
                     batches,
                     open_batches=Batches(60),
-                    settles=Settled(),
+                    settle=Settled().settle,
                     clock=HandClock(),
                     flush=False,
                 )
@@ -228,7 +228,7 @@ def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due(
                     inbox,
                     batches,
                     open_batches=Batches(60, max_open=2),
-                    settles=Settled(),
+                    settle=Settled().settle,
                     clock=HandClock(),
                     flush=False,
                 )
@@ -258,7 +258,7 @@ def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile(
                     inbox,
                     batches,
                     open_batches=Batches(60),
-                    settles=Settled(),
+                    settle=Settled().settle,
                     clock=HandClock(),
                     flush=False,
                 )

@@ -127,8 +127,8 @@ class Scene:
             archived,
             pending=self.pending,
             pictures=self.captioning,
-            keeper=self.keeper,
-            messages=self.shore,
+            keep=self.keeper.keep,
+            look_up=self.shore.message,
             witness=Witness(),
             pauses=self._pauses,
         )

@@ -13,6 +13,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.records import Capture, CapturedPair
+from intern.stores.sqlite.pending import PendingCaptures
 from tests.samples import author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio
@@ -58,19 +59,19 @@ class Pictures:
         return None if request.conversation_id in self._unseen else {}
 
 
-class Pending:
+class Pending(PendingCaptures):
     """What waits, in order."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.held: list[CaptureRequest] = []
         self._error = error
 
-    async def add(self, request: CaptureRequest, /) -> None:
+    async def add(self, request: CaptureRequest) -> None:
         if self._error:
             raise self._error
         self.held.append(request)
 
-    async def join(self, request: CaptureRequest, /) -> bool:
+    async def join(self, request: CaptureRequest) -> bool:
         if request.conversation_id not in {each.conversation_id for each in self.held}:
             return False
         self.held.append(request)
@@ -92,10 +93,10 @@ class Desk:
             self._inbox,
             self._archived,
             self._waiting,
-            keeper=self.keeper,
-            pictures=self._pictures,
+            keep=self.keeper.keep,
+            known=self._pictures.known,
             pending=self.pending,
-            settles=self.settled,
+            settle=self.settled.settle,
             witness=Witness(),
         )
 

@@ -47,7 +47,7 @@ async def test_it_looks_at_once_and_again_whatever_fails(retracts: bool) -> None
     once = ["check", "retract"] if retracts else ["check"]
     with fail_after(500):
         async with create_task_group() as tg:
-            tg.start_soon(partial(checker, posted, posted if retracts else None, interval_seconds=60))
+            tg.start_soon(partial(checker, posted.check, posted.retract if retracts else None, interval_seconds=60))
             await wait_all_tasks_blocked()
             assert posted.done == once
             posted.fails = {"retract": ChatUnavailableError("down")}

@@ -44,7 +44,7 @@ async def test_what_was_settled_last_is_kept_at_the_end_also_when_the_end_comes_
     keeper, attendance = Keeper(), Attendance(Marks(), baseline=MessageId("0"))
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(marker, keeper, attendance=attendance))
+            tg.start_soon(partial(marker, keeper.keep, attendance=attendance))
             await wait_all_tasks_blocked()
             settled(attendance, 1)
             tg.cancel_scope.cancel()
@@ -63,7 +63,7 @@ def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_nex
 
     async def story() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(marker, keeper, attendance=attendance))
+            nursery.start_soon(partial(marker, keeper.keep, attendance=attendance))
             settled(attendance, 1)
             await trio.sleep(2.5)
             assert keeper.kept == []
@@ -83,7 +83,7 @@ def test_a_disk_that_takes_nothing_is_asked_less_and_less_often_and_each_second_
 
     async def story() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(marker, keeper, attendance=attendance))
+            nursery.start_soon(partial(marker, keeper.keep, attendance=attendance))
             await trio.sleep(300)
             assert keeper.failures == 1
             await trio.sleep(62.5)

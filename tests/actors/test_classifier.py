@@ -99,11 +99,11 @@ async def test_a_pair_waits_with_all_behind_it_until_its_conversation_has_settle
     filings, filed = create_memory_object_stream[Filing](10)
     run = partial(
         classifier,
-        archive,
+        archive.after,
         look,
         filings,
         after=None,
-        chooser=chooser,
+        choose=chooser.choose_topic,
         witness=Witness(),
         settles_in=lambda pair: 1e6 if pair.qa_id in unsettled else 0.0,
     )
@@ -127,11 +127,11 @@ async def test_at_the_end_no_pair_waits_any_more() -> None:
     nudges.close()
     with fail_after(5), filed:
         await classifier(
-            Pairs(pair("Q1")),
+            Pairs(pair("Q1")).after,
             look,
             filings,
             after=None,
-            chooser=chooser,
+            choose=chooser.choose_topic,
             witness=Witness(),
             settles_in=lambda _: 1e6,
         )
@@ -154,13 +154,13 @@ async def filings_of(
             tg.start_soon(
                 partial(
                     classifier,
-                    archive,
+                    archive.after,
                     look,
                     filings,
                     after=after,
-                    chooser=chooser,
+                    choose=chooser.choose_topic,
                     witness=Witness(),
-                    again=again,
+                    again=again and again.due,
                     attempts=attempts or Attempts(),
                     pauses=NO_PAUSES,
                 )
@@ -268,11 +268,11 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
                 tg.start_soon(
                     partial(
                         classifier,
-                        archive,
+                        archive.after,
                         look,
                         filings,
                         after=None,
-                        chooser=chooser,
+                        choose=chooser.choose_topic,
                         witness=Witness(),
                         attempts=attempts,
                     )
@@ -318,7 +318,14 @@ async def test_a_slow_integrator_holds_the_classifier_back() -> None:
         async with create_task_group() as tg:
             tg.start_soon(
                 partial(
-                    classifier, archive, look, filings, after=None, chooser=chooser, witness=Witness(), pauses=NO_PAUSES
+                    classifier,
+                    archive.after,
+                    look,
+                    filings,
+                    after=None,
+                    choose=chooser.choose_topic,
+                    witness=Witness(),
+                    pauses=NO_PAUSES,
                 )
             )
             await wait_all_tasks_blocked()

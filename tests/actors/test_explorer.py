@@ -50,7 +50,7 @@ async def test_it_works_at_once_and_then_once_every_interval_whatever_fails() ->
     cycles = Cycles(2)
     with fail_after(5000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(explorer, cycles, interval_seconds=600, changes=Bell()))
+            tg.start_soon(partial(explorer, cycles.discover, interval_seconds=600, changed=Bell().wait))
             await wait_all_tasks_blocked()
             assert cycles.done == 1
             for n in (2, 3):
@@ -67,7 +67,7 @@ async def test_a_change_shortens_the_wait_but_not_to_nothing() -> None:
     cycles, bell = Cycles(), Bell()
     with fail_after(5000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(explorer, cycles, interval_seconds=600, changes=bell))
+            tg.start_soon(partial(explorer, cycles.discover, interval_seconds=600, changed=bell.wait))
             await wait_all_tasks_blocked()
             bell.rung.set()
             await wait_all_tasks_blocked()

@@ -111,11 +111,11 @@ async def run(
 
             async def work() -> None:
                 await extractor(
-                    decisions,
+                    decisions.after,
                     inbox,
                     after=after,
                     extraction=reader,
-                    again=decisions,
+                    again=decisions.due,
                     attempts=attempts or Uncounted(),
                     witness=Witness(),
                     pauses=lambda: repeat(5.0),

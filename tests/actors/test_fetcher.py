@@ -67,7 +67,7 @@ async def test_it_leaves_alone_what_the_model_could_not_describe() -> None:
     pages = Patient()
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(fetcher, pages, interval_seconds=600, witness=Witness()))
+            tg.start_soon(partial(fetcher, pages.refresh_pages, interval_seconds=600, witness=Witness()))
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
     assert pages.rested == [True]
@@ -78,7 +78,7 @@ async def test_it_looks_at_once_and_after_every_interval_whatever_fails() -> Non
     pages, witness = Pages(Refreshed(), KnowledgeError("the disk is gone"), changed), Told()
     with fail_after(4000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(fetcher, pages, interval_seconds=600, witness=witness))
+            tg.start_soon(partial(fetcher, pages.refresh_pages, interval_seconds=600, witness=witness))
             await wait_all_tasks_blocked()
             assert pages.looks == 1
             for looks in (2, 3, 4):

@@ -139,7 +139,7 @@ class Room:
                         interactions,
                         inbox,
                         to_capture,
-                        desk=self.desk,
+                        handle=self.desk.handle,
                         responses=self.responses,
                         pauses=at_once,
                     )

@@ -13,10 +13,10 @@ from anyio import create_task_group
 from intern.actors.job_worker import clerk
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.records import Capture
-from intern.stores.sqlite.jobs import Job
+from intern.stores.sqlite.jobs import Job, Jobs
 
 
-class Queue:
+class Queue(Jobs):
     """A queue in memory; claiming may fail first."""
 
     def __init__(self, *kinds: str, trouble: list[Exception] | None = None) -> None:

@@ -24,6 +24,7 @@ from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.metrics import Metrics
 from intern.stores.sqlite.outbox import Post
+from intern.stores.sqlite.traces import TraceStore
 from tests.samples import answer_request, message
 
 NO_PAUSES = partial(repeat, 0.0)
@@ -69,6 +70,16 @@ class Posts:
         return len(self.half_posted)
 
 
+class Traces(TraceStore):
+    """Remembers what became of questions."""
+
+    def __init__(self, ends: dict[str, tuple[str, str]]) -> None:
+        self._ends = ends
+
+    async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
+        self._ends[question_id] = outcome, reason
+
+
 class Desk:
     """Everything around the poster, as far as a test looks at it."""
 
@@ -84,8 +95,8 @@ class Desk:
         self.collaborators = Collaborators(
             posts=posts,
             outgoing=self.outgoing,
-            traces=self,
-            settles=self,
+            traces=Traces(self.ends),
+            settle=self.settle,
             witness=witness,
             patience_seconds=PATIENCE,
             pauses=NO_PAUSES,
@@ -99,9 +110,6 @@ class Desk:
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
         self.settled.extend(message_ids)
-
-    async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
-        self.ends[question_id] = outcome, reason
 
     async def run(self) -> None:
         await poster(self.inbox, work_with=self.collaborators)
@@ -287,8 +295,8 @@ class TestPoster:
         collaborators = Collaborators(
             posts=desk.posts,
             outgoing=desk.outgoing,
-            traces=desk,
-            settles=desk,
+            traces=Traces(desk.ends),
+            settle=desk.settle,
             witness=Witness(),
             patience_seconds=PATIENCE,
             pauses=for_ever,

@@ -22,6 +22,7 @@ from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import AIResult, Channel, Conversation, Message, RequestContext
+from intern.stores.sqlite.traces import TraceStore
 from tests.samples import CHANNEL, GUILD, answer_request, author, message
 
 WORDING = Wording(
@@ -83,10 +84,10 @@ class Desk:
             answers=self.answers,
             replying=Replying(WORDING, ConversationOptions()),
             outgoing=self.outgoing,
-            known=self,
+            done_with=self.done_with,
             typing=self.typing,
-            traces=self,
-            settles=self,
+            traces=Traces(self),
+            settle=self.settle,
             witness=Witness(),
         )
 
@@ -100,19 +101,6 @@ class Desk:
 
     async def done_with(self, question_id: MessageId) -> bool:
         return question_id in self.done
-
-    async def keep(
-        self,
-        message_ids: Sequence[MessageId],
-        channel_id: ChannelId,
-        *,
-        outcome: str,
-        reason: str = "",
-        debug: Mapping[str, Any] | None = None,
-    ) -> None:
-        if self.traces_fail:
-            raise KnowledgeError("full")
-        self.kept[message_ids[-1]] = outcome, reason
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
@@ -138,6 +126,27 @@ class Desk:
         while self.posted.statistics().current_buffer_used:
             texts.append(self.posted.receive_nowait().text)
         return texts
+
+
+class Traces(TraceStore):
+    """Remembers what became of questions."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def keep(
+        self,
+        message_ids: Sequence[MessageId],
+        channel_id: ChannelId,
+        *,
+        outcome: str,
+        reason: str = "",
+        debug: Mapping[str, Any] | None = None,
+        beside: bool = False,
+    ) -> None:
+        if self._desk.traces_fail:
+            raise KnowledgeError("full")
+        self._desk.kept[message_ids[-1]] = outcome, reason
 
 
 def request(text: str, n: int = 0, by: str = "alice", *, thread: bool = False) -> AnswerRequest:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from intern.actors.events import Witness
 from intern.actors.guard import PATIENCE_SECONDS, Pauses
 from intern.actors.router import ASIDE, AT_ONCE, router
-from intern.answering.replying import notice
+from intern.answering.replying import Declining, notice
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import (
@@ -82,7 +82,7 @@ class Dispatch:
         return [asked] if text.startswith("ask") else []
 
 
-class Refusing:
+class Refusing(Declining):
     """Has a word for everybody who called the bot, and accounts for all."""
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class Refusing:
         self.gate = Event()
         self.gate.set()
 
-    async def account_for(self, declined: Declined, /) -> None:
+    async def account_for(self, declined: Declined) -> None:
         await self.gate.wait()
         self.accounts.append(f"{declined.reason}: {declined.request.batch.last.text}")
 
-    def word(self, declined: Declined, /) -> Reply | None:
+    def word(self, declined: Declined) -> Reply | None:
         return notice(declined.request, f"no, {declined.reason}") if declined.request.called else None
 
 
@@ -171,11 +171,11 @@ class Desk:
             self.captures,
             self.withdrawals,
             self.words,
-            dispatch=self.dispatch,
+            dispatch=self.dispatch.dispatch,
             declines=self.refusing,
             outgoing=self.outgoing,
             late=self.late,
-            settles=self,
+            settle=self.settle,
             witness=self.witness,
             capturing=self.twice.extend,
             pauses=pauses,

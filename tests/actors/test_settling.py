@@ -22,20 +22,20 @@ class Account:
 
 def test_what_is_asked_or_captured_is_settled_at_once() -> None:
     account = Account()
-    settling = Settling(account)
+    settling = Settling(account.settle)
     settling.settle(HERE, [ONE])
-    settling.captures.settle(HERE, [TWO])
+    settling.captured(HERE, [TWO])
     assert account.settled == [ONE, TWO]
 
 
 def test_what_is_asked_and_captured_is_settled_with_the_later_of_both() -> None:
     account = Account()
-    settling = Settling(account)
+    settling = Settling(account.settle)
     settling.capturing([ONE, TWO])
     settling.settle(HERE, [ONE, THREE])
     settling.settle(HERE, [ONE])
     assert account.settled == [THREE]
-    settling.captures.settle(HERE, [ONE, TWO])
+    settling.captured(HERE, [ONE, TWO])
     assert account.settled == [THREE, ONE]
     settling.settle(HERE, [TWO])
     assert account.settled == [THREE, ONE, TWO]

@@ -32,7 +32,7 @@ class Numbers:
 
 
 async def read(log: Numbers, nudges: MemoryObjectReceiveStream[str], into: list[int], after: int | None = None) -> None:
-    async for number in follow(log, nudges, after=after, position_of=lambda n: n):
+    async for number in follow(log.after, nudges, after=after, position_of=lambda n: n):
         into += [number]  # seen at once, not at the end
 
 
@@ -103,7 +103,7 @@ class Older:
 
 
 async def read_both(log: Numbers, older: Older, nudges: MemoryObjectReceiveStream[str], into: list[int]) -> None:
-    async for number in follow(log, nudges, after=None, position_of=lambda n: n, again=older):
+    async for number in follow(log.after, nudges, after=None, position_of=lambda n: n, again=older.due):
         into += [number]
         if number == -1:
             log.held += [3]

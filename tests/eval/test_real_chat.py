@@ -16,7 +16,8 @@ from intern.actors.capturer import capturer
 from intern.actors.classifier import classifier
 from intern.actors.events import Witness
 from intern.actors.integrator import integrator
-from intern.actors.pipeline import (
+from intern.actors.router import router
+from intern.actors.streams import (
     ANSWERS,
     ARCHIVED,
     BATCHES,
@@ -29,7 +30,7 @@ from intern.actors.pipeline import (
     REPLIES,
     WITHDRAWALS,
 )
-from intern.actors.router import router
+from intern.answering.replying import Declining
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Attendance
 from intern.chat.dispatching import Dispatcher
@@ -115,8 +116,11 @@ async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest | Withdrawal
             pass
 
 
-class Unsaid:
+class Unsaid(Declining):
     """Nobody is told why there is no answer."""
+
+    def __init__(self) -> None:
+        """Without words."""
 
     async def account_for(self, declined: Declined) -> None:
         del declined
@@ -160,7 +164,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     to_batch,
                     batches,
                     open_batches=Batches(0),
-                    settles=attendance,
+                    settle=attendance.settle,
                     clock=HandClock(),
                     flush=True,
                 )
@@ -173,11 +177,11 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     captures,
                     withdrawals,
                     words,
-                    dispatch=dispatch,
+                    dispatch=dispatch.dispatch,
                     declines=Unsaid(),
                     outgoing=Outgoing(),
                     late=late,
-                    settles=attendance,
+                    settle=attendance.settle,
                     witness=witness,
                 )
             )
@@ -187,21 +191,21 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     to_capture,
                     archived,
                     waiting,
-                    keeper=writer.learning,
-                    pictures=NoPictures(),
+                    keep=writer.learning.keep,
+                    known=NoPictures().known,
                     pending=writer.stores.pending,
-                    settles=attendance,
+                    settle=attendance.settle,
                     witness=witness,
                 )
             )
             tg.start_soon(
                 partial(
                     classifier,
-                    writer.learning,
+                    writer.learning.after,
                     to_classify,
                     filings,
                     after=None,
-                    chooser=writer.learning,
+                    choose=writer.learning.choose_topic,
                     witness=witness,
                 )
             )

@@ -508,7 +508,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             )
             tg.start_soon(connection.listen, heard.send_nowait)
             tg.start_soon(sort)
-            tg.start_soon(partial(interactions, inbox, captures, desk=desk, responses=responses))
+            tg.start_soon(partial(interactions, inbox, captures, handle=desk.handle, responses=responses))
             await discord.wait_ready()
             await discord.wait_for_request("PUT", GUILD_COMMANDS)
 

@@ -87,12 +87,12 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
                 tg.start_soon(
                     partial(
                         classifier,
-                        writer.learning,
+                        writer.learning.after,
                         to_classify,
                         filings,
                         after=writer.stores.archived_until(),
-                        chooser=writer.learning,
-                        again=writer.learning,
+                        choose=writer.learning.choose_topic,
+                        again=writer.learning.due,
                         attempts=attempts,
                         witness=witness,
                     )

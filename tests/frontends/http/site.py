@@ -15,7 +15,7 @@ from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 
 from intern.actors.job_worker import clerk
-from intern.actors.pipeline import BATCHES, EVENTS, Fill
+from intern.actors.streams import BATCHES, EVENTS, Fill
 from intern.answering.posted_answers import PostedAnswers
 from intern.answering.workflow import Answerer
 from intern.chat.checkpoints import Attendance
