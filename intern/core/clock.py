@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time of day."""
+    """A source of the time of day."""
 
     def now(self) -> datetime:
-        """The present moment: UTC, aware."""
+        """Return the present moment: UTC, aware."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock. It may stand still or go back; whoever needs more says so."""
+    """The machine's own clock. It may stand still or go back."""
 
     def now(self) -> datetime:
-        """The present moment: UTC, aware."""
+        """Return the present moment: UTC, aware."""
         return datetime.now(UTC)

@@ -1,11 +1,11 @@
-"""Everything that can go wrong and that somebody can do something about.
+"""All errors that an operator, a retry or the program itself can do something about.
 
     InternError
     ├── ConfigError              the operator must change a setting               exit code 2
     ├── ModelError               the language model could not give what we asked
     │   ├── ModelUnavailableError    down, slow or busy: asking later is worthwhile
     │   │   ├── ModelBudgetError         today's own budget is used up
-    │   │   └── ModelAccessError         it lets us in only after somebody saw to it
+    │   │   └── ModelAccessError         the operator or the provider must act first
     │   ├── ModelRefusedError        the endpoint will not answer this request
     │   │   ├── ModelPromptTooLongError  the prompt does not fit into what the model takes
     │   │   ├── ModelBudgetTooSmallError the call fits into no day's budget
@@ -15,21 +15,21 @@
     ├── KnowledgeError           a store on disk could not be read or written
     │   ├── SourceError              one source could not be read
     │   └── FolderBusyError          another process holds the data folder
-    ├── WebError                 a web page could not be had
+    ├── WebError                 a web page could not be fetched
     │   ├── PageRefusedError         we do not fetch it, or its site does not give it to us
     │   ├── PageGoneError            its site says that there is no such page
     │   └── PageUnavailableError     its site is down, slow or busy: asking later is worthwhile
     └── ChatError                the chat platform could not be reached or said no
-        ├── ChatRefusedError         asking again will not help, unless somebody changes a permission
+        ├── ChatRefusedError         asking again will not help, unless a permission changes
         │   ├── ChatNotFoundError        it says that there is no such thing (any more)
         │   └── UnusableImageError       no link will make a picture of this file
         ├── ChatUnavailableError     asking later is worthwhile
-        │   ├── ChatUnauthorizedError    it lets us in only after somebody saw to the token
+        │   ├── ChatUnauthorizedError    the operator must set a valid token first
         │   └── LinkExpiredError         the message may hold a fresh link to the file
         └── ChatUnknownOutcomeError  the request may or may not have taken effect
 
-A class writes its own message from typed values. No message ever holds a secret. Whatever is not an `InternError`
-is a bug: it ends the process with exit code 70 and a traceback.
+A class writes its own message from typed values. No message ever holds a secret. Any other exception is a
+bug: it ends the process with exit code 70 and a traceback.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InternError(Exception):
     """Root of all errors that intern raises on purpose."""
 
     exit_code: ClassVar[int] = 3
-    """What the command line ends with: 2 for wrong use or configuration, 3 for "could not look"."""
+    """The exit code of the command line: 2 for wrong use or configuration, 3 for "could not look"."""
 
 
 class ConfigError(InternError):
@@ -63,22 +63,22 @@ class ModelBudgetError(ModelUnavailableError):
 
 
 class ModelAccessError(ModelUnavailableError):
-    """The endpoint refuses us, whatever we ask: expired key, unknown model, wrong address.
+    """The endpoint refuses all requests: expired key, unknown model, wrong address.
 
-    Asking again at once will not help; once the operator or the provider saw to it, asking later will.
+    Asking again at once will not help; it will once the operator or the provider has acted.
     """
 
 
 class ModelRefusedError(ModelError):
-    """The endpoint will not answer this one request, now or later: content filter, and what its kinds tell."""
+    """The endpoint will not answer this one request, now or later: a content filter, or one of the subclasses."""
 
 
 class ModelPromptTooLongError(ModelRefusedError):
-    """The prompt does not fit into what the model takes. The message says what to lower."""
+    """The prompt does not fit into what the model takes. The message names the settings to lower."""
 
 
 class ModelBudgetTooSmallError(ModelRefusedError):
-    """The call fits into no day's budget, so nobody was asked. The message says what to raise."""
+    """The call fits into no day's budget, so it was not made. The message names the setting to raise."""
 
 
 class ModelSchemaError(ModelRefusedError):
@@ -98,7 +98,7 @@ class KnowledgeError(InternError):
 
 
 class SourceError(KnowledgeError):
-    """One source could not be read; the others are not touched by it."""
+    """One source could not be read; the others are not affected."""
 
 
 class FolderBusyError(KnowledgeError):
@@ -106,7 +106,7 @@ class FolderBusyError(KnowledgeError):
 
 
 class WebError(InternError):
-    """A web page could not be had; the others are not touched by it."""
+    """A web page could not be fetched; the others are not affected."""
 
 
 class PageRefusedError(WebError):

@@ -1,4 +1,4 @@
-"""Anything one actor hands to another. Nobody edits it once it is sent."""
+"""Values that one actor sends to another. They are immutable."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class InteractionTicket(Struct, frozen=True, kw_only=True):
 
 
 class MessageCreated(_Flow, frozen=True, kw_only=True):
-    """Somebody wrote."""
+    """A new message."""
 
     message: ChatMessage
 
 
 class MessageEdited(_Flow, frozen=True, kw_only=True):
-    """Somebody changed what they wrote (content or attachments; not an embed that arrived later)."""
+    """An edited message (content or attachments; not an embed that arrived later)."""
 
     message: ChatMessage
 
@@ -50,19 +50,19 @@ MessageEvent = MessageCreated | MessageEdited | MessagesDeleted
 
 
 class MessageRead(_Flow, frozen=True, kw_only=True):
-    """Somebody wrote, maybe long ago: read over REST, in order within its channel, because the gateway did not tell."""
+    """A message that the gateway did not deliver, maybe an old one: read over REST, in order within its channel."""
 
     message: ChatMessage
 
 
 class ChannelRead(_Flow, frozen=True, kw_only=True):
-    """A channel was read to its end: what comes there now, the gateway tells."""
+    """A channel was read to its end; the gateway delivers what follows."""
 
     channel_id: ChannelId
 
 
 Heard = MessageEvent | MessageRead | ChannelRead
-"""What the batcher hears."""
+"""The inbox of the batcher."""
 
 
 class ChannelSeen(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class SessionStarted(_Flow, frozen=True, kw_only=True):
 
 
 class ButtonPressed(_Flow, frozen=True, kw_only=True):
-    """Somebody pressed a button under a message of ours."""
+    """A member pressed a button under a message of ours."""
 
     interaction: InteractionTicket
     user: Author
@@ -120,18 +120,18 @@ class WhyCommand(_Flow, frozen=True, kw_only=True):
 
 
 class UnknownInteraction(_Flow, frozen=True, kw_only=True):
-    """What we can answer, but not understand: a command of an older version, a form, a broken payload."""
+    """An interaction that we cannot understand: an unknown command, a form, a broken payload."""
 
     interaction: InteractionTicket
     what: str
-    """What it was; for the log."""
+    """A description for the log."""
 
 
 Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand | UnknownInteraction
 
 
 class Approval(_Flow, frozen=True, kw_only=True):
-    """Somebody of the team put a ✅ on a message: what was captured with it is right."""
+    """A team member put a ✅ on a message, to approve the pair that was captured with it."""
 
     guild_id: GuildId
     channel_id: ChannelId
@@ -142,7 +142,7 @@ class Approval(_Flow, frozen=True, kw_only=True):
 GatewayEvent = MessageEvent | SessionStarted | Interaction | Approval
 
 LateChange = MessageEdited | MessagesDeleted
-"""What happened to messages whose batch was handed on before."""
+"""Changes to messages whose batch was sent before."""
 
 
 class Batch(_Flow, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class Batch(_Flow, frozen=True, kw_only=True):
 
     @property
     def last(self) -> ChatMessage:
-        """The newest message: the one a reply hangs on."""
+        """The newest message, to which a reply is attached."""
         return self.messages[-1]
 
 
@@ -175,7 +175,7 @@ DeclineReason = Literal["asked too much", "shed", "too old"]
 
 
 class Declined(_Flow, frozen=True, kw_only=True):
-    """A question that nobody works on. Who called the bot is owed the reason."""
+    """A question that is not worked on. A member who called the bot gets the reason."""
 
     request: AnswerRequest
     reason: DeclineReason
@@ -231,7 +231,7 @@ class Skip(_Flow, frozen=True, kw_only=True):
 
 
 class Failed(_Flow, frozen=True, kw_only=True):
-    """No decision could be had."""
+    """The decision failed."""
 
     reason: str
 

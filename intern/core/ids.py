@@ -52,30 +52,30 @@ def snowflake_time(snowflake: str) -> datetime:
 
 
 def snowflake_at(moment: datetime, sequence: int = 0) -> str:
-    """The snowflake that Discord could have made at `moment`; `sequence` (0 to 4095) tells equal milliseconds apart."""
+    """Return the snowflake of a moment; `sequence` (0 to 4095) distinguishes equal milliseconds."""
     return str((((moment - _DISCORD_EPOCH) // timedelta(milliseconds=1)) << 22) | sequence)
 
 
 def thread_conversation(thread: ChannelId) -> ConversationId:
-    """The conversation that a thread is."""
+    """Return the conversation of a captured thread."""
     return ConversationId(f"thread_{thread}")
 
 
 def answered_conversation(thread: ChannelId) -> ConversationId:
-    """The conversation that a thread is in which intern answered, and nobody of the team was captured."""
+    """Return the conversation of a thread in which intern answered and no team member was captured."""
     return ConversationId(f"{_ANSWERED}{thread}")
 
 
 def answered_thread(conversation: ConversationId) -> ChannelId | None:
-    """The thread that such a conversation is; None for any other."""
+    """Return the thread of such a conversation; None for any other."""
     return ChannelId(conversation.removeprefix(_ANSWERED)) if conversation.startswith(_ANSWERED) else None
 
 
 def reply_conversation(root: MessageId) -> ConversationId:
-    """The conversation that grew from a message by replies."""
+    """Return the conversation that grew from a message by replies."""
     return ConversationId(f"{_REPLY}{root}")
 
 
 def in_channel(conversation: ConversationId) -> bool:
-    """Whether it grew from a message by replies, and so has no thread of its own."""
+    """Return whether a conversation grew from a message by replies, without a thread of its own."""
     return conversation.startswith(_REPLY)

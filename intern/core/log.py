@@ -30,7 +30,7 @@ _LIBRARIES = ("hikari", "httpx", "httpcore", "aiohttp", "asyncio")
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of a module. Before `configure`, warnings and errors go to stderr and nothing else does.
+    """Return the logger of a module. Before `configure`, warnings and errors go to stderr and nothing else does.
 
     It has processors of its own: a program that opens the door as a library may configure structlog as it likes.
     """
@@ -53,7 +53,7 @@ class LogProgress:
         self._told = now()
 
     def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
-        """Log it, if it is time to."""
+        """Log the report if the last one is old enough."""
         left = self._pace.left(what, done, total)
         if total and self._now() - self._told >= LOG_EVERY:
             self._told = self._now()
@@ -65,7 +65,7 @@ class LogProgress:
 
 @contextmanager
 def traced(trace_id: str) -> Generator[None]:
-    """Every line from inside, whoever logs it, carries `trace_id`: the newest message of the batch that led to it.
+    """Add `trace_id`, the newest message of the batch, to every line that is logged inside.
 
     It is carried into tasks that are started inside. What streams hand on is traced anew by who takes it.
     """
@@ -111,16 +111,15 @@ def configure(
 
 
 def redacted(text: str) -> str:
-    """The text without what looks like a secret, and without those that `configure` was told of."""
+    """Mask anything that looks like a secret, and the secrets that `configure` was given."""
     sink = _sink()
     return mask_secrets(sink.scrubbed.without_secrets(text) if sink else text).text
 
 
 def tell_bug(error: BaseException) -> None:
-    """The process ends for this: the event `bug` with its traceback, whatever the level.
+    """Log the error that ends the process: the event `bug` with its traceback, at any log level.
 
-    In plain text on stderr before `configure`, and where the sink itself fails. Nothing is raised: nobody is left to
-    hear it.
+    It goes to stderr as plain text before `configure`, and if the sink itself fails. Nothing is raised.
     """
     if sink := _sink():
         trace = (type(error), error, error.__traceback__)
@@ -133,7 +132,7 @@ def tell_bug(error: BaseException) -> None:
 
 
 class _Scrubbed(structlog.stdlib.ProcessorFormatter):
-    """The last step before the stream: whatever was rendered, secrets are gone from it."""
+    """The last step before the stream: removes secrets from the rendered line."""
 
     def __init__(self, secrets: Iterable[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)

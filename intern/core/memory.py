@@ -11,7 +11,7 @@ from anyio import sleep
 from anyio.to_thread import run_sync
 
 EVERY_SECONDS = 10.0
-"""What is freed in between counts as in use for whoever looks from outside: in a minute under load, some 15 MB."""
+"""Memory that was freed since counts as in use for the system: in a minute under load, some 15 MB."""
 
 
 def give_back() -> None:

@@ -106,7 +106,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     parent_id: ChannelId | None = None
     """The channel that a thread or post hangs in."""
     private: bool = False
-    """A thread for those who were invited, whoever may read the channel that it hangs in."""
+    """Only invited members can read the thread, even if its channel is public."""
 
     @property
     def is_thread(self) -> bool:
@@ -147,13 +147,13 @@ class MemberRoles(Struct, frozen=True):
 class Lookups:
     """A request's bound on looking up authors one by one: Discord does not say with a message what roles they have.
 
-    Whoever is past it counts as a community user, and is asked about by the next request.
+    Authors beyond it count as community users; the next request looks them up.
     """
 
     def __init__(self, most: int) -> None:
         self.made = 0
         self.refused = False
-        """Somebody was past the bound."""
+        """An author was beyond the bound."""
         self._most = most
 
     def take(self) -> bool:
@@ -226,7 +226,7 @@ class Conversation(Struct, frozen=True):
 
     @property
     def asked(self) -> slice:
-        """Where the question stands among the messages; empty where nobody asked anything."""
+        """The slice of messages that are the question; empty if there is none."""
         last = len(self.messages)
         while last > 0 and self.messages[last - 1].role != "user":
             last -= 1
@@ -278,19 +278,19 @@ _ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
 
 
 def is_team(source_id: str) -> bool:
-    """What the team answered, as opposed to documentation."""
+    """Return whether a source is an answer of the team, as opposed to documentation."""
     return source_id.startswith("team:")
 
 
 def citable(source_id: str, text: str) -> Iterator[str]:
-    """The ids by which a source may be cited: its own, and of a topic `team:<topic>.txt#<qa id>` for each block."""
+    """Yield the ids that cite a source: its own, and of a topic `team:<topic>.txt#<qa id>` for each block."""
     yield source_id
     if is_team(source_id):
         yield from (f"{source_id}#{qa_id}" for qa_id in block_ids(text))
 
 
 def block_lines(text: str, qa_id: str) -> Iterator[str]:
-    """What the team said in the QA block of that id, line by line; in any block, where the id is empty."""
+    """Yield the lines of the team in the QA block with that id; in all blocks if the id is empty."""
     block, of_team = "", False
     for line in text.split("\n"):
         if line.rstrip() == _BLOCK:
@@ -304,7 +304,7 @@ def block_lines(text: str, qa_id: str) -> Iterator[str]:
 
 
 def block_ids(text: str) -> Iterator[str]:
-    """The ids in the headers of a topic's QA blocks; what a turn says is never a header.
+    """Yield the ids in the headers of a topic's QA blocks; the text of a turn is never a header.
 
     A turn may hold any text, the other kinds of line ends included, but after each line feed it is indented.
     """

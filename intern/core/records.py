@@ -55,18 +55,18 @@ class Capture(Struct, frozen=True, kw_only=True):
     replaces: QAId | None = None
     """The pair that this capture is a fuller or edited version of."""
     author_ids: tuple[UserId, ...] = ()
-    """Who wrote each message, beside `message_ids`; "" for one that nobody knows, empty where it is known of none."""
+    """The author of each message, parallel to `message_ids`; "" for an unknown one, empty if none is known."""
     author_names: tuple[tuple[str, ...], ...] = ()
     """What each of `author_ids` is called, or empty. Only on the way to the archive, which holds no names."""
 
     @property
     def question(self) -> str:
-        """What the user asked before the first team turn; all user turns where the team spoke first."""
+        """The user's turns before the first team turn; all user turns if the team spoke first."""
         return question_of(self.turns)
 
 
 def question_of(turns: Iterable[Turn]) -> str:
-    """What the user asked before the first team turn; all user turns where the team spoke first."""
+    """Return the user's turns before the first team turn; all user turns if the team spoke first."""
     users: list[str] = []
     for turn in turns:
         if turn.speaker == "Team" and users:
@@ -118,7 +118,7 @@ class Skipped(_Decided, frozen=True, kw_only=True, tag="skipped"):
 
 
 class Parked(_Decided, frozen=True, kw_only=True, tag="parked"):
-    """Nobody could decide; the pair waits for a person or a retry, and the queue went on."""
+    """The decision failed; the pair waits for a person or a retry, and the queue went on."""
 
     qa_id: QAId
 
@@ -137,7 +137,7 @@ class Removed(_Decided, frozen=True, kw_only=True, tag="removed"):
 
 
 class Withdrawn(_Decided, frozen=True, kw_only=True, tag="withdrawn"):
-    """These messages teach nothing from now on, whatever pair they stand in. The archive still holds them."""
+    """From now on, nothing is learned from these messages, in any pair. The archive still holds them."""
 
     message_ids: tuple[MessageId, ...]
 
@@ -150,13 +150,13 @@ class Moved(_Decided, frozen=True, kw_only=True, tag="moved"):
 
 
 class AwaitingReview(_Decided, frozen=True, kw_only=True, tag="awaiting_review"):
-    """The pair waits for somebody of the team to approve or reject it (`kb.review`)."""
+    """The pair waits for a team member to approve or reject it (`kb.review`)."""
 
     qa_id: QAId
 
 
 class Approved(_Decided, frozen=True, kw_only=True, tag="approved"):
-    """Somebody of the team wants the pair filed; that comes next."""
+    """A team member wants the pair filed, which happens next."""
 
     qa_id: QAId
     by: str = ""
@@ -164,7 +164,7 @@ class Approved(_Decided, frozen=True, kw_only=True, tag="approved"):
 
 
 class Rejected(_Decided, frozen=True, kw_only=True, tag="rejected"):
-    """Somebody of the team wants nothing learned from the pair, also not by a regeneration."""
+    """A team member wants nothing learned from the pair, also not by a regeneration."""
 
     qa_id: QAId
     by: str = ""
@@ -207,7 +207,7 @@ class Learned(Struct, frozen=True, kw_only=True):
     nuggets: tuple[IndexEntry, ...] = ()
     """To choose from, the best first."""
     likeness: float | None = None
-    """Of the nugget that is most like the question; None where nobody looked."""
+    """Of the nugget that is most similar to the question; None if none was compared."""
     facts: tuple[SourceText, ...] = ()
     """Known to fit, the best first."""
 
@@ -268,7 +268,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     supersedes: FactId | None = None
     """The older fact that this one took the place of."""
     is_active: bool = True
-    """False once a newer fact took its place, or somebody retired it."""
+    """False once a newer fact replaced it, or an operator retired it."""
     retired_at: datetime | None = None
     retired_why: str = ""
     """What the operator said, or UNSAID; empty while it is active, and where a newer fact took its place."""
@@ -308,7 +308,7 @@ class Distilled(Struct, frozen=True, kw_only=True):
 
 
 class NewFact(Struct, frozen=True, kw_only=True, tag=True):
-    """Nobody said this before."""
+    """A fact that is new."""
 
     fact: Fact
     occurrence: Occurrence
@@ -319,7 +319,7 @@ class RepeatedFact(Struct, frozen=True, kw_only=True, tag=True):
 
     occurrence: Occurrence
     visibility: Visibility | None = None
-    """Who may read the fact from now on; None: whoever might before."""
+    """Who may read the fact from now on; None: no change."""
 
 
 class UpdatedFact(Struct, frozen=True, kw_only=True, tag=True):
@@ -361,7 +361,7 @@ class Applied(Struct, frozen=True, kw_only=True):
     facts_deduplicated: int = 0
     nuggets_extracted: int = 0
     refused: tuple[FactRefusal, ...] = ()
-    """Also what had changed since it was decided, such as a fact that somebody retired meanwhile."""
+    """Also changes since the decision, such as a fact that an operator retired meanwhile."""
 
 
 class Touched(Struct, frozen=True, kw_only=True):
@@ -382,14 +382,14 @@ class KnownFacts(Struct, frozen=True, kw_only=True):
 
 
 def is_retired_by_word(fact: Fact) -> bool:
-    """Whether an operator said that nobody is to believe it."""
+    """Return whether an operator retired the fact."""
     return not fact.is_active and fact.retired_why not in {"", UNSAID}
 
 
 def takes_occurrence(fact: Fact, at: datetime) -> bool:
-    """Whether something said at this time can be one more occurrence of a fact.
+    """Return whether a statement of this time can be one more occurrence of a fact.
 
-    What is retired is not said again; but what was said before it was retired was, though it may be read only now.
+    A retired fact takes no new ones, but earlier statements that are read only now still count.
     """
     if fact.is_active:
         return True
@@ -491,6 +491,6 @@ class Hit(Struct, frozen=True, kw_only=True):
     score: float
     """Orders the hits of one question; not comparable between questions."""
     likeness: float | None = None
-    """From -1 to 1; None where nobody looked. Comparable between questions."""
+    """From -1 to 1; None if it was not compared. Comparable between questions."""
     is_measured: bool = True
     """Whether the likeness comes from an embedder with measured cosines, so that a threshold makes sense."""

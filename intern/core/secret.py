@@ -20,7 +20,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself: for the one place that sends it."""
+        """Return the value itself: for the one place that sends it."""
         return self._value
 
     def __bool__(self) -> bool:
@@ -39,12 +39,12 @@ class Secret:
 
 
 def address_secrets(url: str) -> tuple[str, ...]:
-    """The parts of an address that may hold a key: its query, its fragment, and user and password before its host."""
+    """Return the parts of an address that may hold a key: query, fragment, user and password."""
     return tuple(found[0] for pattern in (_USER, _QUERY) for found in pattern.finditer(url))
 
 
 def settings_repr(options: Struct) -> str:
-    """The `__repr__` of settings that hold an address: as msgspec's, without what `address_secrets` finds."""
+    """Return the `__repr__` of settings with an address: as msgspec's, without the `address_secrets`."""
     fields = ((name, getattr(options, name)) for name in options.__struct_fields__)
     return f"{type(options).__name__}({', '.join(f'{name}={_shown(name, value)!r}' for name, value in fields)})"
 

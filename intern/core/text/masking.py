@@ -41,7 +41,7 @@ def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Ma
 
 
 def masked_start(text: str, most: int) -> str:
-    """What a text begins with, without its secrets: at most `most` characters, the last a `…` where more follow.
+    """Return the beginning of a text, without its secrets: at most `most` characters, the last a `…` where more follow.
 
     It is masked before it is cut, for half a key looks like none; and no more of it is looked at than that takes.
     """
@@ -80,7 +80,7 @@ def _is_mixed(run: str) -> bool:
 
 
 def _token(found: str) -> str:
-    """Whatever a header holds but placeholders, without the sentence's end."""
+    """Anything in a header but placeholders, without the sentence's end."""
     token = found.rstrip(".,:)!?")
     return "" if _PLACEHOLDER.fullmatch(found) or _NAMED.fullmatch(token) else token
 

@@ -37,7 +37,7 @@ class Passage(Struct, frozen=True):
 
 
 def passages(text: str, max_chars: int) -> list[Passage]:
-    """All of a text in order, but for white space at the borders, in passages of at most `max_chars` characters.
+    """Divide a text in order, but for white space at the borders, in passages of at most `max_chars` characters.
 
     A section's paragraphs share a passage while they fit; sections and QA blocks never do. A fenced code block and
     a QA block stay whole while they fit; what does not is cut at lines, then at words.
@@ -52,7 +52,7 @@ def passages(text: str, max_chars: int) -> list[Passage]:
 
 
 def best_passages(text: str, query: str, max_chars: int) -> str:
-    """What of a text fits a query best, in the text's order, in at most `max_chars` characters, gaps marked.
+    """Return the passages that fit a query best, in the text's order, at most `max_chars` characters, gaps marked.
 
     A text that fits comes back whole; a query that shares no word with it gets the beginning. Where a QA block is
     cut, its id is repeated, so that it can still be cited.
@@ -93,7 +93,7 @@ class _Divided:
         self._rarity = Rarity(self._held)
 
     def ranked(self, query: str) -> list[int]:
-        """The places of the passages that share a word with a query, best first; all, where none does."""
+        """Return the places of the passages that share a word with a query, best first; all if none does."""
         wanted = words(query)
         own = self._rarity.shares(wanted, self._held)
         # What stands beside a fitting passage often completes it: the command below the sentence that announces it.
@@ -136,7 +136,7 @@ def _joined(text: str, pieces: Sequence[Passage], kept: list[int], cut: frozense
 
 
 def _cut_blocks(pieces: Sequence[Passage]) -> set[int]:
-    """The places of passages that stand further down in a QA block, without its id."""
+    """Find the passages that continue a QA block, and so lack its id."""
     found: set[int] = set()
     inside = False
     for n, piece in enumerate(pieces):
@@ -263,7 +263,7 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def even_share(sizes: Sequence[int], room: int) -> int:
-    """The length at which to cut, so that all fit into `room` and what the short ones leave goes to the long."""
+    """Return the length at which to cut, so that all fit into `room`, and long ones use what short ones leave."""
     left = room
     for n, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - n)

@@ -1,8 +1,8 @@
 """Texts that ask the same, found by their words: which of many questions come up again and again.
 
-What a text looks like, whatever signs it is written with: so a name is found in full-width or look-alike letters.
+A text as it looks: so a name is found in full-width or look-alike letters, too.
 
-Pure. It is for finding only, and tells where each sign stands in the text; nobody reads the result.
+Pure. It is for search only, with the place of each character in the text; the result is never shown.
 
 Whether two facts are about the same subject, by their words alone. Pure.
 """
@@ -26,7 +26,7 @@ _MOST_WORDS = 60  # of a text: what is pasted below a question says little of wh
 
 
 def grouped(texts: Sequence[str]) -> list[list[int]]:
-    """The places of the texts, those that are alike together; the largest groups first, each in the given order.
+    """Group the places of similar texts; the largest groups first, each in the given order.
 
     A text joins the group whose first text it is most like, so the same texts in the same order give the same groups.
     What has no words of its own (`???`) stands with texts that read the same.
@@ -119,7 +119,7 @@ class Look(NamedTuple):
 
 
 def look_of(text: str, without: str = "") -> Look:
-    """The text without marks on its letters, what is not seen, and the signs in `without`; digits as 0 to 9."""
+    """Return a text without accents, invisible characters and the characters in `without`; digits as 0 to 9."""
     if text.isascii() and not any(each in text for each in without):
         return Look(text, None)
     signs: list[str] = []
@@ -138,7 +138,7 @@ def look_of(text: str, without: str = "") -> Look:
 
 
 def likeness_key(name: str) -> str:
-    """The same for all ways to write a name that look alike, in any case, with or without dots and spaces."""
+    """Return a key that is equal for names that look alike, in any case, with or without dots and spaces."""
     return "".join(char for char in look_of(name).text.casefold() if not char.isspace() and char != ".")
 
 
@@ -160,13 +160,13 @@ def _is_accent(mark: str) -> bool:
 
 
 SAME_SUBJECT = 0.37
-"""At least so alike are two facts of which one may take the other's place.
+"""The least similarity of two facts if one may replace the other.
 
 Measured on 77 real updates of a support channel's and a tutorial's entries, with a model that always names the most
 alike older entry: 87% of the updates take the place of the right one, and none of 137 entries takes that of another
-subject's, of which the most alike reach 0.26 (at 0.27: 90%, at 0.33: 87%, at 0.45: 83% of the updates). By the words'
+subject's; the most similar of those reach 0.26 (at 0.27: 90%, at 0.33: 87%, at 0.45: 83% of the updates). By the words'
 Jaccard index alone, addresses and all, 87% of the updates cost 1.5% of the others. Single sentences about the same few
-people are alike sooner: 17% of 353 such reach it with the most alike other, most of which is about the same indeed.
+people are similar sooner: 17% of 353 such reach it with the most similar other, and most of these are about the same.
 """
 
 # Whose server an address names says nothing about the subject: half of a channel's answers point to the same wiki.

@@ -20,7 +20,7 @@ _ESCAPE: Final = re.compile(
 
 
 def whole(text: str) -> str:
-    """The text as UTF-8 can carry it: unchanged, but for half surrogates, which become U+FFFD."""
+    """Replace half surrogates, which UTF-8 cannot hold, by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -29,12 +29,12 @@ def whole(text: str) -> str:
 
 
 def whole_json(text: bytes) -> bytes:
-    """A JSON text without escapes of half surrogates, of the same length: each names U+FFFD instead."""
+    """Replace escapes of half surrogates in a JSON text by U+FFFD; the length stays."""
     return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape["half"] else escape[0], text)
 
 
 def encoded(value: object) -> bytes:
-    """The value as JSON; half surrogates in its texts become U+FFFD."""
+    """Encode a value as JSON; half surrogates in its texts become U+FFFD."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -59,7 +59,7 @@ def fenced(text: str, label: str) -> str:
     """`text`, untouched, between two marker lines that name `label`.
 
     The markers are the plain ones wherever the text allows it, so a prompt's prefix stays the same from call to call;
-    a text that holds them, in whatever case, gets numbered ones that it does not hold.
+    a text that holds them, in any case, gets numbered ones that it does not hold.
     """
     name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
     number = _first_free_number(text, name)

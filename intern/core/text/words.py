@@ -3,9 +3,9 @@
 Two forms of one English word ("rotating", "rotation") become the same stem; other languages keep their words as
 they are written, and scripts without spaces are taken in pairs of characters.
 
-Topic names: what a model calls a topic is a label, and only a slug of it ever becomes a file name.
+Topic names: a model gives a label, and only its slug becomes a file name.
 
-What is worked out for each item of a list that changes little from call to call.
+A cache for lists that change little from call to call.
 """
 
 from __future__ import annotations
@@ -20,20 +20,244 @@ from typing import Generic, TypeVar, cast
 
 from intern.core.ids import TopicName
 
-_SMALL_TALK = """
-a about after again all also am an and any anybody anyone anything are as at be because been before being both but
-by can cannot could did do does doing done each either else ever every few for from further get gets getting go
-goes going got had has have having he hello help her here hers hey hi him his how i if in instead into is it its
-just know let like lot many may maybe me might mine more most much must my need needs no nor not now of off ok okay
-on once one only or other otherwise our ours out over own please pls quite really same seem seems shall she should
-since so some somebody somehow someone something still such sure tell than thank thanks that the their theirs them
-then there these they thing things this those though through thx to too try trying under until up us use used uses
-using very via want wants was way we well were what when where whether which while who whom whose why will wish
-with within without would yes yet you your yours
-im ive id youre dont doesnt didnt cant couldnt isnt arent wasnt wont wouldnt shouldnt whats hows theres thats lets
-d ll m re s t ve ain aren couldn didn doesn don hadn hasn haven isn mustn shouldn wasn weren won wouldn
-"""
-STOP_WORDS: frozenset[str] = frozenset(_SMALL_TALK.split())
+STOP_WORDS: frozenset[str] = frozenset(
+    [
+        "a",
+        "about",
+        "after",
+        "again",
+        "all",
+        "also",
+        "am",
+        "an",
+        "and",
+        "any",
+        "anybody",
+        "anyone",
+        "anything",
+        "are",
+        "as",
+        "at",
+        "be",
+        "because",
+        "been",
+        "before",
+        "being",
+        "both",
+        "but",
+        "by",
+        "can",
+        "cannot",
+        "could",
+        "did",
+        "do",
+        "does",
+        "doing",
+        "done",
+        "each",
+        "either",
+        "else",
+        "ever",
+        "every",
+        "few",
+        "for",
+        "from",
+        "further",
+        "get",
+        "gets",
+        "getting",
+        "go",
+        "goes",
+        "going",
+        "got",
+        "had",
+        "has",
+        "have",
+        "having",
+        "he",
+        "hello",
+        "help",
+        "her",
+        "here",
+        "hers",
+        "hey",
+        "hi",
+        "him",
+        "his",
+        "how",
+        "i",
+        "if",
+        "in",
+        "instead",
+        "into",
+        "is",
+        "it",
+        "its",
+        "just",
+        "know",
+        "let",
+        "like",
+        "lot",
+        "many",
+        "may",
+        "maybe",
+        "me",
+        "might",
+        "mine",
+        "more",
+        "most",
+        "much",
+        "must",
+        "my",
+        "need",
+        "needs",
+        "no",
+        "nor",
+        "not",
+        "now",
+        "of",
+        "off",
+        "ok",
+        "okay",
+        "on",
+        "once",
+        "one",
+        "only",
+        "or",
+        "other",
+        "otherwise",
+        "our",
+        "ours",
+        "out",
+        "over",
+        "own",
+        "please",
+        "pls",
+        "quite",
+        "really",
+        "same",
+        "seem",
+        "seems",
+        "shall",
+        "she",
+        "should",
+        "since",
+        "so",
+        "some",
+        "somebody",
+        "somehow",
+        "someone",
+        "something",
+        "still",
+        "such",
+        "sure",
+        "tell",
+        "than",
+        "thank",
+        "thanks",
+        "that",
+        "the",
+        "their",
+        "theirs",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "thing",
+        "things",
+        "this",
+        "those",
+        "though",
+        "through",
+        "thx",
+        "to",
+        "too",
+        "try",
+        "trying",
+        "under",
+        "until",
+        "up",
+        "us",
+        "use",
+        "used",
+        "uses",
+        "using",
+        "very",
+        "via",
+        "want",
+        "wants",
+        "was",
+        "way",
+        "we",
+        "well",
+        "were",
+        "what",
+        "when",
+        "where",
+        "whether",
+        "which",
+        "while",
+        "who",
+        "whom",
+        "whose",
+        "why",
+        "will",
+        "wish",
+        "with",
+        "within",
+        "without",
+        "would",
+        "yes",
+        "yet",
+        "you",
+        "your",
+        "yours",
+        "im",
+        "ive",
+        "id",
+        "youre",
+        "dont",
+        "doesnt",
+        "didnt",
+        "cant",
+        "couldnt",
+        "isnt",
+        "arent",
+        "wasnt",
+        "wont",
+        "wouldnt",
+        "shouldnt",
+        "whats",
+        "hows",
+        "theres",
+        "thats",
+        "lets",
+        "d",
+        "ll",
+        "m",
+        "re",
+        "s",
+        "t",
+        "ve",
+        "ain",
+        "aren",
+        "couldn",
+        "didn",
+        "doesn",
+        "don",
+        "hadn",
+        "hasn",
+        "haven",
+        "isn",
+        "mustn",
+        "shouldn",
+        "wasn",
+        "weren",
+        "won",
+        "wouldn",
+    ]
+)
 """English words that say nothing about what a text is about, and the small talk of questions in a chat."""
 
 # An underscore joins words ("max_in_flight"); people ask for them one by one. What apostrophes cut off are stop words.
@@ -46,36 +270,36 @@ _ENGLISH = re.compile(r"[a-z]{3,}")
 
 
 def words(text: str) -> list[str]:
-    """The stems of a text in order, stop words dropped, repetitions kept."""
+    """Return the stems of a text in order, without stop words, with repetitions."""
     if text.isascii():  # as most are: the same as below, in a third of the time
         return [_stem(word) for word in _ascii_words(text.lower()) if word not in STOP_WORDS]
     return [stem for _, stem in _pairs(text)]
 
 
 def word_set(text: str) -> frozenset[str]:
-    """What `words` holds, each once: in half the time where a text says the same words again and again."""
+    """Return the set of `words`, in half the time if a text repeats its words."""
     if text.isascii():
         return frozenset([_stem(word) for word in set(_ascii_words(text.lower())) - STOP_WORDS])
     return frozenset(words(text))
 
 
 def plain_words(text: str) -> list[str]:
-    """The words of a text as they stand, in order: neither stemmed nor left out."""
+    """Return the words of a text as written, in order, stop words included."""
     return _ascii_words(text) if text.isascii() else _WORD.findall(text)
 
 
 def wording(text: str) -> str:
-    """A text made comparable word for word: upper case, forms of the same letter, spaces and a last full stop aside."""
+    """Normalise a text to compare it word for word: case, Unicode forms, spaces, and full stops at the end."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".!… ")
 
 
 def unspaced_runs(word: str) -> list[str]:
-    """The parts of a word in scripts that are written without spaces."""
+    """Return the parts of a word in scripts that are written without spaces."""
     return [] if word.isascii() else _UNSPACED.findall(word)
 
 
 def key_terms(text: str, n: int) -> list[str]:
-    """The at most `n` words that a text is most about, as it writes them (casefolded), one form of each stem.
+    """Return the at most `n` words that a text is most about, as it writes them (casefolded), one form of each stem.
 
     What is said more often comes first, then what is said earlier. Numbers and single letters never count.
     """
@@ -89,16 +313,16 @@ def key_terms(text: str, n: int) -> list[str]:
 
 
 def overlap(query: str, text: str) -> float:
-    """The share (0 to 1) of the query's distinct words that stand in the text; 0 for a query without words."""
+    """Return the share (0 to 1) of the query's distinct words that the text contains; 0 without words."""
     wanted = word_set(query)
     return len(wanted & word_set(text)) / len(wanted) if wanted else 0.0
 
 
 class Rarity:
-    """How telling each word is among some texts: the fewer of them hold it, the more it weighs."""
+    """The weights of words among some texts: the fewer texts contain a word, the more it weighs."""
 
     def __init__(self, texts: Iterable[Collection[str]]) -> None:
-        """Takes the `words` of each text."""
+        """Take the `words` of each text."""
         self._holding: Counter[str] = Counter()
         self._texts = 0
         for text in texts:
@@ -106,16 +330,16 @@ class Rarity:
             self._holding.update(set(text))
 
     def weight(self, word: str) -> float:
-        """Above 0; most for a word that no text holds, next to nothing for one that all hold."""
+        """Return a weight above 0: most for a word that no text contains, almost 0 for one that all contain."""
         return weight_of(self._holding[word], self._texts)
 
     def covered(self, query: Iterable[str], text: Collection[str]) -> float:
-        """The share (0 to 1) of the query's weight that stands in the text."""
+        """Return the share (0 to 1) of the query's weight that the text contains."""
         [share] = self.shares(query, [text if isinstance(text, (set, frozenset)) else set(text)])
         return share
 
     def shares(self, query: Iterable[str], texts: Iterable[AbstractSet[str]]) -> list[float]:
-        """What `covered` says of each text."""
+        """Return `covered` for each text."""
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
         weights = [(word, self.weight(word)) for word in sorted(set(query))]
         total = sum(weight for _, weight in weights)
@@ -125,7 +349,7 @@ class Rarity:
 
 
 def weight_of(holding: int, texts: int) -> float:
-    """How telling a word is that so many of these texts hold: above 0, and most for one that no text holds."""
+    """Return the weight of a word that so many of these texts contain: above 0, most for one that none contains."""
     return math.log((texts + 1) / (holding + 0.5))
 
 
@@ -173,14 +397,14 @@ MAX_LENGTH = 64
 _PREFIX = "team:"
 _SUFFIX = ".txt"
 
-# Windows opens a device for these, whatever the extension.
+# Windows opens a device for these, with any extension.
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
 )
 
 
 def topic_name(label: str) -> TopicName:
-    """The slug (`[a-z0-9-]`, 1 to 64 characters) of a label; a slug is its own slug.
+    """Return the slug (`[a-z0-9-]`, 1 to 64 characters) of a label; a slug is its own slug.
 
     `team:Node_Startup.txt` and `node startup` are one topic. Raises ValueError where nothing is left of the label.
     """
@@ -197,9 +421,9 @@ V = TypeVar("V")
 
 
 class Remembering(Generic[K, V]):
-    """A function of single items that is asked for whole lists, and remembers the items of the last one.
+    """A function of single items that is called with lists, and caches the items of the last list.
 
-    A cache by number keeps what was long ago, and is of no use to a list that is longer than it. Threads may share it.
+    A cache of a fixed size keeps old items, and is useless for longer lists. Threads may share it.
     """
 
     def __init__(self, of: Callable[[K], V]) -> None:
@@ -207,7 +431,7 @@ class Remembering(Generic[K, V]):
         self._last: dict[K, V] = {}
 
     def __call__(self, items: Iterable[K]) -> list[V]:
-        """What the function says of each item, in their order."""
+        """Return the function's result for each item, in order."""
         asked, last = list(items), self._last
         now = {item: last[item] if item in last else self._of(item) for item in dict.fromkeys(asked)}
         self._last = now
