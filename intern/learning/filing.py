@@ -1,13 +1,13 @@
-"""Filing: a captured pair into its topic, and the decision about it. The only code that changes topics.
+"""File captured pairs in topics, and log the decisions. Only this code changes topics.
 
-The topic file is renamed into place first, then the decision is written, then the cursor. Killed anywhere in between,
-the next run finds the block in its topic, asks no model, and writes what is missing.
+The topic file is renamed into place first, then the decision is written, then the cursor. After a crash in between, the
+next run finds the block in its topic and writes the rest, without a model call.
 
-A block that moves to another topic is written there, then the move is decided, then it is taken out of the old one.
-Killed in between, it stands in both; `mend`, at the next start, leaves it where its last decision says.
+A block that moves to another topic is written there first, then the decision, then it is removed from the old one.
+After a crash in between, it is in both. The next start calls `mend`, which leaves it where the last decision says.
 
-A withdrawal goes the other way round, for Discord tells of a deletion only once: first it is written down, from then
-on nothing that is filed holds the message, and then the message is taken out of the blocks that stand.
+A withdrawal is the other way round, because Discord reports a deletion only once. It is logged first, and from then on
+no filed pair has the message. Then the message is removed from the existing blocks.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ from intern.stores.topics import TopicLibrary
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-# A topic that the model could not split is left alone until it has grown by this much.
+# A topic that the model could not split is not tried again until it has grown by this factor.
 _GROWTH = 1.25
 
 
 class _Standing(NamedTuple):
-    """What is on disk about a pair and its conversation before it is filed."""
+    """The state of a pair and its conversation before filing."""
 
     pair: CapturedPair
-    """What is left of it."""
+    """Without the withdrawn messages."""
     settled: PairDecision | None
-    """There is nothing left to do."""
+    """The decision, if there is nothing left to do."""
     topic: TopicName | None
-    """Where the conversation stands already."""
+    """The current topic of the conversation."""
     older: tuple[tuple[TopicName, QAId], ...]
-    """The blocks that this pair is a fuller version of."""
+    """The blocks that this pair replaces, as a fuller version."""
 
 
 class Filer:
-    """Puts pairs into topics, one at a time: its caller waits for one `file` before it begins the next."""
+    """Files pairs in topics, one at a time: the caller waits for each `file`."""
 
     def __init__(
         self,
@@ -90,10 +90,9 @@ class Filer:
         files: FileLayer | None = None,
         newest_of: Callable[[ConversationId], QAId | None] = lambda _: None,
     ) -> None:
-        """`state_path` is where the cursor goes (`state.json`); with None, no cursor is kept.
+        """Remember the parts. `state_path` is the cursor's file (`state.json`); None: keep no cursor.
 
-        `newest_of` names the newest pair of a conversation: an older one is not filed any more, and costs no call.
-        An error of `OF_ONE_PAIR` parks its pair; any other of the model is raised, and the pair is undecided.
+        `newest_of` returns the newest pair of a conversation; older ones are not filed, and cost no call.
         """
         self._model = model
         self._topics = topics
@@ -103,56 +102,54 @@ class Filer:
         self._options = options or LearningOptions()
         self._files = files
         self._newest_of = newest_of
-        # Topics that the model could not split, each with its length.
+        # Topics that the model could not split, with their lengths.
         self._whole: dict[TopicName, int] = {}
-        # Blocks may stand in two topics: a killed process, or a disk that failed, left them there.
+        # Whether a crash or a disk error may have left blocks in two topics.
         self._torn = True
-        # The classifier asks what is known while the integrator writes.
+        # The classifier reads topics while the integrator writes.
         self._guard = threading.Lock()
-        # Withdrawn messages that no block holds any more; what a killed process left undone is done again.
+        # How many withdrawn messages were removed from blocks. A new process starts at 0 and repeats the work.
         self._cleared = 0
 
     async def known_topic(self, pair: CapturedPair) -> TopicName | None:
-        """The topic that the pair, or an older capture of its conversation, stands in: no model need be asked."""
+        """Return the topic with the pair or an older capture of its conversation; then no model call is needed."""
         return await self._on_disk(self._known_topic, pair)
 
     def is_open(self, pair: CapturedPair) -> bool:
-        """Whether the pair is to be filed now: it neither waits for the team's word nor has an end already."""
+        """Whether the pair should be filed now: it neither waits for review nor has a final decision."""
         decided = self._decisions.of(pair.qa_id)
         if decided is None:
             return not self._options.review and self._fuller(pair) is None
         return isinstance(decided, Parked | Approved)
 
     def left_of(self, pair: CapturedPair) -> CapturedPair | None:
-        """What the pair may still teach; None once its question or its answer was withdrawn."""
+        """Return the pair without withdrawn messages; None once its question or its answer was withdrawn."""
         return left_of(pair, self._decisions.is_withdrawn)
 
     async def withdraw(self, message_ids: Collection[MessageId]) -> Withdrawn | None:
-        """Write down that these messages may teach nothing any more; None where that is known of all of them.
+        """Log that these messages are withdrawn; return None if all of them were before.
 
-        Nothing that is filed or archived after this holds them; `clear_withdrawn` sees to what was filed before. May
-        be called at any time. Raises KnowledgeError, and nothing is withdrawn then.
+        No pair that is filed or archived later has them. `clear_withdrawn` handles pairs that were filed before. Call
+        it at any time. Raises KnowledgeError; then nothing is withdrawn.
         """
         return await self._on_disk(self._withdraw, message_ids)
 
     async def clear_withdrawn(self, archive: Archive) -> tuple[TopicName, ...]:
-        """Take what was withdrawn out of the blocks that hold it, and return the topics that changed.
+        """Remove withdrawn messages from all blocks, and return the changed topics.
 
-        A block without a question or an answer goes as a whole. The first call makes sure of all that was ever
-        withdrawn, so what a killed process had begun is finished. Raises KnowledgeError; a further call then takes it
-        up again.
+        A block without a question or an answer is removed. The first call checks all withdrawn messages, so it finishes
+        the work of a crashed process. Raises KnowledgeError; call it again then.
         """
         return await self._on_disk(self._clear, archive)
 
     async def file(self, filing: Filing) -> PairDecision:
-        """Carry out a filing, and return the decision that was written down about the pair.
+        """Carry out a filing, and return the logged decision.
 
-        A conversation keeps its topic, whatever the filing says: a fuller capture takes its older block's place there.
-        Where the integrating model's reply makes no sense, the pair is parked. Messages that were withdrawn are left
-        out; a pair without a question or an answer is removed. A pair that was decided before is left as it is, unless
-        it was parked or approved; with review, a new one awaits it, and no model is asked. Raises
-        ModelUnavailableError while the model is away (its errors that park no pair), and KnowledgeError where the disk
-        fails; the pair is then undecided.
+        A conversation keeps its topic, even if the filing names another one: a fuller capture replaces the older block
+        there. If the integrating model's reply makes no sense, the pair is parked. Withdrawn messages are left out; a
+        pair without a question or an answer is removed. A pair that was decided before is left alone, unless it was
+        parked or approved. With review, a new pair waits for it, without a model call. Raises ModelUnavailableError
+        while the model is away, and KnowledgeError if the disk fails; the pair is then undecided.
         """
         pair, choice = filing.pair, filing.choice
         standing = await self._on_disk(self._look_up, pair)
@@ -173,10 +170,10 @@ class Filer:
         return await self._on_disk(self._put, pair, topic, standing.older, removable)
 
     async def split_outgrown(self, topic: TopicName) -> TopicName | None:
-        """Let the model split a topic that has outgrown its bound; the new topic, None where there is none.
+        """Let the model split a topic that is too long, and return the new topic; None without one.
 
-        A reply that makes no sense leaves the topic as it is, and nobody is asked again before it has grown by a
-        quarter. The caller sees to it that nobody files in this topic meanwhile. Raises as `file` does.
+        After a senseless reply, the topic is not tried again before it has grown by a quarter. The caller must not let
+        pairs be filed in this topic meanwhile. Raises as `file` does.
         """
         blocks = await self._on_disk(self._outgrown, topic)
         if not blocks:
@@ -190,7 +187,7 @@ class Filer:
         return await self._on_disk(self._move, topic, split)
 
     def mend(self) -> None:
-        """Leave each block in one topic, where a killed process left it in two. Blocks; raises KnowledgeError."""
+        """Leave each block in one topic only, after a crash left it in two. Blocks; raises KnowledgeError."""
         with self._guard:
             if self._torn:
                 self._mend()
@@ -209,7 +206,7 @@ class Filer:
     def _removable(
         self, asked: Sequence[str], topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair
     ) -> tuple[QAId, ...]:
-        """Of the ids that a model named: blocks of this topic, none newer than the pair, and not many at once."""
+        """Return the named blocks that may be removed: of this topic, not newer than the pair, and a few at most."""
         older = {time_of(block.qa_id): block.qa_id for block in blocks if age_of(block) <= pair.answered_at}
         wanted = dict.fromkeys(older[time] for time in times_of(asked) if time in older)
         removable = tuple(wanted)[: self._options.max_removals]
@@ -224,7 +221,7 @@ class Filer:
         return removable
 
     async def _on_disk(self, work: Callable[..., T], *args: object) -> T:
-        # Never abandoned: a cancelled caller waits until topic and decision are both written.
+        # Not abandoned on cancellation: the caller waits until topic and decision are both written.
         return await anyio.to_thread.run_sync(partial(self._guarded, work, *args))
 
     def _guarded(self, work: Callable[..., T], *args: object) -> T:
@@ -257,18 +254,18 @@ class Filer:
         if left is None:
             return _Standing(pair, self._drop(pair, older), None, ())
         if decided is None and self._options.review:
-            # The older blocks stand until this one is approved.
+            # The older blocks stay until this one is approved.
             awaiting = AwaitingReview(qa_id=pair.qa_id, at=self._clock.now())
             return _Standing(pair, self._settle(awaiting), None, ())
         return _Standing(left, None, older[-1][0] if older else None, older)
 
     def _fuller(self, pair: CapturedPair) -> QAId | None:
-        """The newest pair of the same conversation, where that is not this one."""
+        """Return the newest pair of the same conversation; None if it is this one."""
         newest = self._newest_of(pair.conversation_id)
         return newest if newest is not None and time_of(newest) > time_of(pair.qa_id) else None
 
     def _others(self, topic: TopicName, pair: CapturedPair) -> tuple[TopicBlock, ...]:
-        """The blocks of a topic, but for those of the pair's own conversation."""
+        """Return the blocks of a topic, without those of the pair's conversation."""
         return tuple(block for block in self._topics.read(topic) if block.conversation_id != pair.conversation_id)
 
     def _put(
@@ -278,7 +275,7 @@ class Filer:
         older: Collection[tuple[TopicName, QAId]],
         removable: Collection[QAId],
     ) -> PairDecision:
-        left = self.left_of(pair)  # again: something may have been withdrawn while the model was thinking
+        left = self.left_of(pair)  # again: messages may have been withdrawn during the model call
         if left is None:
             return self._drop(pair, older)
         gone = self._topics.update(
@@ -290,7 +287,7 @@ class Filer:
         return self._settle(Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self._clock.now()))
 
     def _finish(self, pair: CapturedPair, topic: TopicName, older: Collection[tuple[TopicName, QAId]]) -> PairDecision:
-        """The block was written, and then we were killed: what is left is to say so."""
+        """Log the decision for a block that was written before a crash."""
         replaced = pair.replaces
         if replaced and isinstance(self._decisions.of(replaced), Filed | Moved) and not self._topics.topic_of(replaced):
             older = [*older, (topic, replaced)]
@@ -300,9 +297,9 @@ class Filer:
         return self._settle(Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self._clock.now(), reason=reason))
 
     def _unexplained(self, topic: TopicName) -> tuple[QAId, ...]:
-        """Pairs that were filed in a topic and are gone from it, and no decision says why.
+        """Return the pairs that were filed in a topic, and are gone from it without a decision.
 
-        Found after a kill between a topic and its decision, they went when that topic was written.
+        After a crash between writing a topic and its decision, these are the blocks that the writing removed.
         """
         filed: dict[datetime, QAId] = {}
         for decision in self._decisions.all():
@@ -317,7 +314,7 @@ class Filer:
         return tuple(qa_id for qa_id in filed.values() if self._topics.topic_of(qa_id) is None)
 
     def _outgrown(self, topic: TopicName) -> tuple[TopicBlock, ...]:
-        """The blocks of a topic that is to be split; none where it is not."""
+        """Return the blocks of a topic that is too long; none for other topics."""
         length = self._length(topic)
         if length <= self._options.max_topic_chars or length < _GROWTH * self._whole.get(topic, 0):
             return ()
@@ -329,14 +326,14 @@ class Filer:
 
     def _move(self, topic: TopicName, split: Split) -> TopicName | None:
         leaving = set(times_of(split.moves))
-        blocks = self._topics.read(topic)  # again: something may have been withdrawn while the model was thinking
+        blocks = self._topics.read(topic)  # again: messages may have been withdrawn during the model call
         moving = [block for block in blocks if time_of(block.qa_id) in leaving]
         if not moving or len(moving) == len(blocks):
             return None
         name = free_name(split.name, self._topics.names())
         self._torn = True
         self._topics.put(name, moving)
-        # At once: killed here, all of them have moved or none.
+        # In one write: after a crash, all of them have moved or none.
         self._decisions.extend(Moved(qa_id=block.qa_id, topic=name, at=self._clock.now()) for block in moving)
         self._topics.update(topic, None, [block.qa_id for block in moving])
         self._torn = False
@@ -361,14 +358,14 @@ class Filer:
         self._torn = False
 
     def _retire(self, pair: CapturedPair, topic: TopicName, older: Collection[tuple[TopicName, QAId]]) -> None:
-        """Take the older blocks out of whatever topics they are still in, and write down what replaced them."""
+        """Remove the older blocks from their topics, and log that they were replaced."""
         for name, qa_id in older:
             if name != topic or self._topics.topic_of(qa_id) == name:
                 self._topics.update(name, None, [qa_id])
             self._decisions.append(Replaced(qa_id=qa_id, by=pair.qa_id, at=self._clock.now()))
 
     def _drop(self, pair: CapturedPair, older: Collection[tuple[TopicName, QAId]]) -> PairDecision:
-        """Nothing is left of the pair, and so nothing of its older versions either."""
+        """Remove the pair and its older versions, because nothing is left of it."""
         for name, qa_id in older:
             self._decisions.append(Replaced(qa_id=qa_id, by=pair.qa_id, at=self._clock.now()))
             self._topics.update(name, None, [qa_id])
@@ -400,10 +397,10 @@ class Filer:
         return tuple(changed)
 
     def _clear_block(self, name: TopicName, qa_id: QAId, pair: CapturedPair | None) -> bool:
-        # A block that the archive cannot account for any more may hold anything of its conversation.
+        # The archive lacks this block's pair, so the block may have any message of its conversation.
         left = None if pair is None else self.left_of(pair)
         if left is None:
-            # Decided first: killed in between, the next start finds the block still standing, and does it again.
+            # The decision first: after a crash, the next start still finds the block, and repeats the removal.
             if not isinstance(self._decisions.of(qa_id), Removed):
                 self._decisions.append(self._removed(qa_id))
             self._topics.update(name, None, [qa_id])

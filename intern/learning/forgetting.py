@@ -1,7 +1,7 @@
-"""Forgetting: a member's messages, or single ones, out of all that was learned from them, and out of the archive.
+"""Forget a member's messages, or single ones: delete them from the archive and from everything learned.
 
-A tombstone comes first. From then on nothing that is read, archived, filed or regenerated brings the messages back, and
-whoever is killed in between does the rest when asked again. Each step bears repetition.
+The tombstone comes first. From then on the messages cannot come back by reading, archiving, filing or regenerating.
+Each step is safe to repeat, so a second request finishes the work after a crash.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from intern.stores.files import FileLayer
 from intern.stores.topics import TopicLibrary
 
 _MEMBER = re.compile(r"[0-9]{1,20}")
-# Other programs may have put something before or behind a number.
+# Other programs may put text before or after the number.
 _MESSAGE = re.compile(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
-# A line this long is hardly anybody else's.
+# A line this long identifies its message.
 _TELLING = 12
 
-# Captures of unknown authors that are named; an archive from elsewhere may hold nothing else.
+# The most captures of unknown authors that a result lists. Other programs' archives may have no others.
 _NAMED = 1000
 
 
 class Forget(Struct, frozen=True, kw_only=True):
-    """What is to be forgotten: either all that a member wrote until now, or these messages."""
+    """A request to forget all messages of a member until now, or these messages."""
 
     user_id: UserId | None = None
     message_ids: tuple[MessageId, ...] = ()
     erase: bool = False
-    """Also from the archive, and from what the disk still holds of deleted rows."""
+    """Delete also from the archive, and from the remains of deleted rows on disk."""
 
     def checked(self) -> Forget:
-        """Itself. Raises ConfigError where it cannot be meant."""
+        """Return the request. Raises ConfigError if it is invalid."""
         if (self.user_id is None) == (not self.message_ids):
             raise ConfigError("say what to forget: a member (--user ID) or messages (--message ID)")
         asked: list[tuple[re.Pattern[str], str]] = [(_MESSAGE, each) for each in self.message_ids]
@@ -61,50 +61,49 @@ class Forget(Struct, frozen=True, kw_only=True):
 
 
 class Forgot(Struct, frozen=True, kw_only=True):
-    """What was forgotten."""
+    """The result of a request to forget."""
 
     found: bool
-    """False where nothing was held of it, nor had been. It will be left out all the same, should it be read again."""
+    """Whether anything was stored, now or before. If not, the messages are still ignored from now on."""
     messages: int
     captures: int
-    """Pairs in the archive that hold, or held, one of the messages."""
+    """Archived pairs that have, or had, one of the messages."""
     topics: tuple[TopicName, ...]
-    """Those that changed."""
+    """The changed topics."""
     nameless: tuple[QAId, ...] = ()
-    """Captures that do not say who wrote in them, so that the member's messages may be among them; not all of very
-    many."""
+    """Captures without authors, which may have the member's messages. Of very many, only the first."""
     nameless_count: int = 0
     erased: Erased | None = None
 
 
 class Forgets(Protocol):
-    """A store that is derived from what people wrote, or holds it for a while, and can let go of messages."""
+    """A store of messages, or of data derived from them, that can delete messages."""
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Keep nothing of these messages, nor of what was made from them. Bears repetition; raises KnowledgeError."""
+        """Delete these messages and everything made from them. Safe to repeat; raises KnowledgeError."""
         ...
 
 
 class Search(NamedTuple):
-    """What a wish to be forgotten concerns."""
+    """The messages, pairs and topics that a request concerns."""
 
     message_ids: tuple[MessageId, ...]
     fresh: tuple[MessageId, ...]
-    """Of these, those without a tombstone yet."""
+    """Those without a tombstone yet."""
     captures: tuple[QAId, ...]
     topics: frozenset[TopicName]
-    """Where one of the captures was ever filed: its description may come from there."""
+    """The topics in which one of the captures was ever filed; their descriptions may quote it."""
     traces: tuple[bytes, ...]
-    """What gives a piece of text away that is no block any more: ids, and lines of the messages."""
+    """Ids, and lines of the messages, by which to recognise damaged pieces of text."""
     nameless: tuple[QAId, ...]
     buried: bool
-    """Whether a tombstone for it stands already."""
+    """Whether it had a tombstone before."""
 
 
 def search(asked: Forget, archive: Archive, decisions: DecisionLog, also: Collection[MessageId] = ()) -> Search:
-    """Find what is to be forgotten; `also` are messages of the member that others know of. Blocks.
+    """Find what a request concerns. `also` lists messages of the member that other stores know. Blocks.
 
-    Nobody may archive meanwhile, nor until the tombstone stands. Raises KnowledgeError.
+    The caller must prevent archiving meanwhile, and until the tombstone is logged. Raises KnowledgeError.
     """
     wanted = dict.fromkeys((*asked.message_ids, *also))
     earlier = [each for each in decisions.all() if isinstance(each, Forgotten) and _concerns(each, asked)]
@@ -134,9 +133,9 @@ def search(asked: Forget, archive: Archive, decisions: DecisionLog, also: Collec
 
 
 def bury(asked: Forget, found: Search, decisions: DecisionLog, clock: Clock) -> None:
-    """Set the tombstone: from now on nothing new is made of the messages. Blocks; raises KnowledgeError.
+    """Log the tombstone: from now on the messages are ignored. Blocks; raises KnowledgeError.
 
-    A member's counts for all that they wrote until now, so it is set anew each time.
+    A member's tombstone covers all their messages until now, so each request logs a new one.
     """
     if asked.user_id is not None or found.fresh:
         reason = "all that a member wrote" if asked.user_id is not None else "single messages"
@@ -150,9 +149,9 @@ def clear(
     archive: Archive,
     is_withdrawn: IsWithdrawn,
 ) -> dict[TopicName, list[QAId]]:
-    """Take the messages out of a library in `folder`, its damaged copies included.
+    """Delete the messages from the library in `folder`, and from its damaged copies.
 
-    Gives the topics that changed, each with the blocks of which nothing is left. Blocks; raises KnowledgeError.
+    Return the changed topics, each with its removed blocks. Blocks; raises KnowledgeError.
     """
     doomed = {time_of(qa_id) for qa_id in found.captures}
     changed: dict[TopicName, list[QAId]] = {}
@@ -174,14 +173,14 @@ def clear(
 
 
 def removed(changed: Iterable[Sequence[QAId]], decisions: DecisionLog, clock: Clock) -> None:
-    """Write down which pairs stand in no topic any more. Blocks; raises KnowledgeError."""
+    """Log the pairs whose blocks were removed. Blocks; raises KnowledgeError."""
     for qa_id in (each for blocks in changed for each in blocks):
         if not isinstance(decisions.of(qa_id), Removed):
             decisions.append(Removed(qa_id=qa_id, reason="its question or its answer was forgotten", at=clock.now()))
 
 
 def told(found: Search, *, held: bool, topics: Collection[TopicName], erased: Erased | None) -> Forgot:
-    """What came of it; `held` where something was found outside of archive and topics."""
+    """Make the result. `held`: another store had something of it."""
     return Forgot(
         found=bool(held or topics or found.captures or found.buried),
         messages=len(found.message_ids),
@@ -200,7 +199,7 @@ def _concerns(tombstone: Forgotten, asked: Forget) -> bool:
 
 
 def _of_member(user_id: UserId, archive: Archive) -> tuple[dict[MessageId, None], tuple[QAId, ...]]:
-    """A member's messages, and the captures that hold messages of which no capture says who wrote them."""
+    """Return a member's messages, and the captures with messages whose authors no capture names."""
     own: dict[MessageId, None] = {}
     nameless: dict[str, QAId] = {}
     for pair in archive.after(None):
@@ -209,14 +208,14 @@ def _of_member(user_id: UserId, archive: Archive) -> tuple[dict[MessageId, None]
             if author == user_id:
                 own[message_id] = None
             if author:
-                nameless.pop(bare(message_id), None)  # what an older version archived, a newer capture may explain
+                nameless.pop(bare(message_id), None)  # a newer capture may name the author
             else:
                 nameless.setdefault(bare(message_id), pair.qa_id)
     return own, tuple(dict.fromkeys(nameless.values()))
 
 
 def _telling(pair: CapturedPair, gone: Collection[str]) -> Iterator[str]:
-    """The lines of a pair by which a message that is to be forgotten can be known again."""
+    """Yield the lines that identify the messages to forget."""
     aligned = len(pair.turns) == len(pair.message_ids)
     for n, turn in enumerate(pair.turns):
         if not aligned or bare(pair.message_ids[n]) in gone:
@@ -231,7 +230,7 @@ def _ever_filed(captures: Collection[QAId], decisions: DecisionLog) -> frozenset
 
 
 def _clear_damaged(folder: Path, traces: Sequence[bytes]) -> None:
-    """Of what was kept of damaged topic files, the pieces in which something of it stands go."""
+    """Delete the pieces with one of the traces from the copies of damaged topic files."""
     layer = FileLayer()
     for copy in sorted(folder.glob(".*.damaged")) if traces else ():
         data = layer.read(copy) or b""

@@ -1,6 +1,6 @@
-"""What a model gets to see of pairs, topics and the index: the whole while it fits, else what is most like the pair.
+"""Render pairs, topics and the index for prompts: all of it if it fits, else the parts most like the pair.
 
-Everything here is bounded, so a prompt stays the same size however much the team has taught.
+Everything here is bounded, so prompts stay small even if the knowledge grows.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
 from intern.stores.blocks import format_topic
 from intern.stores.indices import format_index
 
-# Likeness of two questions, or of two answers. All but 1 in 100 pairs of unrelated questions of a support channel are
+# Similarity of two questions, or of two answers. All but 1 in 100 pairs of unrelated questions of a support channel are
 # below it, and of 77 real updates of an entry none is. Of 70 questions and their duplicates, 57 reach it.
 _ALIKE = 0.05
-# A pair of fewer words ("still?", "yes") may be about anything.
+# A pair with fewer words ("still?", "yes") may be about anything.
 _TELLING_WORDS = 6
-# A turn shorter than this says too little to be worth its line.
+# A turn cut shorter than this is not worth its line.
 _LEAST_TURN = 120
-# Characters of an index entry that is not the best one: its subject, and a line on what it covers.
+# Characters of an index entry, except the best one: its subject and a line about it.
 _BRIEF_ENTRY = 240
 
 
 def block_of(pair: CapturedPair) -> TopicBlock:
-    """The pair as it stands in a topic file."""
+    """Return the pair as a topic's block."""
     return TopicBlock(
         qa_id=pair.qa_id,
         timestamp=pair.timestamp,
@@ -41,9 +41,9 @@ def block_of(pair: CapturedPair) -> TopicBlock:
 
 
 def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | None:
-    """What a pair may still teach: None once its question or its answer is gone, be it from the archive.
+    """Return the pair without withdrawn and emptied messages; None once its question or its answer is gone.
 
-    A message whose text was edited away is gone, too. A pair that lost nothing is given back as it is.
+    A pair that lost nothing is returned unchanged.
     """
     left = without_withdrawn(pair, is_withdrawn)
     turns = tuple(turn for turn in left.turns if turn.text.strip())
@@ -53,18 +53,18 @@ def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | Non
 
 
 def age_of(block: TopicBlock) -> datetime:
-    """When its knowledge is from. Files of other programs do not say; there it is the time of archiving."""
+    """When the answer was written. Files of other programs do not say; then it is the time of archiving."""
     return block.answered_at or block.timestamp
 
 
 def text_of(turns: Iterable[Turn]) -> str:
-    """All that was said, without who said it."""
+    """All texts, without their authors."""
     return "\n".join(turn.text for turn in turns)
 
 
 def block_material(block: TopicBlock, max_chars: int) -> str:
-    """The block in the format of a topic file; its turns are cut where it is longer than `max_chars`."""
-    # Which conversation it was tells a model nothing that its id does not.
+    """Render a block in the format of a topic file. If it is longer than `max_chars`, its turns are cut."""
+    # The conversation's id tells the model nothing more than the block's id.
     bare = replace(block, extra_headers=(), conversation_id=None)
     whole = format_topic(bare)
     if len(whole) <= max_chars:
@@ -74,10 +74,10 @@ def block_material(block: TopicBlock, max_chars: int) -> str:
 
 
 def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) -> str:
-    """The index in its file format, or the entries that share most with `query`; at least one, if there is any.
+    """Render the index in its file format, or the entries most like `query`; at least one, if there are any.
 
-    Then the best one is whole, and of the others there is the beginning: many topics to choose from matter more than
-    all that is said of a few.
+    In a selection, only the best entry is whole, and the others are cut: a choice of many topics matters more than the
+    details of a few.
     """
     if sum(map(_entry_size, entries)) <= max_chars:
         return format_index(entries).rstrip("\n")
@@ -94,14 +94,14 @@ def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) ->
 
 
 def _known(entry: IndexEntry) -> tuple[frozenset[str], IndexEntry]:
-    """An entry's words, and its beginning."""
+    """Return an entry's words, and a short form of it."""
     brief = entry
     if len(entry.description) > _BRIEF_ENTRY:
         brief = replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
     return word_set(f"{entry.source_id}\n{entry.description}"), brief
 
 
-# Each capture looks at all entries, and few have changed since the last one.
+# Each capture needs all entries, and few change between captures.
 _KNOWN = Remembering(_known)
 
 
@@ -110,9 +110,9 @@ def _entry_size(entry: IndexEntry) -> int:
 
 
 def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:
-    """The blocks in the format of a topic file, oldest knowledge first, or those that share most with `query`."""
+    """Render the blocks in the format of a topic file, oldest first, or those most like `query`."""
     in_order = sorted(blocks, key=lambda block: (age_of(block), block.timestamp))
-    # No block may take all the room: the one that the pair supersedes is seldom alone.
+    # No block may take all the room: the block that the pair replaces is seldom the only one.
     texts = [block_material(block, max_chars // 3) for block in in_order]
     if sum(len(text) + 2 for text in texts) > max_chars:
         held = [word_set(text_of(block.turns)) for block in in_order]
@@ -122,7 +122,7 @@ def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) ->
 
 
 def is_alike(blocks: Iterable[TopicBlock], pair: CapturedPair) -> bool:
-    """Whether the pair may repeat or replace any of the blocks, so that a model is worth asking."""
+    """Whether the pair may repeat or replace one of the blocks, so that a model call is useful."""
     return any(_are_alike(block.turns, pair.turns) for block in blocks)
 
 
@@ -133,13 +133,13 @@ def _are_alike(one: Sequence[Turn], other: Sequence[Turn]) -> bool:
 
 
 def answer_of(turns: Iterable[Turn]) -> str:
-    """What the team said."""
+    """Return the team's texts."""
     return "\n".join(turn.text for turn in turns if turn.speaker == "Team")
 
 
 def _ranked(held: Sequence[AbstractSet[str]], query: str, places: Iterable[int]) -> list[int]:
-    """The places, that first which covers the query best; equals stay in their order."""
-    # Sorted: sums of floating point numbers depend on their order, and sets have none that lasts.
+    """Sort the places, the best match of the query first; equals stay in their order."""
+    # Sorted: floating point sums depend on the order, and sets have no stable one.
     counted = ((word, sum(word in have for have in held)) for word in sorted(word_set(query)))
     weights = [(word, weight_of(count, len(held))) for word, count in counted if count]
     scores = [sum([weight for word, weight in weights if word in have]) for have in held]
@@ -147,7 +147,7 @@ def _ranked(held: Sequence[AbstractSet[str]], query: str, places: Iterable[int])
 
 
 def _fitting(ranked: Sequence[int], sizes: Sequence[int], max_chars: int) -> list[int]:
-    """The best that still fit, in order of their places; the first one always."""
+    """Keep the best that fit, in the order of their places; always the first one."""
     kept: list[int] = []
     left = max_chars
     for n in ranked:
@@ -158,11 +158,11 @@ def _fitting(ranked: Sequence[int], sizes: Sequence[int], max_chars: int) -> lis
 
 
 def _cut(turns: Sequence[Turn], room: int) -> tuple[Turn, ...]:
-    """The turns within `room` characters: the first and the last of too many, long ones cut at the same length."""
+    """Fit the turns into `room` characters: keep the first and the last, and cut long ones at the same length."""
     most = max(room // _LEAST_TURN, 2)
     if len(turns) > most:
         turns = (*turns[: most // 2], *turns[-(most - most // 2) :])
-    # A turn's line costs its speaker and its newline. White space is folded, so further lines cost no indent.
+    # A turn's line has a speaker and a newline. White space is folded, so there are no indented lines.
     folded = [" ".join(turn.text.split()) for turn in turns]
     limit = even_share([len(text) + len("User: \n") for text in folded], room) - len("User: \n")
     return tuple(

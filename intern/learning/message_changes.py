@@ -1,10 +1,10 @@
-"""What an edit or a deletion means once its message was handed on: a capture anew, or a withdrawal.
+"""Edits and deletions of messages that were captured or are being answered: capture again, or withdraw.
 
-Most of them concern nothing that we hold. Those cost a look into our memory and no call to anybody.
+Most changes concern other messages. They cost a look into memory, and no call.
 
-Discord keeps no record of edits and deletions during an outage, so recently captured messages are looked at one by one,
-within a bound on requests. Only what Discord says counts: a message is deleted where Discord does not know it in any
-place that it can stand in. What may not be read, a channel that shows nothing and a channel that is gone tell nothing.
+Discord keeps no record of edits and deletions during an outage. So after one, recently captured messages are read again
+one by one, within a bound on requests. A message counts as deleted only if Discord does not know it in any channel that
+it can be in. A channel that is unreadable, empty or gone proves nothing.
 """
 
 from __future__ import annotations
@@ -36,59 +36,59 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-# Messages, of what lies between the router and the poster or the archive. Questions: some 130, mostly of one message;
-# the poster looks whether they are still there. Captures: 25, of at most 200 messages each.
+# The most remembered messages, enough for those between the router and the poster or the archive. Questions: some 130,
+# mostly of one message; the poster checks that they still exist. Captures: 25, of at most 200 messages each.
 _ASKED = 4_000
 _TAUGHT = 6_000
 
 DAYS = 7
-"""Messages written earlier than this before an outage are not read again."""
+"""Days before the outage: older messages are not read again."""
 REQUESTS = 300
-"""Most requests after one outage; the newest conversations come first."""
+"""The most requests after one outage. The newest conversations come first."""
 PACE = 0.5
 """Seconds between two requests: Discord allows 50 a second over all, and live work comes first."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0  # seconds, while Discord is away
-_PAGE = 100  # messages; what Discord gives at most
-_VERSIONS = 100  # of a conversation, that are looked at for where its messages stand
+_PAGE = 100  # messages; the most that Discord returns
+_VERSIONS = 100  # of a conversation; the most that are searched for the channels of its messages
 
 _AUTHORS: dict[Speaker, AuthorType] = {"User": "community_user", "Team": "team_member"}
 
 
 class Captured(Protocol):
-    """Finds what was captured of a message; see `intern.stores.archive`."""
+    """Finds the captures of a message; see `intern.stores.archive`."""
 
     def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
-        """All conversations that a message was captured with. From memory."""
+        """Return all conversations that a message was captured with. From memory."""
         ...
 
     def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
-        """The newest pair of a conversation. Reads the disk; raises KnowledgeError."""
+        """Return the newest pair of a conversation. Reads the disk; raises KnowledgeError."""
         ...
 
 
 class Gone(NamedTuple):
-    """Of the messages that were deleted, those that concern us."""
+    """The deleted messages that concern us."""
 
     asked: tuple[MessageId, ...]
-    """They ask something, and may be in work."""
+    """Questions that may be in work."""
     taught: tuple[MessageId, ...]
-    """They were captured, are on their way to the archive, or were read with a thread that was answered in."""
+    """Messages that were captured, are about to be archived, or were read with an answered thread."""
 
 
 class Meanwhile:
-    """What changed on Discord while a batch's surroundings are being read: a page that was read may be older."""
+    """The changes while a batch's context is read, because a page of history may be older than they are."""
 
     def __init__(self) -> None:
         self._changes: dict[MessageId, ChatMessage | None] = {}
         self._only: frozenset[MessageId] | None = None
 
     def pause(self, messages: Sequence[ChatMessage]) -> None:
-        """Nothing is being read until `resume`: only changes of these messages are kept, however long that takes."""
+        """Keep only changes of these messages until `resume`, because nothing is read meanwhile."""
         self._only = frozenset(message.id for message in messages)
         self._changes = {each: change for each, change in self._changes.items() if each in self._only}
 
     def resume(self) -> None:
-        """From now on, all changes are kept again."""
+        """Keep all changes again."""
         self._only = None
 
     def note(self, change: LateChange) -> None:
@@ -104,27 +104,27 @@ class Meanwhile:
         return self._only is None or message_id in self._only
 
     def now(self, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-        """The messages as they are by now, without those that are gone."""
+        """Return the current versions of the messages, without the deleted ones."""
         found = ((message, self._changes.get(message.id, message)) for message in messages)
-        # An edit's payload may lack the roles that told us who its author is.
+        # An edit's payload may lack the roles that identify a team member.
         return tuple(replace(now, author=message.author) for message, now in found if now is not None)
 
     def captured_now(self, request: CaptureRequest) -> CaptureRequest | None:
-        """The capture as it is by now; None once its question or its answer is gone."""
+        """Return the current version of the capture; None once its question or its answer is gone."""
         messages = self.now(request.messages)
         kinds = {message.author.type for message in messages}
         return replace(request, messages=messages) if kinds == _authors(request) else None
 
     def deleted_of(self, messages: Sequence[ChatMessage]) -> tuple[MessageId, ...]:
-        """Of these messages, those that are gone by now."""
+        """Return the deleted ones of these messages."""
         return tuple(message.id for message in messages if self._changes.get(message.id, message) is None)
 
 
 class MessageChanges:
-    """Knows what was handed on to be answered or captured, and so what a later change to it means.
+    """Knows the messages that are being answered or captured, and what a later change of them means.
 
-    One event loop's own: whoever hands on and whoever hears of changes call it between two awaits, so nothing falls
-    between them.
+    For use in one event loop. Its callers hand on messages and note changes without an await in between, so that no
+    change is lost.
     """
 
     def __init__(
@@ -135,9 +135,9 @@ class MessageChanges:
         pending: PendingCaptures | None = None,
         answered: AnsweredThreads | None = None,
     ) -> None:
-        """`admits` says whether we may still learn in a channel; it may ask Discord, and raise its errors.
+        """Remember the parts. `admits` says whether we may still learn in a channel; it may raise the ChatError family.
 
-        What is `pending` counts as captured, for as long as it is, also after a restart.
+        Captures in `pending` count as captured, also after a restart.
         """
         self._captured = captured
         self._pending = pending
@@ -148,28 +148,28 @@ class MessageChanges:
         self._taught: OrderedDict[MessageId, _Place] = OrderedDict()
 
     def begin(self) -> Meanwhile:
-        """A batch is about to be read and handed on: what changes from now on concerns it, until `end`."""
+        """Collect the changes for a batch from now on, until `end`."""
         meanwhile = Meanwhile()
         self._open.add(meanwhile)
         return meanwhile
 
     def end(self, meanwhile: Meanwhile) -> None:
-        """What followed from the batch was handed on."""
+        """Stop collecting: the requests of the batch were handed on."""
         self._open.discard(meanwhile)
 
     def asks(self, request: AnswerRequest) -> None:
-        """A question goes to the responder."""
+        """Note a question that goes to the responder."""
         for message in request.batch.messages:
             put_last(self._asked, message.id, None, _ASKED)
 
     def teaches(self, request: CaptureRequest) -> None:
-        """A capture goes to the archive."""
+        """Note a capture that goes to the archive."""
         for message in request.messages:
             place = _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
             put_last(self._taught, message.id, place, _TAUGHT)
 
     def deleted(self, change: MessagesDeleted) -> Gone:
-        """What a deletion withdraws; mostly nothing."""
+        """Return the deleted messages to withdraw; mostly none."""
         self._note(change)
         ids, place = change.message_ids, change.channel_id
         for each in ids:
@@ -180,15 +180,15 @@ class MessageChanges:
         )
 
     def edited(self, change: MessageEdited) -> bool:
-        """Whether an edit changes something that we captured, so that `captured_anew` is worth its calls."""
+        """Whether an edit changes a captured message, so that `captured_anew` is worth its calls."""
         self._note(change)
         self._stir(change.message.channel_id, change.message.id)
         return self._holds(change.message.id)
 
     async def captured_anew(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
-        """The edited message by itself, for each conversation that holds it: the archive joins it with the others.
+        """Make a capture of the edited message for each of its conversations; the archive joins it with the others.
 
-        Nothing where the channel is closed to us by now. Raises the ChatError and KnowledgeError families.
+        Nothing if the channel is closed to us by now. Raises the ChatError and KnowledgeError families.
         """
         message = change.message
         if not await self._admits(message.channel_id):
@@ -202,7 +202,7 @@ class MessageChanges:
                 conversation_id=place.conversation_id,
                 guild_id=place.guild_id,
                 channel_id=place.channel_id or message.channel_id,
-                # Who it was is known already: an edit's payload may lack the roles that told us.
+                # The author's type is known: an edit's payload may lack the roles that identify a team member.
                 messages=(replace(message, author=replace(message.author, type=place.author)),),
             )
             for place in places
@@ -213,7 +213,7 @@ class MessageChanges:
             meanwhile.note(change)
 
     def _holds(self, message_id: MessageId) -> bool:
-        """Whether it was captured, is on its way to the archive, or waits to be."""
+        """Whether the message was captured, is about to be archived, or waits for that."""
         if message_id in self._taught or self._captured.conversations_of(message_id):
             return True
         return self._pending is not None and self._pending.holds(message_id)
@@ -240,7 +240,7 @@ class MessageChanges:
         places: list[_Place] = []
         for conversation in self._captured.conversations_of(message_id):
             pair = self._captured.latest_of(conversation)
-            # Where ids and turns do not run side by side, nobody can say which turn to change.
+            # If ids and turns do not match, the turn to change is unknown.
             if pair is None or len(pair.turns) != len(pair.message_ids) or message_id not in pair.message_ids:
                 continue
             speaker = pair.turns[pair.message_ids.index(message_id)].speaker
@@ -249,7 +249,7 @@ class MessageChanges:
 
 
 class _Place(Struct, frozen=True):
-    """Where a captured message belongs, and as whose."""
+    """The place and the author's type of a captured message."""
 
     conversation_id: ConversationId
     guild_id: GuildId | None
@@ -262,7 +262,7 @@ def _authors(request: CaptureRequest) -> set[AuthorType]:
 
 
 class _SpentError(Exception):
-    """No request is left."""
+    """All requests are used up."""
 
 
 class MissedChanges:
@@ -277,7 +277,7 @@ class MissedChanges:
         admits: Callable[[ChannelId], Awaitable[bool]],
         requests: int = REQUESTS,
     ) -> None:
-        """`admits` says whether we may still read in a channel; it may ask Discord, and raise its errors."""
+        """Remember the parts. `admits` says whether we may still read a channel; it may raise the ChatError family."""
         self._archive = archive
         self._shown = shown
         self._is_withdrawn = is_withdrawn
@@ -285,9 +285,9 @@ class MissedChanges:
         self._requests = requests
 
     async def look(self, outage: datetime, tell: Callable[[LateChange], object]) -> int:
-        """Tell what changed of the messages that were written since DAYS before the outage; return the requests made.
+        """Report the changes of messages that were written since DAYS before the outage; return the number of requests.
 
-        The newest messages come first. Waits while Discord is away. Raises KnowledgeError where the archive cannot be
+        The newest messages come first. Waits while Discord is away. Raises KnowledgeError if the archive cannot be
         read.
         """
         left = await run_sync(self._captured, MessageId(snowflake_at(outage - timedelta(days=DAYS))))
@@ -303,7 +303,7 @@ class MissedChanges:
         return asking.made
 
     def _captured(self, floor: MessageId) -> dict[ChannelId, dict[int, CapturedPair]]:
-        """What was captured, by channel and message. Blocks."""
+        """Map channels and messages to their captures. Blocks."""
         found: dict[ChannelId, dict[int, CapturedPair]] = {}
         for conversation_id in self._archive.written_since(floor):
             pair = self._archive.latest_of(conversation_id)
@@ -321,7 +321,7 @@ class MissedChanges:
         asking: _Asking,
         tell: Callable[[LateChange], object],
     ) -> bool:
-        """Look at the newest messages that are left in a channel; false where there are none any more."""
+        """Check the newest remaining messages of a channel; return false if none remain."""
         try:
             if not await asking.of_channel(channel_id, partial(self._admits, channel_id)):
                 return False
@@ -337,30 +337,30 @@ class MissedChanges:
                 gone = (_id(number),)
                 tell(MessagesDeleted(guild_id=pair.guild_id, channel_id=channel_id, message_ids=gone))
             elif isinstance(message, ChatMessage) and message.edited_at:
-                # Also where that was told before: what the archive holds already is not captured again.
+                # Also if it was reported before: the archive ignores a text that it has already.
                 tell(MessageEdited(message=message))
         return bool(left)
 
     async def _read(self, channel_id: ChannelId, newest: int, asking: _Asking) -> tuple[Mapping[int, ChatMessage], int]:
-        """The page that ends with a message, and down to where it shows all. Raises ChatRefusedError."""
+        """Read the page that ends with a message; return also from where on it is complete. Raises ChatRefusedError."""
         if newest <= int(channel_id):
-            return {}, 0  # nothing in a channel is older than it; what a thread hangs on is searched for
+            return {}, 0  # a channel has nothing older than itself; the first message of a thread is searched for
         page = await asking.ask(partial(self._page, channel_id, _id(newest + 1)))
         # Without the right to read history, Discord gives empty pages.
         if not page and not await asking.ask(partial(self._page, channel_id, None)):
             raise ChatRefusedError(f"channel {channel_id} shows no history")
-        # Discord's own messages are left out of a page, so one that is nearly full need not be the last.
+        # A page leaves out system messages, so even the last page but one may be less than full.
         down_to = int(page[0].id) if len(page) >= _PAGE // 2 else 0
         return {int(message.id): message for message in page}, down_to
 
     async def _page(self, channel_id: ChannelId, before: MessageId | None) -> Sequence[ChatMessage]:
-        # Who the authors are, the archive knows.
+        # The archive knows the authors.
         return await self._shown.before(channel_id, before, limit=_PAGE, lookups=Lookups(0))
 
     async def _search(
         self, number: int, pair: CapturedPair, asking: _Asking
     ) -> ChatMessage | Literal["unknown"] | None:
-        """The message, wherever it can stand; None where Discord says of each such place that it is not there."""
+        """Find the message in its possible channels; None if Discord says of each that it is not there."""
         try:
             for place in await self._places(number, pair, asking):
                 if not await asking.of_channel(place, partial(self._admits, place)):
@@ -373,21 +373,21 @@ class MissedChanges:
         return None
 
     async def _places(self, number: int, pair: CapturedPair, asking: _Asking) -> Sequence[ChannelId]:
-        """Where a message can stand: where it was captured, or in what such a thread hangs in; the likeliest first.
+        """List the possible channels of a message, the likeliest first: those of its captures, and parents of threads.
 
-        Raises ChatRefusedError where that cannot be told.
+        Raises ChatRefusedError if they are unknown.
         """
         places: list[ChannelId] = []
         for captured_in in await run_sync(self._captured_in, _id(number), pair):
             channel = await asking.of_channel(captured_in, partial(self._shown.channel, captured_in))
             places.append(channel.id)
             if channel.kind == "thread" and channel.parent_id:
-                # What a thread hangs on is no younger than the thread.
+                # A thread's first message in the parent channel is not newer than the thread.
                 places.insert(0 if number <= int(channel.id) else len(places), channel.parent_id)
         return tuple(dict.fromkeys(places))
 
     def _captured_in(self, message_id: MessageId, pair: CapturedPair) -> Collection[ChannelId]:
-        """The channels that the versions of a conversation with this message were captured in. Blocks."""
+        """Collect the channels in which versions of the conversation with this message were captured. Blocks."""
         places: dict[ChannelId, None] = {}
         for _ in range(_VERSIONS):
             if not pair.channel_id:
@@ -405,7 +405,7 @@ class MissedChanges:
 
 
 class _Asking:
-    """A bounded number of requests, one after the other; each is repeated while Discord is away."""
+    """Makes a bounded number of requests, one after the other. Repeats each while Discord is away."""
 
     def __init__(self, most: int) -> None:
         self.made = 0
@@ -413,7 +413,7 @@ class _Asking:
         self._known: set[ChannelId] = set()
 
     async def ask(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Make a request. Raises _SpentError where none is left."""
+        """Make a request. Raises _SpentError if none is left."""
 
         async def counted() -> T:
             if self.made >= self._most:
@@ -425,7 +425,7 @@ class _Asking:
         return await self._persistently(counted)
 
     async def of_channel(self, channel_id: ChannelId, act: Callable[[], Awaitable[T]]) -> T:
-        """Ask about a channel: a request at most, and none once it is known."""
+        """Ask about a channel. This costs a request the first time only."""
         if channel_id in self._known:
             return await self._persistently(act)
         answer = await self.ask(act)

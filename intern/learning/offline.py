@@ -1,4 +1,4 @@
-"""Learning without a model: rules that name a topic by its key terms and notice repetitions. Deterministic.
+"""Learn without a model: rules name topics by key terms and notice repetitions. Deterministic.
 
 They keep nearly everything: without understanding, a needless block costs less than a lost one.
 """
@@ -33,7 +33,7 @@ from intern.learning.prompts import (
 from intern.stores.blocks import parse_blocks
 from intern.stores.indices import parse_index
 
-# Beyond the stop words: what people say when they say nothing.
+# Words without content, beside the stop words.
 _PLEASANTRIES = frozenset(
     words(
         "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
@@ -41,9 +41,9 @@ _PLEASANTRIES = frozenset(
         "guys folks team everyone everybody dear sir mate friend problem worries pleasure happy glad love lovely"
     )
 )
-_NAME_TERMS = 3  # "gpu-driver-docker" says enough, and two questions on one thing still meet
-_JOIN_AT = 0.6  # of a question's words must stand in a topic's entry…
-_JOIN_WORDS = 2  # …and so many of them, or one word like "install" would gather everything
+_NAME_TERMS = 3  # enough to describe ("gpu-driver-docker"), and two questions about one thing still get one name
+_JOIN_AT = 0.6  # the share of a question's words that a topic's entry must have…
+_JOIN_WORDS = 2  # …and their number, or one word like "install" would join everything
 _SAME_QUESTION = 0.85  # Jaccard of the words
 _SAME_ANSWER = 0.85
 _TELLING_WORDS = 4  # a shorter question ("does it work now?") may mean anything
@@ -64,7 +64,7 @@ _DECISION_CHARS = range(20, 300)
 
 
 def classify(given: ClassifyIn) -> ClassifyOut:
-    """Join the topic whose entry holds the question's words, else open one; skip what holds no words of its own."""
+    """Choose the topic whose entry has the question's words, else a new one. Skip pairs without content."""
     pair = _block(given.pair)
     question, answer = question_of(pair.turns), answer_of(pair.turns)
     if len({word for word in words(f"{question}\n{answer}") if word not in _PLEASANTRIES}) < 2 or not answer.strip():
@@ -74,7 +74,7 @@ def classify(given: ClassifyIn) -> ClassifyOut:
 
 
 def integrate(given: IntegrateIn) -> IntegrateOut:
-    """Skip what stands there already; remove an older answer to nearly the same question."""
+    """Skip a known answer; remove an older answer to nearly the same question."""
     pair = _block(given.pair)
     alike = [
         block
@@ -89,7 +89,7 @@ def integrate(given: IntegrateIn) -> IntegrateOut:
 
 
 def split_topic(given: SplitIn) -> SplitOut:
-    """Move the questions that hold the word which parts them most evenly; without such a word, the newer half."""
+    """Move the questions with the word that splits them most evenly; without such a word, the newer half."""
     questions = [(qa_id, text) for qa_id, _, text in (line.partition(" ") for line in given.questions.splitlines())]
     held = [word_set(text) for _, text in questions]
     counts = Counter(word for each in held for word in each)
@@ -102,13 +102,13 @@ def split_topic(given: SplitIn) -> SplitOut:
 
 
 def summarize_images(given: ImagesIn) -> ImagesOut:
-    """Say nothing of any image: no rule can look at one."""
+    """Return no descriptions: rules cannot see."""
     del given
     return ImagesOut(summaries=())
 
 
 def extract(given: ExtractIn) -> ExtractOut:
-    """One nugget of what was asked and what the team said, and as facts only what says that it was decided."""
+    """Make one nugget of question and answer, and facts of sentences that state a decision."""
     said = _messages(given.transcript)
     first_answer = next((n for n, each in enumerate(said) if each.team), len(said))
     asked = [each for each in said[:first_answer] if not each.team] or [each for each in said if not each.team]
@@ -135,7 +135,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
     SUMMARIZE_IMAGES.name: summarize_images,
     EXTRACT.name: extract,
 }
-"""For `OfflineModel`."""
+"""The rules of `OfflineModel`."""
 
 
 def _block(material: str) -> TopicBlock:
@@ -160,12 +160,12 @@ def _new_name(question: str, answer: str) -> str:
     try:
         return topic_name(label)
     except ValueError:
-        # Scripts without Latin letters: a name that says nothing, but the same for the same terms.
+        # Scripts without Latin letters: a hash, so that the same terms get the same name.
         return f"topic-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
 def _likeness(one: str, other: str) -> float:
-    """Jaccard: the share of all their words that they have in common. Without words, only equal texts are alike."""
+    """Jaccard similarity: the share of common words. Without words, only equal texts are similar."""
     ours, theirs = word_set(one), word_set(other)
     if not ours or not theirs:
         return float(one.strip() == other.strip())
@@ -183,7 +183,7 @@ class _Message(NamedTuple):
 
 
 def _messages(transcript: str) -> list[_Message]:
-    """What people said, oldest first; what a line's author wrote on further lines goes with it."""
+    """Parse the messages of people, oldest first, with their continuation lines."""
     said: list[_Message] = []
     for line in transcript.split("\n"):
         if line.startswith("  ") and said:

@@ -1,4 +1,4 @@
-"""The decisions of learning that a model takes; the first two name their fields as the team knowledge spec does."""
+"""The prompts of learning. The first two name their fields as the team knowledge spec does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from intern.models.prompt import Choices, Prompt
 _Name = Annotated[str, Meta(max_length=64)]
 _Id = Annotated[str, Meta(max_length=64)]
 _Reason = Annotated[str, Meta(max_length=300)]
-"""Written before the verdict, which small models get right more often then. For the log only."""
+"""Comes before the verdict, because small models then decide better. For the log only."""
 _CONCLUDED = re.compile(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
 _SHOWN_ID = re.compile(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 
@@ -100,7 +100,7 @@ class ImagePlace(Struct, frozen=True, kw_only=True):
 
 
 class ImagesIn(Struct, frozen=True, kw_only=True):
-    """What whoever looks at images sees beside them."""
+    """The text beside the images."""
 
     conversation: str
     """Oldest message first, each led by who spoke; lines mark where images stand."""

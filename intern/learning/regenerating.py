@@ -1,12 +1,11 @@
-"""The library built anew from the archive, beside the old one, and swapped in when it is whole.
+"""Regenerate the library: rebuild it from the archive beside the old one, and swap it in once it is complete.
 
-Killed at any moment, it goes on where it was when it is asked for again, and asks no model twice; meanwhile the old
-library stands.
+After a crash, the next run continues without repeating a model call. The old library is in use until the swap.
 
-It is built an epoch of pairs at a time, much of it side by side, and the same however much. The pairs of an epoch are
-classified against the index as it stood at the epoch's start. Those that would open a new topic are classified again,
-in order, once an earlier one has opened one: or two pairs would open the same topic under two names. Then each topic
-takes its pairs in order, beside all others; a conversation has one pair, so they never meet.
+The library is built in epochs of pairs, with several model calls at a time; their number does not change the result.
+The pairs of an epoch are classified with the index at its start. Pairs that would open a new topic are classified
+again, in order, once an earlier pair has opened one; otherwise two pairs could open one topic under two names. Then
+the topics take their pairs in order, side by side. A conversation has one pair, so topics do not depend on each other.
 """
 
 from __future__ import annotations
@@ -85,33 +84,33 @@ _log = get_logger(__name__)
 
 T = TypeVar("T")
 Describe = Callable[[Sequence[TopicBlock]], str]
-"""Gives the index entry of a topic, as the classifier sees it meanwhile."""
+"""Describes a topic in the index that the classifier sees meanwhile."""
 
 CONCURRENCY = 8
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far a regeneration came, what was done before it was stopped included."""
+    """The progress of a regeneration, including earlier runs."""
 
     classified: int
     decided: int
     total: int
-    """Conversations; more than at first, where some were captured meanwhile."""
+    """Conversations. The number grows if some are captured meanwhile."""
     calls: int
-    """Of the model."""
+    """Model calls."""
     tokens: int
 
 
 class Regenerated(Struct, frozen=True, kw_only=True):
-    """What a regeneration did."""
+    """The result of a regeneration."""
 
     pairs: int
-    """Pairs in the archive, older captures of the same conversations included."""
+    """Pairs in the archive, including older captures of the same conversations."""
     tally: Tally
     topics: int
     parked: tuple[QAId, ...]
     calls: int = 0
-    """Of the model, those before it was stopped and resumed included."""
+    """Model calls, including those of earlier runs."""
     tokens: int = 0
 
 
@@ -131,24 +130,22 @@ async def regenerate(
     files: FileLayer | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Regenerated:
-    """Classify and integrate every conversation again, its most complete capture, oldest answer first.
+    """Classify and integrate the most complete capture of every conversation again, oldest answer first.
 
-    One that was begun before and did not come to its end goes on, if it has the same `options` and `basis` (prompts
-    and whatever else decides the result), and the archive still holds what was read; else it is begun anew.
+    An unfinished regeneration continues if it has the same `options` and `basis` (the prompts, and everything else that
+    determines the result), and the archive still has the pairs that it read. Otherwise a new one starts.
 
-    `describe` gives the index entries that the classifier sees meanwhile. The caller keeps everybody else from filing
-    until this returns; what is archived meanwhile is filed, too. What was withdrawn, be it meanwhile, is left out, and
-    so is what the team has not approved or has rejected; `awaits_review` tells of pairs about which that is not
-    written down yet. A pair whose replies make no sense, or that the model refuses, is parked.
-    Afterwards libraries that were open are stale, and the team index is to be refreshed.
+    The caller must let nothing else be filed until this returns. Pairs that are archived meanwhile are filed, too.
+    Withdrawn messages are left out, and so are pairs that wait for review or were rejected; `awaits_review` says
+    whether a pair without a decision waits. A pair is parked if the replies make no sense, or if the model refuses it.
+    Afterwards open libraries are stale, and the team index must be refreshed.
 
-    Raises ModelUnavailableError when the model is down or the budget has no room, and KnowledgeError, also where hardly
-    anything would be left of a library that holds something; the old library then still stands. (Only where the log
-    takes no more decisions, the new one does; the next `finish_swap` writes them down. So open libraries are stale
-    after a KnowledgeError, too.)
+    Raises ModelUnavailableError if the model is down or the budget is used up. Raises KnowledgeError also if hardly
+    anything would be left of the old library, which is then still in place. (If only logging the decisions failed, the
+    new one is in place, and the next `finish_swap` logs them. So open libraries are stale after a KnowledgeError, too.)
     """
     layer = files or FileLayer()
-    # Who may be filed is settled before, by the plan.
+    # The plan has left out the pairs that wait for review.
     bounds = replace(options or LearningOptions(), review=False)
     await run_sync(finish_swap, topics_dir, decisions, layer)
     with metered() as meter:
@@ -183,9 +180,9 @@ async def regenerate(
 
 
 class _Payable:
-    """The model; a call that fits into no day's budget ends the regeneration.
+    """A model that ends the regeneration if a call exceeds the budget of a day.
 
-    If it parked its pair, a library without most of its biggest topics would take the place of the one that stands.
+    If such calls parked their pairs, the new library would lack most of the biggest topics.
     """
 
     def __init__(self, model: Model) -> None:
@@ -200,7 +197,7 @@ class _Payable:
 
 @dataclass(kw_only=True)
 class _Run:
-    """A regeneration at work, new or resumed: the new library as it grows."""
+    """A running regeneration, new or continued, with its growing library."""
 
     model: Model
     archive: Archive
@@ -214,10 +211,10 @@ class _Run:
     layer: FileLayer
     meter: Meter
     tell: Callable[[Progress], None] | None
-    """Called after each step."""
+    """Is called after each step."""
 
     def __post_init__(self) -> None:
-        """Blocks."""
+        """Open the draft. Blocks; raises KnowledgeError."""
         self._journal = opened(
             self.topics_dir, self.archive, basis=fingerprint(self.basis, self.options), files=self.layer
         )
@@ -235,7 +232,7 @@ class _Run:
         self._calls_before, self._tokens_before = self._journal.calls, self._journal.tokens
         self._replaces_topics = bool(TopicLibrary(self.topics_dir).names())
         self._entries: dict[TopicName, IndexEntry] = {}
-        # Those that may be too long. A kill may have come before the last ones were split.
+        # Topics that may be too long. A crash may have come before the last ones were split.
         self._grown = set(self._library.names())
         self._list(self._grown)
         epochs = self._journal.epochs[: self._journal.finished + 1]
@@ -245,7 +242,7 @@ class _Run:
         self._classified = sum(map(len, epochs[: self._journal.finished])) + len(self._journal.first)
 
     def so_far(self) -> Progress:
-        """Where it stands."""
+        """Return the progress."""
         return Progress(
             classified=self._classified,
             decided=self._decided,
@@ -255,9 +252,9 @@ class _Run:
         )
 
     async def rounds(self, plan: Callable[[QAId | None], Round]) -> None:
-        """Decide all that is archived, then what was archived meanwhile, until nothing is left.
+        """Decide all archived pairs, then those archived meanwhile, until none are left.
 
-        Raises ModelUnavailableError and KnowledgeError; what was chosen and decided by then need not be done again.
+        Raises ModelUnavailableError and KnowledgeError; a later run keeps the choices and decisions made before.
         """
         journal = self._journal
         while True:
@@ -274,7 +271,7 @@ class _Run:
             await run_sync(journal.write, following)
 
     def finished(self) -> list[PairDecision]:
-        """Make the library fit to stand, and give the decisions that belong to it, as of now. Raises KnowledgeError."""
+        """Finish the library, and return its decisions with the current time. Raises KnowledgeError."""
         library, journal, decisions = self._library, self._journal, self.decisions
         held_back = {time_of(qa_id) for qa_id in chain(*journal.epochs) if is_held_back(qa_id, decisions)}
         for qa_id in map(qa_id_of, sorted(held_back)):
@@ -287,12 +284,12 @@ class _Run:
             self._refuse_if_nothing_is_left()
         drafted = in_order(self._draft.taken(), journal.epochs)
         known = (decisions.of(each.qa_id) for each in drafted)
-        # They hold from now on, whatever was decided about the old library meanwhile, be it by a clock that was ahead.
+        # They must be newer than all decisions about the old library, also those of a clock that was ahead.
         now = max(chain([self.clock.now()], (each.at for each in known if each is not None)))
         return [replace(each, at=now) for each in drafted if time_of(each.qa_id) not in held_back]
 
     def result(self, drafted: Iterable[PairDecision]) -> Regenerated:
-        """What was done."""
+        """Return the result."""
         last = {time_of(each.qa_id): each for each in drafted}
         spent = self.so_far()
         return Regenerated(
@@ -305,7 +302,7 @@ class _Run:
         )
 
     async def _epoch(self, number: int, qa_ids: Sequence[QAId]) -> None:
-        """Decide these pairs, as far as they are not; then make sure that no topic is too long."""
+        """Decide the undecided ones of these pairs, then split the topics that are too long."""
         pairs = await run_sync(self._read, qa_ids)
         choices = await self._choices(number, pairs)
         filings = [Filing(pair=pair, choice=choices[pair.qa_id]) for pair in pairs]
@@ -316,7 +313,7 @@ class _Run:
         await run_sync(self._list, touched)
 
     async def _split_outgrown(self) -> None:
-        # Always the first by name, and from the beginning after each: so it matters not where a kill came in between.
+        # Always the first by name, and from the start again after each split. So a crash does not change the order.
         while self._grown:
             for topic in sorted(self._grown & set(self._library.names())):
                 new = await self.filer.split_outgrown(topic)
@@ -328,15 +325,15 @@ class _Run:
                 self._grown.clear()
 
     def _read(self, qa_ids: Iterable[QAId]) -> list[CapturedPair]:
-        # A block that was damaged since is passed over, with a warning.
+        # The archive skips a damaged block, with a warning.
         return [pair for qa_id in qa_ids if (pair := self.archive.get(qa_id)) is not None]
 
     def _list(self, topics: Iterable[TopicName]) -> None:
-        """Describe these topics, and those that are new, as they stand."""
+        """Describe these topics and the new ones."""
         names = self._library.names()
         for name in (set(topics) | set(names) - self._entries.keys()) & set(names):
             self._entries[name] = self._entry(name, self._library.read(name))
-        # Sorted: what fits equally well goes into a prompt by its place.
+        # Sorted: equal matches go into a prompt in this order.
         self._entries = {name: self._entries[name] for name in names}
 
     def _entry(self, name: TopicName, blocks: Sequence[TopicBlock]) -> IndexEntry:
@@ -381,7 +378,7 @@ class _Run:
 
     async def _file(self, filings: Sequence[Filing]) -> None:
         for filing in filings:
-            # A parked pair is decided, too: asking once more would cost as much, and is `intern retry`'s part.
+            # A parked pair is decided, too. `intern retry` tries it again.
             if self._draft.of(filing.pair.qa_id) is None:
                 decision = await self.filer.file(filing)
                 self._decided += 1
@@ -393,7 +390,7 @@ class _Run:
             self.tell(self.so_far())
 
     def _say_what_was_forgotten(self) -> None:
-        """While this library lay unfinished, somebody may have been forgotten, whose blocks were taken out at once."""
+        """Log the removal of pairs whose blocks a request to forget deleted from the unfinished library."""
         for qa_id in chain(*self._journal.epochs):
             if isinstance(self._draft.of(qa_id), Filed | Moved) and self._library.topic_of(qa_id) is None:
                 pair = self.archive.get(qa_id)
@@ -402,20 +399,20 @@ class _Run:
                     self._draft.append(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
 
     def _replace(self) -> None:
-        """Say of the older captures which ones stand for them."""
+        """Log that the older captures were replaced."""
         draft, now = self._draft, self.clock.now()
         pairs = chain(*(each.replaced for each in self._journal.rounds))
         draft.extend(Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if draft.of(qa_id) is None)
 
     def _refuse_if_most_failed(self) -> None:
-        """A model that refuses nearly everything must not cost what another one has learned."""
+        """Stop if most pairs failed, so that a bad model does not replace a good library."""
         if self._parked * 2 > self._decided:
             reasons = (each.reason for each in reversed(self._draft.taken()) if isinstance(each, Parked))
             failed = f"{self._parked} of {self._decided} conversations failed"
             self._refuse(f"{failed}, the last one so: {next(reasons)}")
 
     def _refuse_if_nothing_is_left(self) -> None:
-        """No topic at all is right only where nothing could be filed: all of it was withdrawn, or is held back."""
+        """Stop if there is no topic, unless all pairs were withdrawn or held back."""
         skipped = sum(isinstance(each, Skipped) for each in self._draft.taken())
         if not self._library.names() and skipped:
             self._refuse(f"the model skipped all {skipped} conversations")
@@ -425,13 +422,13 @@ class _Run:
     def _refuse(
         self, why: str, what_to_do: str = "See to the model and its prompts, then regenerate again"
     ) -> NoReturn:
-        # What is kept would be gone on with, and would end here again.
+        # Delete the draft: continuing it would end here again.
         discard(self.topics_dir, self.layer)
         raise KnowledgeError(f"{why}; {self.topics_dir} stays as it was. {what_to_do}")
 
 
 def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:
-    """The filings of each topic, in their order; the most first, for they take longest."""
+    """Group the filings by topic, in their order. The largest group comes first, because it takes longest."""
     topics: defaultdict[TopicName | None, list[Filing]] = defaultdict(list)
     for filing in filings:
         topics[filing.choice.name if isinstance(filing.choice, Topic) else None].append(filing)
@@ -439,7 +436,7 @@ def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:
 
 
 async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T], at_once: int) -> None:
-    """Do the work for each item, in order, so many at a time. The first error ends it all, and is raised as it is."""
+    """Do the work for each item, in order, `at_once` at a time. The first error stops all, and is raised."""
     failed: list[InternError] = []
     waiting = iter(items)
 
@@ -459,14 +456,14 @@ async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T]
 
 
 def fingerprint(basis: str, options: LearningOptions) -> str:
-    """Tells whether a regeneration that was begun may go on. Who may be filed is settled by its plan, not by this."""
+    """Return a hash of everything that must not change while a regeneration is unfinished."""
     return sha256(msgspec.json.encode([basis, replace(options, review=False), EPOCH])).hexdigest()
 
 
 def progress_of(topics_dir: Path) -> Progress | None:
-    """How far the regeneration came that is at work or was stopped, to an epoch; None where there is none. Blocks.
+    """Return the progress of the running or stopped regeneration, by epochs; None without one. Blocks.
 
-    Anybody may look, at any time. Raises KnowledgeError.
+    Safe to call at any time. Raises KnowledgeError.
     """
     journal = Journal(upcoming(topics_dir), FileLayer())
     if not journal.rounds:
@@ -482,7 +479,7 @@ def progress_of(topics_dir: Path) -> Progress | None:
 
 
 def _resumable(error: ModelUnavailableError, so_far: Progress) -> ModelUnavailableError:
-    # As the family has it: what the endpoint's own class holds beside the message helps nobody any more.
+    # One of the family's own classes: the endpoint's class has details that are no use here.
     kind = next(
         (kind for kind in (ModelAccessError, ModelBudgetError) if isinstance(error, kind)), ModelUnavailableError
     )

@@ -1,9 +1,8 @@
-"""Review: what somebody of the team says of captures that wait for them (`kb.review`).
+"""Review of captures by the team (`kb.review`): approvals and rejections.
 
-What the team approves by a reaction, held until the capture that it means is there. Pure, and of the event loop.
-
-Discord tells of a reaction once, and often before the conversation is captured: that takes a quiet window. A word
-counts for what stood there when it was given; what was written or edited since waits for another one.
+The team may also approve by a reaction. Discord reports a reaction once, often before the conversation is captured. So
+approvals are held until the capture arrives. An approval counts for the messages as they were at the time; a
+conversation that was continued or edited since needs another one.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from intern.stores.decisions import DecisionLog
 
 
 class Review(Struct, frozen=True, kw_only=True):
-    """Somebody's word on some pairs."""
+    """A team member's approval or rejection of pairs."""
 
     action: Literal["approve", "reject"]
     qa_ids: tuple[QAId, ...]
     by: str = ""
-    """A member's id; empty where it is done on the command line."""
+    """The team member's id; empty for the command line."""
 
 
 def waiting_with(message_id: MessageId, decisions: DecisionLog, archive: Archive) -> tuple[CapturedPair, ...]:
-    """The pairs with this message that wait for somebody's word, newest first. Reads the disk."""
+    """Return the pairs with this message that wait for review, newest first. Reads the disk."""
     found: dict[datetime, CapturedPair] = {}
     for conversation in archive.conversations_of(message_id):
         latest = archive.latest_of(conversation)
@@ -46,10 +45,10 @@ def waiting_with(message_id: MessageId, decisions: DecisionLog, archive: Archive
 
 
 def reviewed(review: Review, decisions: DecisionLog, archive: Archive, at: datetime) -> tuple[PairDecision, ...]:
-    """What is to be written down, all at once. What the same was said of before is passed over.
+    """Return the decisions of a review, to be logged in one write. Pairs with the same verdict before are skipped.
 
-    Whoever approves a pair has seen all that its older versions say: those need not wait any more. Who rejects one
-    says nothing about the others. Raises ConfigError for an id that is unknown, or of a pair that does not wait.
+    An approval covers older versions of the pair, so they need no review any more. A rejection does not. Raises
+    ConfigError for an unknown id, or a pair that does not wait.
     """
     taken: dict[datetime, PairDecision] = {}
     for qa_id in review.qa_ids:
@@ -65,7 +64,7 @@ def reviewed(review: Review, decisions: DecisionLog, archive: Archive, at: datet
 
 
 def pair_of(qa_id: QAId, archive: Archive) -> CapturedPair:
-    """The pair of an id that somebody gave. Raises ConfigError where there is none."""
+    """Return the pair of a given id. Raises ConfigError for an unknown one."""
     pair = archive.get(qa_id)
     if pair is None:
         raise ConfigError(f"the archive holds no pair {qa_id[:80]!r}; `intern archive` lists their ids")
@@ -73,7 +72,7 @@ def pair_of(qa_id: QAId, archive: Archive) -> CapturedPair:
 
 
 def _was_said(review: Review, pair: CapturedPair, decisions: DecisionLog) -> bool:
-    """Whether the same was said before. Raises ConfigError where the pair does not wait for anybody's word."""
+    """Whether the pair had the same verdict before. Raises ConfigError if it does not wait for review."""
     said = decisions.review_of(pair.qa_id)
     waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
     if not waits and isinstance(said, Approved if review.action == "approve" else Rejected):
@@ -83,7 +82,7 @@ def _was_said(review: Review, pair: CapturedPair, decisions: DecisionLog) -> boo
 
 
 def check_waits(qa_id: QAId, decisions: DecisionLog) -> None:
-    """Raise ConfigError where a pair does not wait for anybody's word."""
+    """Raise ConfigError if a pair does not wait for review."""
     decided = decisions.of(qa_id)
     if isinstance(decided, AwaitingReview):
         return
@@ -101,28 +100,28 @@ def _verdict(review: Review, qa_id: QAId, at: datetime) -> Approved | Rejected:
 
 
 def _older(pair: CapturedPair, archive: Archive) -> Iterator[CapturedPair]:
-    """The versions that the pair followed, newest first."""
+    """Yield the older versions of the pair, newest first."""
     while pair.replaces is not None and (older := archive.get(pair.replaces)) is not None:
         if time_of(older.qa_id) >= time_of(pair.qa_id):
-            return  # an archive from elsewhere may say anything
+            return  # another program's archive may say anything
         yield older
         pair = older
 
 
 V = TypeVar("V")
 
-HELD_FOR = timedelta(minutes=15)  # a batch has been captured by then, or never will be
+HELD_FOR = timedelta(minutes=15)  # by then, a batch is captured, or never will be
 MOST_HELD = 1000  # the team may use the emoji for anything
 _EDITS_REMEMBERED = 10_000
 
 
 class Held(NamedTuple):
-    """Somebody's word, and when it was given."""
+    """An approval and its time."""
 
     approval: Approval
     at: datetime
     turn: int
-    """Its place among all that was heard."""
+    """Its place among all events."""
 
 
 class _Edited(NamedTuple):
@@ -131,7 +130,7 @@ class _Edited(NamedTuple):
 
 
 class Approvals:
-    """Words of approval that nothing came of yet."""
+    """Approvals whose captures have not arrived yet."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -141,11 +140,11 @@ class Approvals:
         self._edited: OrderedDict[MessageId, _Edited] = OrderedDict()
 
     def hear(self, event: GatewayEvent) -> None:
-        """Take in what the gateway tells, in its order. Never waits."""
+        """Note an event of the gateway, in order. Never waits."""
         self._turn += 1
         match event:
             case Approval(message_id=message_id):
-                # Our clock may be behind Discord's.
+                # Our clock may be slow.
                 at = max(self._clock.now(), self._newest)
                 put_last(self._held, message_id, Held(event, at, self._turn), MOST_HELD)
             case MessageCreated(message=message):
@@ -153,25 +152,25 @@ class Approvals:
             case MessageEdited(message=message):
                 put_last(self._edited, message.id, _Edited(self._clock.now(), self._turn), _EDITS_REMEMBERED)
             case SessionStarted():
-                # Nobody told what was edited in between.
+                # Edits between the sessions were not reported.
                 self._held.clear()
             case _:
                 pass
 
     def held(self) -> tuple[Held, ...]:
-        """What may still come to something, oldest first."""
+        """Return the approvals that are not too old, oldest first."""
         since = self._clock.now() - HELD_FOR
         while self._held and next(iter(self._held.values())).at < since:
             self._held.popitem(last=False)
         return tuple(self._held.values())
 
     def let_go(self, held: Held) -> None:
-        """Something came of it, or nothing ever will."""
+        """Drop an approval that was used, or that is of no use."""
         if self._held.get(held.approval.message_id) is held:
             del self._held[held.approval.message_id]
 
     def covers(self, held: Held, pair: CapturedPair) -> bool:
-        """Whether all that the pair holds stood there, as it is now, when the word was given."""
+        """Whether the pair's messages were all there, as they are now, at the time of the approval."""
         if pair.answered_at > held.at:
             return False
         edits = (self._edited[each] for each in pair.message_ids if each in self._edited)
@@ -179,7 +178,7 @@ class Approvals:
 
 
 def put_last(entries: OrderedDict[MessageId, V], key: MessageId, value: V, limit: int) -> None:
-    """Put an entry behind all others; the first one goes where there are too many."""
+    """Put an entry at the end; if there are too many, drop the first one."""
     entries.pop(key, None)
     entries[key] = value
     if len(entries) > limit:
