@@ -5,9 +5,9 @@ A comparison looks at how a text reads; white space, typography and markup are n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
@@ -24,6 +24,7 @@ from intern.sources.library import Library
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.replies import Cited, CitedStore, Compared, OutdatedAnswer, State, Watched
+from intern.stores.sqlite.traces import TraceStore
 from intern.stores.topics import TopicLibrary
 
 SETTLED = timedelta(minutes=5)
@@ -34,23 +35,9 @@ _MOVED = 3  # sources that may hold the text of one that is gone
 _LONGEST_CHAIN = 20  # newer versions of a conversation
 _MOST_SHOWN = 1_000  # characters
 
+Retract: TypeAlias = Callable[[MessageId, str], Awaitable[bool]]
+
 _log = get_logger(__name__)
-
-
-class Outlet(Protocol):
-    """The way to messages that were posted."""
-
-    async def retract(self, question_id: MessageId, note: str, /) -> bool:
-        """Edit an answer to a note; false where it cannot be. Raises the ChatError and KnowledgeError families."""
-        ...
-
-
-class Traces(Protocol):
-    """Keeps what became of questions."""
-
-    async def ended(self, question_id: MessageId, /, *, outcome: str, reason: str = "") -> None:
-        """What became of the reply to a question. Raises KnowledgeError."""
-        ...
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -248,9 +235,10 @@ class PostedAnswers:
 class Retractions:
     """Edits answers that their sources do not back any more. Raises the ChatError and KnowledgeError families."""
 
-    def __init__(self, store: CitedStore, outlet: Outlet, traces: Traces, *, clock: Clock, note: str) -> None:
+    def __init__(self, store: CitedStore, retract: Retract, traces: TraceStore, *, clock: Clock, note: str) -> None:
+        """`retract` edits an answer to a note, and gives false where it cannot be."""
         self._store = store
-        self._outlet = outlet
+        self._retract = retract
         self._traces = traces
         self._clock = clock
         self._note = note
@@ -260,7 +248,7 @@ class Retractions:
         for question_id in await self._store.to_retract(self._clock.now() - SETTLED):
             # From here on it is finished, though the source may come back.
             await self._store.retract(question_id, "open")
-            edited = await self._outlet.retract(question_id, self._note)
+            edited = await self._retract(question_id, self._note)
             await self._store.retract(question_id, "retracted" if edited else "dropped")
             if edited:
                 await self._traces.ended(question_id, outcome="answer retracted", reason="source_changed")

@@ -18,7 +18,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from traceback import walk_tb
 from types import MappingProxyType
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -30,9 +30,10 @@ from intern.chat.reply_text import plain_line
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
-from intern.core.ids import ChannelId, MessageId, RoleId, UserId
+from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button
+from intern.stores.sqlite.traces import TraceStore
 
 _FOLDER = "messages"
 _SUFFIX = ".md.j2"
@@ -302,20 +303,10 @@ _TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
 )
 
 
-class Traces(Protocol):
-    """Remembers what became of questions; see `intern.stores.sqlite.traces`."""
-
-    async def keep(
-        self, message_ids: Sequence[MessageId], channel_id: ChannelId, /, *, outcome: str, reason: str = ""
-    ) -> None:
-        """Keep what became of a question, whose id is the last of `message_ids`. Raises KnowledgeError."""
-        ...
-
-
 class Declining:
     """Says no. Remembers whom it told what, for as long as that holds."""
 
-    def __init__(self, wording: Wording, *, traces: Traces, clock: Clock) -> None:
+    def __init__(self, wording: Wording, *, traces: TraceStore, clock: Clock) -> None:
         self._texts: Mapping[DeclineReason, str] = {
             "asked too much": wording.limit,
             "too old": wording.late,

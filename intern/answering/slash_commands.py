@@ -9,7 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Final, cast
 
 from msgspec import Struct, structs
 
@@ -36,6 +36,8 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, snowflake_time
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, Channel, ChatMessage, Citation, SilenceReason
+from intern.stores.sqlite.replies import FeedbackStore, Votes
+from intern.stores.sqlite.traces import Trace, TraceStore
 
 _log = get_logger(__name__)
 
@@ -97,82 +99,6 @@ _OTHER_REASONS: Final[Mapping[str, str]] = {
 }
 
 
-class Counted(Protocol):
-    """The votes on one answer."""
-
-    @property
-    def up(self) -> int:
-        """How many found it helpful."""
-        ...
-
-    @property
-    def down(self) -> int:
-        """How many did not."""
-        ...
-
-
-class Feedback(Protocol):
-    """Keeps what members think of answers."""
-
-    async def vote(self, question_id: MessageId, user_id: UserId, /, *, up: bool) -> object:
-        """Keep a member's vote; their last one counts. Raises KnowledgeError."""
-        ...
-
-    async def of(self, question_id: MessageId, /) -> Counted:
-        """The votes on the answer to a question. Raises KnowledgeError."""
-        ...
-
-
-class Account(Protocol):
-    """What became of a question."""
-
-    @property
-    def question_id(self) -> MessageId:
-        """The message that asked."""
-        ...
-
-    @property
-    def outcome(self) -> str:
-        """In a word or a few."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """A SilenceReason, or why a reply was withheld; empty where it was answered."""
-        ...
-
-    @property
-    def debug(self) -> Mapping[str, Any]:
-        """Per step of the answering workflow: what it decided."""
-        ...
-
-
-class Traces(Protocol):
-    """Remembers what became of questions. All methods raise KnowledgeError."""
-
-    async def of(self, message_id: MessageId, /) -> Account | None:
-        """The account of a question, by any of its messages or of the reply's."""
-        ...
-
-    async def newest_in(self, channel_id: ChannelId, /) -> Account | None:
-        """The account of the newest question in a channel or thread."""
-        ...
-
-    async def keep(
-        self,
-        message_ids: Sequence[MessageId],
-        channel_id: ChannelId,
-        /,
-        *,
-        outcome: str,
-        reason: str = "",
-        debug: Mapping[str, Any] | None = None,
-        beside: bool = False,
-    ) -> None:
-        """Keep the account of a question, whose id is the last of `message_ids`."""
-        ...
-
-
 class Said(Struct, frozen=True, kw_only=True):
     """What an interaction is answered with, after its `captures` were handed on."""
 
@@ -207,8 +133,8 @@ class Commands:
         history: History,
         admits: Callable[[Channel], bool],
         outlet: Outlet,
-        feedback: Feedback,
-        traces: Traces,
+        feedback: FeedbackStore,
+        traces: TraceStore,
         options: ConversationOptions,
         guild_ids: Collection[GuildId],
         wording: Wording,
@@ -401,7 +327,7 @@ class Commands:
         return channel if self._admits(channel) else None
 
 
-def explained(account: Account, votes: Counted | None = None) -> str:
+def explained(account: Trace, votes: Votes | None = None) -> str:
     """The account of a question, and what people thought of its answer, for people of the team."""
     known = {**{str(reason): words for reason, words in _SILENCES.items()}, **_OTHER_REASONS}
     reason = known.get(account.reason, account.reason)

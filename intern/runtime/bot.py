@@ -332,7 +332,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         files_changed=Changes(settings.discovery, never_discovered(settings)).wait,
         embeds=writer.indexing.embedding,
         check_posted=posted.check,
-        retract=Retractions(writer.stores.cited, posts, traces, clock=clock, note=wording.retracted).retract
+        retract=Retractions(writer.stores.cited, posts.retract, traces, clock=clock, note=wording.retracted).retract
         if settings.ai.retract
         else None,
         witness=witness,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import pytest
 from msgspec import structs
 
-from intern.answering.replying import Declining, Traces, load_wording
+from intern.answering.replying import Declining, load_wording
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Declined, DeclineReason
 from intern.core.ids import ChannelId, MessageId
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 REASONS: tuple[DeclineReason, ...] = get_args(DeclineReason)
 
 
-class Accounts:
+class Accounts(TraceStore):
     """What was kept of questions."""
 
     def __init__(self) -> None:
@@ -29,7 +29,14 @@ class Accounts:
         self.broken = False
 
     async def keep(
-        self, message_ids: Sequence[MessageId], channel_id: ChannelId, *, outcome: str, reason: str = ""
+        self,
+        message_ids: Sequence[MessageId],
+        channel_id: ChannelId,
+        *,
+        outcome: str,
+        reason: str = "",
+        debug: Mapping[str, Any] | None = None,
+        beside: bool = False,
     ) -> None:
         if self.broken:
             raise KnowledgeError("the disk is full, as the test asked")
@@ -110,13 +117,3 @@ async def test_an_account_that_cannot_be_kept_changes_nothing() -> None:
     desk = Desk()
     desk.accounts.broken = True
     await desk.declining.account_for(declined("shed"))
-
-
-def test_the_ledger_of_traces_fits_what_is_asked_for() -> None:
-    def wired(traces: Traces) -> None:
-        del traces
-
-    def typed(traces: TraceStore) -> None:
-        wired(traces)
-
-    assert callable(typed)  # pyright reads it

@@ -85,7 +85,9 @@ class World:
                 )
                 self.posted = PostedAnswers(work.stores.cited, library, work.stores.topics, work.stores.decisions)
                 traces = TraceStore(self.db, clock=self.clock)
-                self.retractions = Retractions(work.stores.cited, self.posting, traces, clock=self.clock, note=NOTE)
+                self.retractions = Retractions(
+                    work.stores.cited, self.posting.retract, traces, clock=self.clock, note=NOTE
+                )
                 yield self
 
     async def answered(

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, get_args
-
-from msgspec import Struct
+from typing import get_args
 
 from intern.answering.slash_commands import explained
-from intern.core.ids import MessageId
+from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import COULD_NOT_LOOK, SilenceReason
 from intern.frontends.cli.options import in_words
+from intern.stores.sqlite.traces import Trace
+from tests.samples import START
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-it-decides.md"
 REASONS = tuple(reason for reason in get_args(SilenceReason) if reason)
 
 
-class Account(Struct, frozen=True):
+def account(reason: str) -> Trace:
     """What is kept of a question that stayed without an answer."""
-
-    reason: str
-    question_id: MessageId = MessageId("1")
-    outcome: str = "silent"
-    debug: dict[str, Any] = {}
+    return Trace(
+        question_id=MessageId("1"), channel_id=ChannelId("2"), at=START, outcome="silent", reason=reason, debug={}
+    )
 
 
 def test_every_reason_stands_once_in_the_docs_and_no_other_does() -> None:
@@ -40,6 +38,6 @@ def test_every_reason_has_words_of_its_own_and_its_code_beside_them() -> None:
 
 
 def test_who_asks_why_on_discord_is_told_in_words() -> None:
-    said = {explained(Account(reason)) for reason in REASONS}
+    said = {explained(account(reason)) for reason in REASONS}
     assert len(said) == len(REASONS)
-    assert not [reason for reason in REASONS if explained(Account(reason)) == explained(Account("nonsense"))]
+    assert not [reason for reason in REASONS if explained(account(reason)) == explained(account("nonsense"))]

@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 import pytest
 from anyio import create_task_group, fail_after
-from msgspec import Struct
 
 from intern.answering import slash_commands as commands
 from intern.answering.replying import Wording
@@ -27,8 +26,10 @@ from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, sno
 from intern.core.messages import AIResult, Author, ChatMessage, Citation, Conversation, RequestContext, SilenceReason
 from intern.core.secret import Secret
 from intern.platforms.memory.chat import Sandbox
-from intern.stores.sqlite.replies import Votes
+from intern.stores.sqlite.replies import FeedbackStore, Votes
+from intern.stores.sqlite.traces import Trace, TraceStore
 from tests.fakes import HandClock
+from tests.samples import START
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,7 @@ class Answers:
         return self.result
 
 
-class Feedback:
+class Feedback(FeedbackStore):
     def __init__(self) -> None:
         self.votes: list[tuple[MessageId, UserId, bool]] = []
         self.counted = Votes()
@@ -73,23 +74,27 @@ class Feedback:
         return self.counted
 
 
-class Kept(Struct, frozen=True, kw_only=True):
-    question_id: MessageId
-    outcome: str = "posted"
-    reason: str = ""
-    debug: dict[str, Any] = {}
+def kept(question_id: str, outcome: str = "posted", reason: str = "", debug: Mapping[str, Any] | None = None) -> Trace:
+    return Trace(
+        question_id=MessageId(question_id),
+        channel_id=ChannelId("1"),
+        at=START,
+        outcome=outcome,
+        reason=reason,
+        debug=dict(debug or {}),
+    )
 
 
-class Traces:
+class Traces(TraceStore):
     def __init__(self) -> None:
-        self.accounts: dict[str, Kept] = {}
+        self.accounts: dict[str, Trace] = {}
         self.kept: list[tuple[tuple[MessageId, ...], ChannelId, str, str]] = []
         self.broken = False
 
-    async def of(self, message_id: MessageId) -> Kept | None:
+    async def of(self, message_id: MessageId) -> Trace | None:
         return self.accounts.get(message_id)
 
-    async def newest_in(self, channel_id: ChannelId) -> Kept | None:
+    async def newest_in(self, channel_id: ChannelId) -> Trace | None:
         return self.accounts.get(channel_id)
 
     async def keep(
@@ -364,7 +369,7 @@ async def test_anybody_is_told_in_one_line_why_an_answer_was_given() -> None:
     assert await world.press(why) == said(commands.WHY_UNKNOWN)
     question_id = MessageId(why.rpartition(":")[2])
     told: dict[str, Any] = {"generation": {"citations": ["kb:https://docs.example.com/a"], "strange_urls_count": 0}}
-    world.traces.accounts[question_id] = Kept(question_id=question_id, debug=told)
+    world.traces.accounts[question_id] = kept(question_id, debug=told)
     line = "From the page `docs.example.com/a`; links checked."
     assert (await world.press(why, by="bob")).parts == (line,)
     assert f"- {line}" in (await world.why(question_id)).parts[0]
@@ -472,14 +477,14 @@ async def test_where_there_is_nothing_to_learn_the_teacher_is_told_so() -> None:
 )
 async def test_why_takes_an_id_or_a_link(about: str) -> None:
     world = World()
-    world.traces.accounts["1234567890123456789"] = Kept(question_id=MessageId("1234567890123456789"), outcome="posted")
+    world.traces.accounts["1234567890123456789"] = kept("1234567890123456789", outcome="posted")
     assert "**posted**" in (await world.why(about)).parts[0]
 
 
 async def test_why_tells_what_people_thought_of_the_answer_and_what_it_cites() -> None:
     world = World()
-    world.traces.accounts["1234567890123456789"] = Kept(
-        question_id=MessageId("1234567890123456789"), debug={"generation": {"citations": ["kb:a.md", "kb:b.md"]}}
+    world.traces.accounts["1234567890123456789"] = kept(
+        "1234567890123456789", debug={"generation": {"citations": ["kb:a.md", "kb:b.md"]}}
     )
     assert "votes" not in (await world.why("1234567890123456789")).parts[0]
     world.feedback.counted = Votes(up=3, down=1)
@@ -491,7 +496,7 @@ async def test_why_tells_what_people_thought_of_the_answer_and_what_it_cites() -
 @pytest.mark.parametrize("reason", sorted({*get_args(DeclineReason), "team_answered", "not_public"}))
 async def test_why_tells_in_words_why_a_question_was_declined_or_its_reply_withheld(reason: str) -> None:
     world = World()
-    world.traces.accounts[world.discord.general] = Kept(question_id=MessageId("7"), outcome="shed", reason=reason)
+    world.traces.accounts[world.discord.general] = kept("7", outcome="shed", reason=reason)
     (text,) = (await world.why()).parts
     assert text.startswith("Message 7: **shed**. ")
     assert text.endswith(".")
@@ -501,7 +506,7 @@ async def test_why_tells_in_words_why_a_question_was_declined_or_its_reply_withh
 async def test_why_without_a_message_is_about_the_newest_question_of_the_channel() -> None:
     world = World()
     assert await world.why() == said(commands.NO_ACCOUNT)
-    world.traces.accounts[world.discord.general] = Kept(question_id=MessageId("7"), outcome="silent", reason="rejected")
+    world.traces.accounts[world.discord.general] = kept("7", outcome="silent", reason="rejected")
     assert "Message 7: **silent**" in (await world.why()).parts[0]
     assert await world.why("the one above") == said(commands.NO_MESSAGE)
     assert await world.why("1234567890123456789") == said(commands.NO_ACCOUNT)
@@ -509,8 +514,8 @@ async def test_why_without_a_message_is_about_the_newest_question_of_the_channel
 
 def test_an_account_tells_each_step_and_its_sources() -> None:
     text = explained(
-        Kept(
-            question_id=MessageId("7"),
+        kept(
+            "7",
             outcome="silent",
             reason="rejected",
             debug={
@@ -532,8 +537,8 @@ def test_an_account_tells_each_step_and_its_sources() -> None:
 
 async def test_an_account_shows_no_link_of_strangers() -> None:
     world = World()
-    world.traces.accounts[world.discord.general] = Kept(
-        question_id=MessageId("7"),
+    world.traces.accounts[world.discord.general] = kept(
+        "7",
         reason="see https://evil.example [x](https://evil.example)",
         debug={"gate": "x" * 900},
     )

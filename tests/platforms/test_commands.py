@@ -38,7 +38,8 @@ from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.wire import Memory, Team
-from intern.stores.sqlite.replies import Votes
+from intern.stores.sqlite.replies import FeedbackStore, Votes
+from intern.stores.sqlite.traces import TraceStore
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction as Used
@@ -445,8 +446,8 @@ def test_what_discord_adds_is_no_difference_and_every_change_of_ours_is_one() ->
 # The whole way
 
 
-class Slow:
-    """A model that takes its time, and all else that the desk works with."""
+class Slow(TraceStore):
+    """A model that takes its time, and an account that keeps nothing."""
 
     def __init__(self) -> None:
         self.gate = Event()
@@ -463,11 +464,20 @@ class Slow:
     async def newest_in(self, channel_id: ChannelId) -> None:
         return None
 
-    async def keep(self, message_ids: Any, channel_id: ChannelId, **became: Any) -> None:
+    async def keep(
+        self,
+        message_ids: Sequence[MessageId],
+        channel_id: ChannelId,
+        *,
+        outcome: str,
+        reason: str = "",
+        debug: Mapping[str, Any] | None = None,
+        beside: bool = False,
+    ) -> None:
         pass
 
 
-class Ballot:
+class Ballot(FeedbackStore):
     """Keeps votes."""
 
     def __init__(self) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.answering.slash_commands import Feedback
 from intern.core.ids import MessageId, UserId
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.replies import FeedbackStore, Votes
@@ -24,13 +23,12 @@ async def test_each_person_has_one_vote_on_each_answer_and_the_latest_counts(tmp
     with anyio.fail_after(5):
         async with await Database.open(path) as db:
             store = FeedbackStore(db, clock=clock)
-            feedback: Feedback = store
-            await feedback.vote(FIRST, ALICE, up=True)
-            await feedback.vote(FIRST, ALICE, up=True)
-            await feedback.vote(FIRST, BOB, up=True)
+            await store.vote(FIRST, ALICE, up=True)
+            await store.vote(FIRST, ALICE, up=True)
+            await store.vote(FIRST, BOB, up=True)
             assert await store.of(FIRST) == Votes(up=2)
-            await feedback.vote(FIRST, BOB, up=False)
-            await feedback.vote(SECOND, BOB, up=False)
+            await store.vote(FIRST, BOB, up=False)
+            await store.vote(SECOND, BOB, up=False)
         async with await Database.open(path) as db:
             store = FeedbackStore(db, clock=clock)
             assert await store.of(FIRST) == Votes(up=1, down=1)
