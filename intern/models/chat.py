@@ -1,6 +1,6 @@
-"""The chat completions format: a request made, a reply read. Pure; whatever a reply holds is data.
+"""The chat completions format: making a request, reading a reply. Pure; everything in a reply is data.
 
-The JSON in what a model wrote: local models put it in a code fence, behind their thoughts, or between sentences.
+Local models put their JSON in a code fence, behind their thoughts, or between sentences.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NoEndError(Exception):
 
 
 def objects(text: str) -> Iterator[str]:
-    """The JSON objects that a reply may mean, the likeliest first. Raises NoEndError.
+    """Yield the JSON objects that a reply may mean, the likeliest first. Raises NoEndError.
 
     That is the text itself; then those that stand behind the last thought, the last one first, for what comes before
     is a draft or an example; then those that hold the end of a thought in a string.
@@ -71,7 +71,7 @@ def _objects(text: str) -> Iterator[tuple[int, int]]:
         at = text.find("{", end)
 
 
-_EXCERPT = 200  # characters of a stranger's text that an error may quote
+_EXCERPT = 200  # characters of an endpoint's text that an error may quote
 _IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
 _IMAGE_TYPE = re.compile(r"image/[a-z0-9.+-]{1,40}")
 _MOST_TOKENS = 10_000_000  # of one call; a larger count is a mistake, and would eat up any budget
@@ -94,7 +94,7 @@ STREAMING: tuple[Mapping[str, Any], ...] = (
 
 
 class Form(NamedTuple):
-    """What an endpoint takes of a request, as far as it has refused anything."""
+    """The parts of a request that an endpoint accepts, as far as known from its refusals."""
 
     streaming: int = 0
     """Of `STREAMING`."""
@@ -103,7 +103,7 @@ class Form(NamedTuple):
     """Lengths and ranges in schemas."""
 
     def less(self, other: Form) -> Form:
-        """What is left where `other` is known, too."""
+        """Return the form without anything that either form lacks."""
         return Form(
             max(self.streaming, other.streaming), self.temperature and other.temperature, self.bounds and other.bounds
         )
@@ -176,7 +176,7 @@ class _Tokens(Struct):
 
 
 class _Timings(Struct):
-    """What llama.cpp's server tells beside the usage; older ones tell of their cache here only."""
+    """Figures of llama.cpp's server beside the usage; older ones report their cache only here."""
 
     cache_n: int | None = None
 
@@ -188,14 +188,14 @@ class _Body(Struct):
 
 
 class Completion(NamedTuple):
-    """A reply as it came; nobody has judged it yet."""
+    """A reply as it came, not judged yet."""
 
     choice: _Choice
     prompt_tokens: int | None
     completion_tokens: int | None
-    """None where the endpoint does not count."""
+    """None if the endpoint does not count."""
     cached_tokens: int = 0
-    """Of the prompt's, those that the endpoint had in its cache."""
+    """The tokens of the prompt that the endpoint had in its cache."""
 
     def tokens(self, estimated_prompt_tokens: int) -> tuple[int, int]:
         """Prompt and reply tokens, estimated where the endpoint did not count."""
@@ -213,7 +213,7 @@ def chat_request(
     images: Sequence[Image],
     options: LlmOptions,
     *,
-    form: Form = Form(),  # noqa: B008 nobody can change it
+    form: Form = Form(),  # noqa: B008 it is immutable
 ) -> Request:
     """One prompt as a request, with fields of the standard API only."""
     schema = _schema(prompt, given, options, form)
@@ -285,7 +285,7 @@ def _encodable(text: str) -> str:
 
 
 def read_completion(body: bytes, *, what: str) -> Completion:
-    """The first choice of a reply. Raises `ModelReplyError` where there is none; `what` names the call."""
+    """Return the first choice of a reply. Raises `ModelReplyError` if there is none; `what` names the call."""
     try:
         read = msgspec.json.decode(body, type=_Body)
     except _BROKEN as error:
@@ -305,7 +305,7 @@ def read_completion(body: bytes, *, what: str) -> Completion:
 
 
 def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
-    """The tokens of the prompt that were in the endpoint's cache, in whichever word it tells of them."""
+    """Return the tokens of the prompt that were in the endpoint's cache, by any of the names in use."""
     told = tokens.prompt_tokens_details and tokens.prompt_tokens_details.cached_tokens
     if cached := told or tokens.prompt_cache_hit_tokens:
         return cached
@@ -316,7 +316,7 @@ def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
 
 
 def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
-    """The reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`."""
+    """Decode the reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`."""
     text = _complete_text(completion.choice, prompt.name, options, what=what)
     fault: Exception | None = None
     try:
@@ -358,7 +358,7 @@ def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str
 
 
 def _fault(error: Exception | None) -> str:
-    """What is wrong with a reply and where, without a word of the reply: it may tell of people."""
+    """Return the fault of a reply and its place, but no word of the reply, which may be about people."""
     if not isinstance(error, msgspec.MsgspecError):
         return type(error).__name__
     said = str(error)
@@ -368,7 +368,7 @@ def _fault(error: Exception | None) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a stranger's text, on one line, for an error. It may repeat what a member wrote: secrets go."""
+    """Return the beginning of an endpoint's text, on one line and without secrets, for an error."""
     start = "".join(char if char.isprintable() else " " for char in text[: 4 * _EXCERPT])
     line = " ".join(mask_secrets(start).text.split())
     return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"

@@ -1,7 +1,7 @@
 """A circuit breaker: an endpoint that keeps failing is left alone for a while, then tried with one call.
 
-Pure: it is told the time, monotonic seconds, and never waits. While the circuit is closed, everybody is let through.
-FAILURES attempts in a row that fail open it, and everybody is refused at once until its pause is over. Then it is
+Pure: callers pass the time in monotonic seconds, and it never waits. While the circuit is closed, every call passes.
+FAILURES attempts in a row that fail open it, and every call is refused at once until its pause is over. Then it is
 half open: one answer's call is let through as a probe, and, a little later, one of the background's. The two have a
 place each, so background work never takes the probe from an answer. What succeeds closes the circuit; a probe that
 fails opens it again, for twice as long.
@@ -19,7 +19,7 @@ State = Literal["closed", "open", "half_open"]
 
 
 class Permit(NamedTuple):
-    """One attempt that was let through; it is to be handed back with what became of it."""
+    """One attempt that may be made. Return it with the outcome."""
 
     opening: int
     """How often the circuit had opened by then."""
@@ -28,21 +28,21 @@ class Permit(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An attempt that was not let through."""
+    """An attempt that may not be made."""
 
     seconds: float
     """When to ask again, at the earliest."""
 
 
 class Held(NamedTuple):
-    """A circuit that is not closed, for whoever looks on; the times are as monotonic as those that it was told."""
+    """A circuit that is not closed, for health checks. Times are monotonic seconds."""
 
     since: float
-    """When it opened, whatever opened it again meanwhile."""
+    """When it first opened; later openings do not change it."""
     probed_at: float
-    """From when on a call is let through to try it; where that is past, the next one is."""
+    """The time from which the next call may try the endpoint."""
     reason: str
-    """What the attempt said that opened it last."""
+    """The error that opened it last."""
 
 
 class Breaker:
@@ -71,10 +71,10 @@ class Breaker:
         self.refusals = 0
         """How many attempts it refused."""
         self.reason = ""
-        """What the attempt said that opened it; empty while it is closed."""
+        """The error that opened it; empty while it is closed."""
 
     def state(self, now: float) -> State:
-        """How it stands."""
+        """Return the state of the circuit."""
         if self._until is None:
             return "closed"
         return "open" if now < self._until else "half_open"
@@ -85,19 +85,19 @@ class Breaker:
         return None if self._until is None else Held(self._since, self._until, self.reason)
 
     def asks(self, now: float, *, background: bool) -> Permit | Refused:
-        """Whether an attempt may be made."""
+        """Ask to make an attempt."""
         if self._until is None:
             return Permit(self.openings, background, probe=False)
         begins = self._until + (self._head_start if background else 0.0)
         if now < begins:
             return self._refused(begins - now)
         if background in self._probing:
-            return self._refused(self._head_start)  # who probes already will tell
+            return self._refused(self._head_start)  # the probe under way will tell
         self._probing.add(background)
         return Permit(self.openings, background, probe=True)
 
     def refuses(self, now: float, *, background: bool) -> Refused | None:
-        """As `asks`, for who is not at the door yet: None where it would be let through."""
+        """Return the refusal that `asks` would give; None if it would let an attempt pass."""
         asked = self.asks(now, background=background)
         if isinstance(asked, Refused):
             return asked
@@ -105,7 +105,7 @@ class Breaker:
         return None
 
     def succeeded(self, permit: Permit) -> bool:
-        """The endpoint answered, whatever it said. True where that closes the circuit."""
+        """Record any answer of the endpoint. Return whether it closes the circuit."""
         self._returned(permit)
         closes = self._until is not None
         self._failed, self.pause, self._until, self.reason = 0, 0.0, None, ""
@@ -113,23 +113,23 @@ class Breaker:
         return closes
 
     def failed(self, permit: Permit, now: float, reason: str) -> bool:
-        """The endpoint is away, or does not answer. True where that opens the circuit."""
+        """Record that the endpoint did not answer. Return whether this opens the circuit."""
         probed = self._returned(permit)
         if self._until is None:
             self._failed += 1
             opens = self._failed >= self._most
         else:
-            opens = probed  # what was begun before it opened tells nothing new
+            opens = probed  # an attempt that began before it opened tells nothing new
         if opens:
             self._open(now, reason)
         return opens
 
     def gave_up(self, permit: Permit) -> None:
-        """Nobody waited for the end, so nothing is known."""
+        """Record that the caller did not wait for the end, so nothing is known."""
         self._returned(permit)
 
     def _returned(self, permit: Permit) -> bool:
-        """Whether it was one of the probes under way."""
+        """Return whether it was one of the probes under way."""
         current = permit.probe and permit.opening == self.openings and permit.background in self._probing
         if current:
             self._probing.discard(permit.background)

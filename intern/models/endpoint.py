@@ -1,6 +1,6 @@
 """A model behind any OpenAI-compatible endpoint.
 
-What an endpoint takes of a request is learned from what it refuses, and the request is made again without that.
+The model learns from refusals which parts of a request an endpoint accepts, and repeats the request without the others.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _log = get_logger(__name__)
 class EndpointModel(Endpoint):
     """A model behind an endpoint.
 
-    `form` is what is known of what the endpoint takes, if anything is. `remember` is given each new form that a call
-    was answered in, and must not raise.
+    `form` is the form that an earlier process learned, if any. `remember` gets each new form in which a call was
+    answered, and must not raise.
     """
 
     def __init__(
@@ -46,21 +46,21 @@ class EndpointModel(Endpoint):
         super().__init__(options, path="/chat/completions", usage=usage, client=client, section=section)
         self._templates = templates
         self.form = form or Form()
-        """What this endpoint takes, learned from what it refused."""
+        """The parts of requests that this endpoint accepts, learned from its refusals."""
         self._remembered = form
         self._remember = remember
         self._background = _Background(self, self._limits.background())
 
     def background(self) -> Model:
-        """The same endpoint for work that must not starve answers; all callers share one view of the limits."""
+        """Return the same endpoint for work that must not starve answers; all callers share its limits."""
         return self._background
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        """A reply that fits `prompt.gives`. Raises the `ModelError` family, and `ConfigError` for a broken template."""
+        """Return a reply that fits `prompt.gives`. Raises the `ModelError` family, or `ConfigError` for a template."""
         return await self.ask_within(self._limits, prompt, given, images)
 
     async def ask_within(self, limits: Limits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]) -> OutT:
-        """`ask` under limits of the caller's choice."""
+        """Ask under limits of the caller's choice."""
         rendered = self._templates.render(prompt, given)
         while True:
             form = self.form
@@ -82,7 +82,7 @@ class EndpointModel(Endpoint):
                 return reply
 
     def _simpler(self, form: Form, error: ModelError) -> Form:
-        """The form to try next; the same one where no other would help."""
+        """Return the form to try next; the same one if no other would help."""
         last = len(STREAMING) - 1
         match error:
             case FieldRefusedError(field="stream"):

@@ -51,11 +51,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attemp
 # Of `timeout_seconds`: a call that hangs is given up before its own timeout where its question began long before, or
 # where `ai.request_timeout_seconds` is shorter.
 _TELLING_SHARE = 0.25
-_LONGEST_RETRY_AFTER = 60.0  # seconds; an answer that comes later helps nobody, and background work is tried again
+_LONGEST_RETRY_AFTER = 60.0  # seconds; a later answer is useless, and background work is tried again
 _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 _BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
-# What these refuse is the request in hand; any other status would meet the next request, too.
+# These refuse this one request; any other status would meet the next request, too.
 _OF_ONE_REQUEST = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
@@ -70,7 +70,7 @@ class EndpointUnavailableError(ModelUnavailableError):
     def __init__(self, message: str, retry_after: float | None = None, *, busy: bool = False) -> None:
         super().__init__(message)
         self.busy = busy
-        """It is there, and only wants to be asked less."""
+        """The endpoint works, but wants fewer requests."""
         self.retry_after = retry_after
         """Seconds that the endpoint asked us to wait, within our own bounds; None if it did not say."""
 
@@ -84,7 +84,7 @@ class FieldRefusedError(ModelRefusedError):
 
 
 class Endpoint:
-    """What all that is asked of an endpoint shares. Close it with `aclose`, or use it as an async context manager.
+    """The connection, limits and errors of an endpoint. Close it with `aclose`, or use it as an async context manager.
 
     A client that is handed in stays the caller's to close. Without one, httpx's defaults hold, so calls go through the
     proxies that the environment names. Raises `ConfigError` for a missing or malformed `base_url`,
@@ -105,7 +105,7 @@ class Endpoint:
         if not options.model:
             raise ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
         self.where = _shown(self._url)
-        """Its address, for people."""
+        """Its address, for messages."""
         self._options = options
         self._section = section
         self._usage = usage
@@ -118,7 +118,7 @@ class Endpoint:
             price=options.price,
         )
         self.breaker = Breaker()
-        """Whether the endpoint is asked at all; for whoever looks on."""
+        """The circuit breaker, also for health checks."""
         self._headers = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream, application/json",
@@ -141,7 +141,7 @@ class Endpoint:
                 await self._owned.aclose()
 
     async def answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
-        """What the endpoint answered in the end. Raises the `ModelError` family."""
+        """Return the final answer of the endpoint, after retries. Raises the `ModelError` family."""
         for tried in count():
             try:
                 return await self._attempt(limits, call)
@@ -162,7 +162,7 @@ class Endpoint:
             return await self._tried(limits, call)
 
     async def _tried(self, limits: Limits, call: Call) -> bytes:
-        """One attempt: what becomes of it decides whether the endpoint is asked at all."""
+        """Make one attempt, and report its outcome to the circuit breaker."""
         breaker, now = self.breaker, anyio.current_time
         started = now()
         heard = Heard(started)
@@ -197,7 +197,7 @@ class Endpoint:
             _log.warning("model_circuit_opened", section=self._section, seconds=self.breaker.pause, reason=reason)
 
     def _given_up(self, permit: Permit, call: Call, silence: float) -> None:
-        """The caller gave up. Most endpoints that hang are noticed like this: questions have a time limit of their own.
+        """Record that the caller gave up. Most endpoints that hang are noticed so: questions have their own time limit.
 
         A silence of a good part of `timeout_seconds` counts as a failure. A model that is still writing is only slow.
         """
@@ -207,7 +207,7 @@ class Endpoint:
             self.breaker.gave_up(permit)
 
     async def _answer(self, call: Call, heard: Heard) -> Reply:
-        """What the endpoint answered, where it did."""
+        """Return the answer of one attempt. Raises the `ModelError` family."""
         what, timeout = call.what, self._options.timeout_seconds
         setting = f"({self._section}.timeout_seconds)"
         try:
@@ -275,7 +275,7 @@ class Endpoint:
             raise
 
     def count_lost(self, call: Call) -> None:
-        """A request whose answer nobody could read, if there was one, was likely worked on and is billed."""
+        """Count a request without a readable answer: the endpoint likely worked on it and bills it."""
         self._usage.count(call.prompt, call.prompt_tokens, 0, self._options.price.of(call.prompt_tokens, 0))
 
     def _judge(self, answer: Reply, call: Call) -> None:
@@ -326,7 +326,7 @@ class Endpoint:
         return f": {said}" if said else ""
 
     def _scrubbed(self, text: str) -> str:
-        """The beginning of a stranger's text, without our key."""
+        """Return the beginning of an endpoint's text, without our key."""
         return excerpt(text.replace(self._key, "[secret]") if self._key else text)
 
 
@@ -350,7 +350,7 @@ class Call(NamedTuple):
     """One request."""
 
     prompt: str
-    """Under which name it is counted."""
+    """The name under which it is counted."""
     what: str
     """Prompt and endpoint, for errors."""
     body: bytes
@@ -360,14 +360,14 @@ class Call(NamedTuple):
 
 
 def _client(options: LlmOptions) -> httpx.AsyncClient:
-    """Connections for as many calls as may be in flight; `Limits` has the waiting."""
+    """Make a client that keeps connections for all calls in flight; `Limits` does the waiting."""
     most = options.max_in_flight
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=_LONGEST_IDLE)
     return httpx.AsyncClient(limits=limits)
 
 
 async def _read(response: httpx.Response, heard: Heard) -> bytes:
-    """The body, little more than the largest one that we take.
+    """Read the body, up to little more than the largest size.
 
     A stream is complete with its last event. The end of the response is then waited for shortly, since only a
     connection whose response was read to its end can be used again.
@@ -392,7 +392,7 @@ async def _read(response: httpx.Response, heard: Heard) -> bytes:
 
 
 def _whole(reply: Reply, what: str) -> Reply:
-    """A streamed reply as it would have come whole. Raises httpx's `RemoteProtocolError` where it breaks off."""
+    """Join a streamed reply. Raises httpx's `RemoteProtocolError` if it ends too early."""
     if len(reply.body) > _LARGEST_REPLY:
         raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
     if reply.status != HTTPStatus.OK or not is_stream(reply.body):
@@ -404,13 +404,13 @@ def _whole(reply: Reply, what: str) -> Reply:
 
 
 def _reason(error: BaseException) -> str:
-    """What an error says, or else what caused it: on trio, httpx leaves the message empty."""
+    """Return the message of an error, or else of its cause: on trio, httpx leaves the message empty."""
     said, cause = str(error), error.__cause__ or error.__context__
     return said or (_reason(cause) if cause else "")
 
 
 def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
-    """The seconds that the endpoint named, or else a jittered pause that doubles with each retry before it."""
+    """Return the seconds that the endpoint named, or else a jittered pause that doubles with each retry."""
     if error.retry_after is not None:
         return error.retry_after
     growing = _FIRST_PAUSE * 2.0 ** min(tried, 10) + random.uniform(0, _JITTER)  # noqa: S311
@@ -418,7 +418,7 @@ def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
-    """The seconds that a `Retry-After` header asks for, as a number or as an HTTP date, within our own bounds."""
+    """Return the seconds of a `Retry-After` header, a number or an HTTP date, within our own bounds."""
     if header is None:
         return None
     text = header.strip()
@@ -453,5 +453,5 @@ def _checked_key(options: LlmOptions, section: str) -> str:
 
 
 def _shown(url: httpx.URL) -> str:
-    """An address for people; its query may hold secrets."""
+    """Return an address for messages, without its query, which may hold secrets."""
     return str(url.copy_with(query=None)).removesuffix("/chat/completions").removesuffix("/embeddings")

@@ -19,7 +19,7 @@ from intern.models.usage import Usage
 
 
 class Window:
-    """At most `limit` starts in any `seconds`. Pure: it is told the time, monotonic seconds, and never waits."""
+    """At most `limit` starts in any `seconds`. Pure: callers pass the time in monotonic seconds, and it never waits."""
 
     def __init__(self, limit: int, seconds: float = 60.0) -> None:
         self._limit = limit
@@ -27,7 +27,7 @@ class Window:
         self._starts: deque[float] = deque()
 
     def wait(self, now: float) -> float:
-        """Seconds until a start fits; 0 if one fits now."""
+        """Return the seconds until a start fits; 0 if one fits now."""
         while self._starts and self._starts[0] + self._seconds <= now:
             self._starts.popleft()
         return self._starts[0] + self._seconds - now if len(self._starts) >= self._limit else 0.0
@@ -38,7 +38,7 @@ class Window:
 
 
 class _Taking(NamedTuple):
-    """What one call may take at most."""
+    """The most that one call may take."""
 
     tokens: int
     cost: float
@@ -48,7 +48,7 @@ class _Taking(NamedTuple):
 
 
 StillFits = Callable[[], Awaitable[None]]
-"""Looks again before a call is tried once more. Raises `ModelBudgetError`."""
+"""Checks the budget again before a retry. Raises `ModelBudgetError`."""
 
 
 class Budget:
@@ -67,7 +67,7 @@ class Budget:
     async def reserved(
         self, prompt_tokens: int, reply_tokens: int, *, share: float, what: str
     ) -> AsyncGenerator[StillFits]:
-        """Hold back what a call may take until it is counted.
+        """Hold back the most that a call may take until it is counted.
 
         Raises `ModelBudgetError` where that does not fit into what is left of `share`, and `ModelBudgetTooSmallError`
         where it would fit into no day's.
@@ -85,12 +85,12 @@ class Budget:
         self._fit(taking, own=taking)
 
     async def _read(self) -> None:
-        """All that is awaited, so nobody comes in between while `_fit` looks."""
+        """Read the usage. This is the only await, so no other call can come between the checks of `_fit`."""
         if self._tokens or self._cost:
             await self._usage.read(self._usage.today())
 
     def _fit(self, taking: _Taking, *, own: _Taking | None = None) -> None:
-        """`own` is what is held back for this very call."""
+        """Raise unless the call fits. `own` is the part held back for this very call."""
         usage, (tokens, cost, share, what) = self._usage, taking
         today = usage.today()
         if self._tokens:
@@ -115,7 +115,7 @@ class Budget:
 
 def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudgetTooSmallError:
     says = f"{takes}, and today's budget {left} for such calls"
-    if never:  # to wait for tomorrow would be to wait for ever, and whatever stands behind it would wait, too
+    if never:  # waiting for tomorrow would never end, and would hold up the work behind it
         return ModelBudgetTooSmallError(
             f"{says}; it would not fit into a whole day's: raise {never}, or lower llm.max_tokens"
         )
@@ -123,7 +123,7 @@ def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudg
 
 
 class _Gate:
-    """Calls in flight and calls a minute, for everybody who shares it."""
+    """Calls in flight and calls a minute, for all that share it."""
 
     def __init__(self, in_flight: int, per_minute: int) -> None:
         self._slots = anyio.CapacityLimiter(in_flight)
@@ -133,13 +133,13 @@ class _Gate:
     @asynccontextmanager
     async def passed(self) -> AsyncGenerator[None]:
         try:
-            self._slots.acquire_nowait()  # no turn of the event loop where nobody waits
+            self._slots.acquire_nowait()  # no turn of the event loop if no call is waiting
         except anyio.WouldBlock:
             await self._slots.acquire()
         try:
             if self._window:
                 async with self._next_in_line:
-                    # Only who is next in line takes a start, so one wait is enough.
+                    # Only the next in line takes a start, so one wait is enough.
                     if wait := self._window.wait(anyio.current_time()):
                         await anyio.sleep(wait)
                     self._window.start(anyio.current_time())
@@ -168,9 +168,9 @@ class Limits:
         self._gates: tuple[_Gate, ...] = (_Gate(in_flight, per_minute),)
 
     def background(self) -> Limits:
-        """The same limits for work that must never starve answers: half in flight, 80% of the rest.
+        """Return these limits for work that must never starve answers: half in flight, 80% of the rest.
 
-        Such a call passes a narrower gate before the one that it shares, so it waits where it holds nobody up. All
+        Such a call passes a narrower gate before the shared one, so it waits without holding up answers. All
         background work should go through one such view, since each has a narrower gate of its own.
         """
         view = object.__new__(Limits)
@@ -182,20 +182,20 @@ class Limits:
         return view
 
     def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AbstractAsyncContextManager[StillFits]:
-        """Around a call and its retries: room in today's budgets, or an error of `Budget.reserved` which names `what`.
+        """Reserve room in today's budgets, around a call and its retries. Raises as `Budget.reserved`, naming `what`.
 
-        `tokens` are those of the prompt, where `reply_tokens` are told apart. An attempt that failed may have been
-        counted, so before each retry what this gives is to be asked.
+        `tokens` are those of the prompt, and of the reply unless `reply_tokens` are given. A failed attempt may have
+        been counted, so call the result before each retry.
         """
         return self._budget.reserved(tokens, reply_tokens, share=self._share, what=what)
 
     @property
     def is_background(self) -> bool:
-        """Whether these are the limits of work that answers go before."""
+        """Whether these are the limits of background work."""
         return len(self._gates) > 1
 
     def attempt(self) -> AbstractAsyncContextManager[None]:
-        """Around each attempt: waits for a slot and for the minute."""
+        """Wait for a slot and for the minute, around each attempt."""
         return self._all_passed() if self.is_background else self._gates[0].passed()
 
     @asynccontextmanager

@@ -1,7 +1,4 @@
-"""What an operator can set about a language model: the table `[llm]`, and `[llm.kb]` over it.
-
-What models cost: money for tokens, and the settings that tell it. Pure.
-"""
+"""Settings of language models: the table `[llm]`, with `[llm.kb]` over it, and their prices. Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +16,17 @@ _Amount = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model takes for a million tokens, in `llm.currency`."""
+    """The price of a model for a million tokens, in `llm.currency`."""
 
     model: str
     input: _Amount
     output: _Amount | None = None
-    """None: none is told, as for models that write nothing (embeddings); counted as free."""
+    """None: free, as for models that write nothing (embeddings)."""
     cached: _Amount | None = None
     """For tokens of a prompt that the endpoint says it had in its cache; None: as `input`."""
 
     def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
-        """What a call costs. More tokens from the cache than the prompt has are none of it."""
+        """Return the cost of a call. `cached_tokens` count only up to those of the prompt."""
         cached = min(max(0, cached_tokens), prompt_tokens)
         again = self.input if self.cached is None else self.cached
         return (
@@ -41,14 +38,14 @@ FREE = Price(model="", input=0.0, output=0.0)
 
 
 def price_of(model: str, prices: Iterable[Price]) -> Price | None:
-    """The price of a model; None where none is set."""
+    """Return the price of a model; None if none is set."""
     return next((price for price in prices if price.model == model), None)
 
 
 StructuredOutput = Literal["json_schema", "function_calling", "json_object"]
-"""How a reply is held to its type: by the response format, by a forced function call, or by words alone."""
+"""How a reply is held to its type: by the response format, by a forced function call, or by the prompt alone."""
 BACKGROUND_SHARE = 0.8
-"""What capture and indexing may use of calls a minute and of a day's budget; the rest is for answers."""
+"""The share of calls a minute and of a day's budget for capture and indexing; the rest is for answers."""
 
 
 class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,9 +80,9 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     daily_cost_budget: Annotated[float, Meta(ge=0)] = 0.0
     """Money of one UTC day, in `currency`, by `prices`; 0: no limit."""
     currency: Annotated[str, Meta(pattern="^[A-Za-z]{1,8}$")] = "USD"
-    """What the prices are in; only ever shown."""
+    """The currency of the prices; for display only."""
     prices: tuple[Price, ...] = ()
-    """What models take for a million tokens; calls of a model without one are counted as free."""
+    """Prices for a million tokens; calls of a model without a price count as free."""
 
     def __repr__(self) -> str:
         return settings_repr(self)
@@ -98,27 +95,27 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def kind(self) -> Literal["endpoint", "offline"]:
-        """The provider, once the empty one is settled."""
+        """The provider; an empty one is resolved."""
         return self.provider or ("endpoint" if self.base_url else "offline")
 
     @property
     def price(self) -> Price:
-        """What the model takes; nothing where no price is set."""
+        """The price of the model; free if none is set."""
         return price_of(self.model, self.prices) or FREE
 
     @property
     def unpriced(self) -> bool:
-        """Whether there is a budget of money, and nobody could tell what the model takes of it."""
+        """Whether there is a budget of money, but no price for the model."""
         return self.unknown_price and self.daily_cost_budget > 0
 
     @property
     def unknown_price(self) -> bool:
-        """Whether the model is an endpoint's, and no price names it."""
+        """Whether the model is an endpoint's and has no price."""
         return self.kind == "endpoint" and price_of(self.model, self.prices) is None
 
 
 class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What finds a text that says the same in other words."""
+    """The model that finds paraphrases."""
 
     provider: Literal["", "local", "endpoint", "none"] = ""
     """Empty: `local` where its extra is installed, else `none`."""
@@ -132,7 +129,7 @@ class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return settings_repr(self)
 
     def over(self, llm: LlmOptions) -> LlmOptions:
-        """The endpoint: its limits and patience are those of `[llm]`. A key goes only where it was meant to go."""
+        """Lay these options over `[llm]`, whose limits apply. Its key is used for its own address only."""
         if not self.base_url or self.base_url == llm.base_url:
             return replace(llm, api_key=self.api_key or llm.api_key, model=self.model)
         return replace(llm, base_url=self.base_url, api_key=self.api_key, model=self.model)

@@ -1,6 +1,6 @@
-"""A model without a model: rules over the same typed inputs. Deterministic, instant, and it needs no network.
+"""Prompts and models. A prompt is a template, a typed input and a typed output; a model answers it or raises an error.
 
-A prompt is a template, a typed input and a typed output; a model answers it or raises a `ModelError`.
+The offline model answers by rules over the same inputs: deterministic, instant, and without a network.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Prompt(Generic[InT, OutT]):
     gives: type[OutT]
     """A msgspec Struct; the reply's JSON schema is made from it."""
     offers: Callable[[InT], Choices] | None = None
-    """The values that fields of the reply may take for this input, such as ids that were shown. A schema may say so;
-    whoever reads the reply must not rely on it."""
+    """The values that fields of the reply may take for this input, such as ids that were shown. The schema may list
+    them, but a reply may still hold others."""
     bounded_by: tuple[str, ...] = ()
-    """The settings that bound what is put into it, for an error that tells of a prompt too long."""
+    """The settings that bound its material, for the error about a prompt that is too long."""
 
 
 class Model(Protocol):
-    """Whatever can answer prompts: an endpoint, rules without a model, a script in tests."""
+    """Anything that answers prompts: an endpoint, offline rules, a script in tests."""
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        """A reply that fits `prompt.gives`. Raises the `ModelError` family, and nothing else but bugs."""
+        """Return a reply that fits `prompt.gives`. Raises only the `ModelError` family."""
         ...
 
 
@@ -51,21 +51,21 @@ Rules = Mapping[str, Callable[[Any], Any]]
 
 
 class OfflineModel:
-    """Answers each prompt by its rule. It cannot look at pictures; a prompt without a rule is refused."""
+    """A model that answers each prompt by its rule. It ignores pictures, and refuses a prompt without a rule."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = dict(rules)
         self._turns = anyio.Lock()
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        """What the rule gives. Raises `ModelRefusedError` where there is none."""
+        """Answer by the rule. Raises `ModelRefusedError` if there is none."""
         del images
         rule = self._rules.get(prompt.name)
         if rule is None:
             raise ModelRefusedError(
                 f"{prompt.name} cannot be done without a language model; set llm.base_url and llm.model"
             )
-        async with self._turns:  # one in each turn of the loop: a burst of rules must not hold up everybody else
+        async with self._turns:  # one in each turn of the loop: a burst of rules must not block the other tasks
             reply = rule(given)
         if isawaitable(reply):
             reply = await reply

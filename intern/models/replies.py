@@ -1,6 +1,6 @@
-"""Streamed replies: the events of a chat completion, joined to the completion that would have come whole. Pure.
+"""Streamed replies, joined to one completion; and the reasons for which endpoints refuse a request. Pure.
 
-Why an endpoint refused a request: endpoints say it in words and codes of their own. Pure; what they say is data.
+Endpoints word their reasons each in their own way. Everything in a reply is data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Joined(NamedTuple):
 
 
 class UnreadableStreamError(ModelReplyError):
-    """A stream holds an event that is none of the API's."""
+    """A stream holds an event that is not part of the API."""
 
 
 class _Choice(Struct):
@@ -56,7 +56,7 @@ class _Event(Struct):
 
 
 def is_stream(body: bytes | bytearray) -> bool:
-    """Whether a body is a stream of events; servers mislabel both kinds."""
+    """Return whether a body is a stream of events; servers mislabel both kinds."""
     return _EVENTS.match(body) is not None
 
 
@@ -111,7 +111,7 @@ def joined(body: bytes, *, what: str) -> Joined:
 
 
 def _events(body: bytes) -> Iterator[bytes]:
-    """The data of each event. Comments keep a connection open and say nothing."""
+    """Yield the data of each event. Comments only keep the connection open."""
     data: list[bytes] = []
     for line in (*_LINE_END.split(body), b""):
         if line.startswith(b"data:"):
@@ -132,7 +132,7 @@ def _read(data: bytes, what: str) -> _Event:
 
 
 def _status(error: msgspec.Raw) -> int:
-    """The status that an error stands for: 500 where it names none."""
+    """Return the status of an error; 500 if it names none."""
     try:
         fault = msgspec.json.decode(error, type=_Fault)
     except _BROKEN:
@@ -143,7 +143,7 @@ def _status(error: msgspec.Raw) -> int:
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-_MOST = 4000  # characters of a stranger's text that are looked at
+_MOST = 4000  # characters of an endpoint's text that are searched
 _LARGEST_COUNT = 100_000_000  # tokens; no prompt has more
 _TOO_LONG = re.compile(
     r"exceed_context_size|context_length_exceeded|(?:maximum|available|model'?s) context|context (?:length|window|size)"
@@ -174,7 +174,7 @@ it does not know a field that asks for streaming. `temperature`: the model takes
 
 
 def refusal_of(body: bytes) -> Refusal | None:
-    """What a refusal of one request is about; None where it does not tell."""
+    """Return the reason for a refusal; None if it is unknown."""
     error = _error(body)
     said = " ".join(_texts(error))[:_MOST] if error else body[:_MOST].decode("utf-8", "replace")
     if _TOO_LONG.search(said):
@@ -187,7 +187,7 @@ def refusal_of(body: bytes) -> Refusal | None:
 
 
 def _error(body: bytes) -> _Object:
-    """The object that tells of the error; empty where there is none."""
+    """Return the object that describes the error; empty if there is none."""
     try:
         read: _Object | tuple[_Object, ...] = msgspec.json.decode(body, type=_Object | tuple[_Object, ...])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -199,7 +199,7 @@ def _error(body: bytes) -> _Object:
 
 
 def _texts(error: _Object) -> list[str]:
-    """Its code and kind, and what it says for people."""
+    """Return the code, the kind and the message of an error."""
     values = [error.get(key) for key in ("type", "code", "status", "param", "message", "error", "detail")]
     return [value for value in values if isinstance(value, str)]
 

@@ -34,16 +34,16 @@ Schema = dict[str, Any]
 
 @cache
 def reply_schema(gives: type, *, bounds: bool) -> Schema:
-    """The strict schema of `gives`, a Struct; without `bounds`, lengths, patterns and ranges are left to decoding.
+    """Return the strict schema of `gives`, a Struct; without `bounds`, only decoding checks lengths and ranges.
 
-    It is shared: nobody may change it.
+    It is shared: do not change it.
     """
     made = msgspec.json.schema(gives)
     return _strict(made, made.pop("$defs", {}), bounds=bounds)
 
 
 def narrowed(schema: Schema, choices: Choices) -> Schema:
-    """A copy of `schema` that offers `choices` as enums, wherever a field has such a name.
+    """Copy `schema` with `choices` as enums for all fields of these names.
 
     A field for which there is nothing to choose, or more than fits into an enum, is left as it is.
     """
@@ -73,7 +73,7 @@ def _narrowed(part: Any, choices: dict[str, list[str]]) -> Any:
 
 
 def _one_of(field: Schema, values: list[str]) -> Schema:
-    """A text that is one of `values`, or a list of such; anything else stays."""
+    """Restrict a text, or the texts of a list, to `values`; leave other fields alone."""
     match field:
         case {"type": "string"}:
             kept = {key: value for key, value in field.items() if key == "description"}
@@ -88,7 +88,7 @@ def _one_of(field: Schema, values: list[str]) -> Schema:
 
 
 def _strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Schema:
-    """One schema made strict, with the definitions in `defs` put in place of their references."""
+    """Make one schema strict, with the definitions in `defs` put in place of their references."""
     if "$ref" in schema:
         named = defs[str(schema["$ref"]).removeprefix(_PREFIX)]
         schema = {**named, **{key: value for key, value in schema.items() if key != "$ref"}}
@@ -113,7 +113,7 @@ def _strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Schema:
 
 
 def _type_of(values: list[Any]) -> str | list[str]:
-    """The types of an enum's values; strict endpoints insist on it."""
+    """Return the types of an enum's values, which strict endpoints require."""
     names = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
     types = sorted({names[type(value)] for value in values})
     return types[0] if len(types) == 1 else types

@@ -38,7 +38,7 @@ _MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, Arithmeti
 
 
 class Example(NamedTuple):
-    """What a model would be given, and what it would reply."""
+    """An example input and its reply."""
 
     user: str
     assistant: str
@@ -54,7 +54,7 @@ class Rendered(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """All that is said, in the order in which a model reads it."""
+        """All texts, in the order in which a model reads them."""
         return "\n".join((self.system, *(turn for example in self.examples for turn in example), self.user))
 
 
@@ -62,7 +62,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     """A sandbox that knows our own inputs: their fields are for templates, so they need no look at what they are."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """What a template sees as an attribute; asked for each one of each entry that a prompt shows."""
+        """Return an attribute that a template uses; called for each one of each entry in a prompt."""
         if isinstance(obj, msgspec.Struct) and attribute in obj.__struct_fields__:
             return getattr(obj, attribute)
         return super().getattr(obj, attribute)
@@ -89,18 +89,18 @@ class Templates:
         filters["fenced"] = fenced
 
     def names(self) -> tuple[str, ...]:
-        """The names of all templates, shipped and the operator's own, sorted."""
+        """Return the names of all templates, shipped and the operator's own, sorted."""
         found = {file.name for folder in self._folders for file in folder.iterdir()}
         return tuple(sorted(name.removesuffix(_SUFFIX) for name in found if _FILE_NAME.fullmatch(name)))
 
     def check(self, prompts: Iterable[Prompt[Any, Any]]) -> None:
-        """Find at start-up what can be found without input: missing templates, bad syntax, unknown variables."""
+        """Find faults at start-up: missing templates, bad syntax, unknown variables."""
         for prompt in prompts:
             if faults := self.faults(prompt):
                 raise ConfigError(faults[0])
 
     def faults(self, prompt: Prompt[Any, Any]) -> tuple[str, ...]:
-        """All that `check` looks for in one template, each with its file and, where it has one, its line."""
+        """Return all faults of one template that `check` looks for, each with its file and, if known, its line."""
         known = self._constants.keys() | {field.name for field in msgspec.structs.fields(prompt.takes)}
         try:
             template = self._template(prompt.name)
@@ -109,14 +109,14 @@ class Templates:
             return (str(error),)
 
     def variables(self, prompt: Prompt[Any, Any]) -> frozenset[str]:
-        """What a template and the parts that it includes ask for. Raises `ConfigError` where one is broken."""
+        """Return the variables of a template and of the parts that it includes. Raises `ConfigError`."""
         found: set[str] = set()
         for name in (prompt.name + _SUFFIX, *self.parts(prompt)):
             found |= meta.find_undeclared_variables(self._parsed(self._loaded(name)))
         return frozenset(found)
 
     def parts(self, prompt: Prompt[Any, Any]) -> frozenset[str]:
-        """The files that a template includes. Raises `ConfigError` where one is broken."""
+        """Return the files that a template includes. Raises `ConfigError` if one is broken."""
         found: set[str] = set()
         waiting = [prompt.name + _SUFFIX]
         while waiting:
@@ -127,12 +127,12 @@ class Templates:
         return frozenset(found)
 
     def file(self, prompt: Prompt[Any, Any]) -> str:
-        """Where a prompt's template lies; empty where there is none. Raises `ConfigError` where it is unreadable."""
+        """Return the path of a prompt's template; empty if there is none. Raises `ConfigError` if it is unreadable."""
         found = self._read(prompt.name + _SUFFIX)
         return found[1] if found else ""
 
     def render(self, prompt: Prompt[InT, OutT], given: InT) -> Rendered:
-        """Both blocks, without blank space around them. Raises `ConfigError`, naming file and line."""
+        """Render both blocks, stripped. Raises `ConfigError`, which names file and line."""
         template = self._template(prompt.name)
         fields = {name: getattr(given, name) for name in cast("msgspec.Struct", given).__struct_fields__}
         context = template.new_context({**self._constants, **fields})
@@ -143,13 +143,13 @@ class Templates:
         return Rendered(system, user, self._examples(template))
 
     def source(self, prompt: Prompt[Any, Any]) -> str:
-        """The text of a prompt's template. Raises `ConfigError` where there is none."""
+        """Return the text of a prompt's template. Raises `ConfigError` if there is none."""
         self._template(prompt.name)
         found = self._read(prompt.name + _SUFFIX)
         return found[0] if found else ""
 
     def _read(self, file_name: str) -> tuple[str, str, None] | None:
-        """A template's text and path, from the first folder that has it. Jinja asks for names that templates chose."""
+        """Return a template's text and path, from the first folder that has it. The names come from templates."""
         if not _FILE_NAME.fullmatch(file_name):
             return None
         for folder in self._folders:
@@ -177,7 +177,7 @@ class Templates:
             raise ConfigError(f"there is no template {error.name} in {places}") from error
 
     def _examples(self, template: jinja2.Template) -> tuple[Example, ...]:
-        """The turns of a template, which are the same for every input. Raises `ConfigError` for any other."""
+        """Return the example turns of a template, which are the same for every input. Raises `ConfigError`."""
         block = template.blocks.get(_EXAMPLES)
         if block is None:
             return ()
@@ -198,7 +198,7 @@ class Templates:
         return self._turns[name]
 
     def _unfit(self, template: jinja2.Template, gives: type) -> Iterator[str]:
-        """The examples whose reply a model could not give."""
+        """Yield the examples whose reply does not fit the type of the prompt."""
         for n, example in enumerate(self._examples(template), 1):
             try:
                 msgspec.json.decode(example.assistant, type=gives)
@@ -229,7 +229,7 @@ class Templates:
 
 
 def _shipped() -> tuple[Traversable, ...]:
-    """The folder of the wheel, or else that of the source tree."""
+    """Return the folder in the wheel, or else the one in the source tree."""
     package = files("intern")
     for folder in (package / "_prompts", Path(str(package)).parent / "prompts"):
         if folder.is_dir():
@@ -244,7 +244,7 @@ def _is_blank(node: nodes.Node) -> bool:
 
 
 def _place(error: BaseException, template: jinja2.Template) -> str:
-    """The file and line that the innermost template frame of `error` stands for."""
+    """Return the file and line of the innermost template frame of `error`."""
     place = f"{template.filename}"
     trace: TracebackType | None = error.__traceback__
     while trace is not None:

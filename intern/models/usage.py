@@ -1,4 +1,4 @@
-"""What models have cost: calls, tokens and money for each prompt and UTC day, and meters around a piece of work."""
+"""The costs of models: calls, tokens and money for each prompt and UTC day, and meters around a piece of work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LATIN = re.compile("[\0-\u024f]+")
 
 
 def estimated_tokens(text: str) -> int:
-    """About as many tokens as `text` has, without a tokenizer: 3.6 Latin letters each, or one sign of another script.
+    """Estimate the tokens of `text`, without a tokenizer: 3.6 Latin letters each, or one sign of another script.
 
     Rather too many than too few: budgets are held against it.
     """
@@ -46,7 +46,7 @@ class Meter:
     cost: float = 0.0
     """In `llm.currency`, as far as prices are set."""
     cached_tokens: int = 0
-    """Of the prompts', those that the endpoint says it had in its cache."""
+    """The tokens of the prompts that the endpoint had in its cache, by its own count."""
 
     @property
     def tokens(self) -> int:
@@ -54,7 +54,7 @@ class Meter:
         return self.prompt_tokens + self.completion_tokens
 
     def take(self, other: Meter) -> None:
-        """Count what another has counted, too."""
+        """Add the counts of another meter."""
         self.calls += other.calls
         self.prompt_tokens += other.prompt_tokens
         self.completion_tokens += other.completion_tokens
@@ -67,7 +67,7 @@ _meters: ContextVar[tuple[Meter, ...]] = ContextVar("intern_llm_meters", default
 
 @contextmanager
 def metered() -> Generator[Meter]:
-    """Count what is called inside, child tasks that were started inside included; meters may nest."""
+    """Count the calls made inside, also those of child tasks that were started inside; meters may nest."""
     meter = Meter()
     token = _meters.set((*_meters.get(), meter))
     try:
@@ -77,27 +77,26 @@ def metered() -> Generator[Meter]:
 
 
 class UsageStore(Protocol):
-    """Keeps the counts when the process ends."""
+    """A store that keeps counts over restarts."""
 
     async def add(self, day: date, prompt: str, counted: Meter, /) -> None:
         """Add to the counts of a prompt on a day."""
         ...
 
     async def spent(self, day: date, /) -> int:
-        """All tokens of a day, prompts and replies together."""
+        """Return all tokens of a day, prompts and replies together."""
         ...
 
     async def cost(self, day: date, /) -> float:
-        """All money of a day."""
+        """Return all money of a day."""
         ...
 
 
 class Usage:
-    """The counts of this process, on top of what a store knows from others; and what calls under way hold.
+    """The counts of this process, added to those of a store; and reservations of calls under way.
 
-    One for all endpoints that share a budget. What another process stores meanwhile is seen within seconds; what its
-    calls under way hold is not. A store that fails costs no reply: the counts go on in memory, the log tells of it,
-    and the store is told later.
+    One for all endpoints that share a budget. Counts of another process are seen within seconds, its reservations are
+    not. A store that fails costs no reply: counting goes on in memory, with a warning, and the store is updated later.
     """
 
     def __init__(self, store: UsageStore | None = None, *, clock: Clock | None = None) -> None:
@@ -114,21 +113,21 @@ class Usage:
         self.counted: Callable[[str, int, int, float, int], object] = lambda _prompt, _asked, _said, _cost, _cached: (
             None
         )
-        """Hears of each call as `count` does; it must neither wait nor raise."""
+        """Called with the arguments of each `count`; it must neither wait nor raise."""
 
     def today(self) -> date:
-        """The UTC day that budgets and counts go by."""
+        """Return the current UTC day."""
         return self._clock.now().astimezone(UTC).date()
 
     def of(self, prompt: str, day: date | None = None) -> Meter:
-        """What this process has counted for a prompt on a day (today); a copy."""
+        """Return a copy of the counts of this process for a prompt on a day (today)."""
         return replace(self._counts.get((day or self.today(), prompt), Meter()))
 
     @contextmanager
     def holding(self, tokens: int, cost: float) -> Generator[None]:
-        """Hold back what a call may take at most, until it is counted.
+        """Reserve the most that a call may take, until it is counted.
 
-        Whenever it began: it is counted on the day on which it ends.
+        A call is counted on the day on which it ends.
         """
         held = tokens, cost
         self._held.append(held)
@@ -139,7 +138,7 @@ class Usage:
 
     @property
     def held_tokens(self) -> int:
-        """What all calls under way may take, whatever endpoint they ask."""
+        """The tokens that all calls under way may take, at any endpoint."""
         return sum(tokens for tokens, _ in self._held)
 
     @property
@@ -150,7 +149,7 @@ class Usage:
     def count(
         self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
     ) -> None:
-        """Count one call, in the meters around it and in memory; whoever calls `add` or `keep` next stores it."""
+        """Count one call, in the meters around it and in memory; the next `add` or `keep` stores it."""
         day = self.today()
         taken = Meter(1, prompt_tokens, completion_tokens, cost, cached_tokens)
         for meter in (
@@ -172,11 +171,11 @@ class Usage:
             await self.keep()
 
     async def keep(self) -> None:
-        """Store what the store has not heard of yet. To be called every few seconds by who runs for long."""
+        """Store all counts that are not stored yet. Long-running programs call it every few seconds."""
         self._stored_at = self._clock.now()
         if self._store is None or not self._owed:
             return
-        # A count that was on its way when somebody gave up would be lost, or be counted twice; and it is soon done.
+        # Shielded, since a cancelled write could be lost or counted twice; it is soon done.
         with CancelScope(shield=True):
             owed, self._owed = self._owed, {}
             try:
@@ -202,7 +201,7 @@ class Usage:
             self._writing -= 1
 
     async def _look(self, store: UsageStore, day: date) -> None:
-        """See what others have stored of a day: all that stands there, without ours. Raises KnowledgeError."""
+        """Read the counts of other processes: all that is stored for a day, without ours. Raises KnowledgeError."""
         ours, at = replace(self._written.get(day, Meter())), self._clock.now()
         tokens, cost = await store.spent(day), await store.cost(day)
         # What we stored in between may have been read or not. Then the next call looks again.
@@ -215,7 +214,7 @@ class Usage:
         return known is not None and timedelta(0) <= self._clock.now() - known.at < _READ_EVERY
 
     async def read(self, day: date) -> None:
-        """Ask the store about a day, unless that was done within the last seconds."""
+        """Read the store's counts of a day, unless that was done within the last seconds."""
         if self._store is not None and not self._looked_just_now(day):
             try:
                 await self._look(self._store, day)
@@ -224,31 +223,31 @@ class Usage:
                 _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
 
     def spent_by_now(self, day: date) -> int:
-        """All tokens of a day, as far as the store was read."""
+        """Return all tokens of a day, as far as the store was read."""
         return self._others.get(day, _NOTHING).tokens + self._spent.get(day, Meter()).tokens
 
     def cost_by_now(self, day: date) -> float:
-        """All money of a day, as far as the store was read."""
+        """Return all money of a day, as far as the store was read."""
         return self._others.get(day, _NOTHING).cost + self._spent.get(day, Meter()).cost
 
     async def spent(self, day: date) -> int:
-        """All tokens of a day, those of other processes included."""
+        """Return all tokens of a day, with those of other processes."""
         await self.read(day)
         return self.spent_by_now(day)
 
     async def cost(self, day: date) -> float:
-        """All money of a day; as `spent`."""
+        """Return all money of a day; as `spent`."""
         await self.read(day)
         return self.cost_by_now(day)
 
 
 class _Others(NamedTuple):
-    """What other processes have stored of a day, before this one or beside it."""
+    """Counts of a day that other processes stored."""
 
     tokens: int
     cost: float
     at: datetime
-    """When we looked."""
+    """When they were read."""
 
 
 _NOTHING = _Others(0, 0.0, datetime.min.replace(tzinfo=UTC))
