@@ -38,10 +38,8 @@ from intern.search.finding import Embedder
 from intern.service.importing import Wanted as TeamWanted, team_of
 from intern.service.intern import Intern, open_intern
 from intern.service.models import Models, embedding_model, open_embedder, open_models
+from intern.service.settings import KbSection, Settings
 from intern.service.writer import Writer
-from intern.settings.loading import KbSection, Settings
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
@@ -348,20 +346,10 @@ class Replay:
             return
         self._say("looking at the documents")
         await writer.indexing.refresh()
-        await self._take_over_vectors(writer)
+        # The data folder has vectors of the same documents.
+        await writer.indexing.take_over_vectors(self._settings.paths.database)
         await writer.indexing.embed()
         self._documents = len(await intern.entries())
-
-    async def _take_over_vectors(self, writer: Writer) -> None:
-        """Use the vectors that the data folder has of the same documents."""
-        path, model = self._settings.paths.database, embedding_model(self._settings)
-        if writer.indexing.embedding is None or model is None or not await run_sync(path.is_file):
-            return
-        try:
-            async with await Database.open(path) as db:
-                await writer.indexing.embedding.take_over(SqliteSearchStore(db).embedded(model))
-        except KnowledgeError as error:
-            _log.warning("vectors_not_taken_over", reason=str(error))
 
     async def _go(self, intern: Intern, writer: Writer, embedder: Embedder | None) -> None:
         together: list[Asked] = []

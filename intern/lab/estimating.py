@@ -19,7 +19,7 @@ from intern.models.prompt import Prompt
 from intern.models.usage import estimated_tokens
 from intern.service.models import templates_of
 from intern.service.prompt_checks import bare_example
-from intern.settings.loading import Settings
+from intern.service.settings import Settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 
 _REPLY = 40  # tokens of a decision's reply, generously

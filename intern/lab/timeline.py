@@ -32,7 +32,7 @@ from intern.core.records import Capture
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, Exports
 from intern.platforms.discord.reading import position
 from intern.service.importing import batches_of, check_server, closed
-from intern.settings.loading import Settings
+from intern.service.settings import Settings
 
 
 class Moment(NamedTuple):

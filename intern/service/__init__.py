@@ -11,6 +11,20 @@ Example:
         print(result.reply_text if result.should_reply else result.reason)
 """
 
-from intern.service.intern import Intern, open_intern
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from intern.service.intern import Intern, open_intern
 
 __all__ = ["Intern", "open_intern"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the application when somebody asks for it: settings and reading need less."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from intern.service import intern  # noqa: PLC0415 see above
+
+    return getattr(intern, name)

@@ -7,16 +7,18 @@ from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from functools import partial
 from itertools import chain
+from pathlib import Path
 
 from anyio import Lock
 from anyio.to_thread import run_sync
 
 from intern.core.clock import Clock
-from intern.core.errors import ModelError
+from intern.core.errors import KnowledgeError, ModelError
 from intern.core.ids import TopicName
 from intern.core.log import get_logger
 from intern.models.prompt import Model
 from intern.search.finding import Embedder
+from intern.service.models import embedding_model
 from intern.service.searching import Searchable
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
@@ -30,6 +32,8 @@ from intern.sources.pages import OpenWeb, refresh_pages
 from intern.sources.refresh import Refreshed, refresh_sources, refresh_topics
 from intern.sources.searchable import Embedding
 from intern.stores.files import FileLayer
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
@@ -150,6 +154,17 @@ class Indexing:
         )
         # What stands in them now can be found again once they are described.
         await self._searchable.forget(topics)
+
+    async def take_over_vectors(self, database: Path) -> None:
+        """Use the vectors that another folder's database has of the same documents, where there are such."""
+        model = embedding_model(self._settings)
+        if self.embedding is None or model is None or not await run_sync(database.is_file):
+            return
+        try:
+            async with await Database.open(database) as db:
+                await self.embedding.take_over(SqliteSearchStore(db).embedded(model))
+        except KnowledgeError as error:
+            _log.warning("vectors_not_taken_over", reason=str(error))
 
     async def _keep_searchable(self) -> None:
         await self._searchable.keep()

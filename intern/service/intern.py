@@ -17,7 +17,7 @@ from intern.answering.learned import LearnedSources
 from intern.answering.workflow import Answerer
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
-from intern.core.ids import ConversationId, QAId
+from intern.core.ids import ConversationId, FactId, QAId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Conversation, RequestContext
 from intern.core.progress import tell
@@ -42,6 +42,7 @@ from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review, check_waits
 from intern.search.finding import Embedder, Finder, Found, LastVectors, best_found
 from intern.service.extraction import NotesJob, NotesRead
+from intern.service.known import Known
 from intern.service.models import Models, open_embedder, open_models
 from intern.service.searching import (
     Freshness,
@@ -64,8 +65,7 @@ from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
-from intern.stores.sqlite.facts import FactStore
+from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.jobs import Job, Jobs
 from intern.stores.sqlite.left_out import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -248,21 +248,16 @@ class Intern:
         return msgspec.json.decode(said, type=tuple[PairDecision, ...])
 
     @property
-    def facts(self) -> FactStore:
-        """All facts, to be read. Raises KnowledgeError where the database cannot be opened."""
-        return FactStore(self._db, clock=self._clock)
+    def known(self) -> Known:
+        """Facts and nuggets, to be read. Raises KnowledgeError where the database cannot be opened."""
+        return Known(self._db, self._clock)
 
-    @property
-    def nuggets(self) -> NuggetStore:
-        """All nuggets, to be read. Raises KnowledgeError where the database cannot be opened."""
-        return NuggetStore(self._db)
-
-    async def retire_fact(self, asked: Retirement) -> Retirement:
+    async def retire_fact(self, fact_id: FactId, why: str) -> Retirement:
         """Have a fact believed no more, and say why it is not.
 
         Raises ConfigError where there is no such fact, and KnowledgeError.
         """
-        done = await self._have_done("retire_fact", msgspec.json.encode(asked))
+        done = await self._have_done("retire_fact", msgspec.json.encode(Retirement(fact_id=fact_id, why=why)))
         return msgspec.json.decode(done, type=Retirement)
 
     @property

@@ -24,6 +24,7 @@ from intern.answering.replying import Wording, worded, wording_file
 from intern.core.errors import ConfigError
 from intern.models.prompt import InT, Prompt
 from intern.models.templates import Rendered, Templates
+from intern.models.usage import estimated_tokens
 from intern.service.models import PROMPTS, constants_of, templates_of
 from intern.settings.loading import Settings
 
@@ -192,6 +193,11 @@ class Shown(Struct, frozen=True, kw_only=True):
     file: str
     rendered: Rendered
     """Of a message, `user` alone."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it takes, about."""
+        return estimated_tokens(self.rendered.whole)
 
 
 class Checked(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
@@ -26,6 +27,11 @@ from intern.stores.sqlite.replies import CitedStore, ReplyStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.traces import Counts, Unanswered
 from intern.stores.topics import TopicLibrary
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Replace a file at once. Raises KnowledgeError."""
+    FileLayer().write_atomically(file, data)
 
 
 class Stores:

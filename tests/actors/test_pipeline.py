@@ -20,7 +20,7 @@ from intern.core.errors import ConfigError, InternError
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.bot import open_sandbox
+from intern.runtime.sandbox import open_sandbox
 from intern.settings.loading import Settings
 from tests.at_work import Watching, at_work, settings_in
 from tests.endpoint_double import endpoint_double, never

@@ -26,7 +26,7 @@ from intern.platforms.discord.limits import in_seconds
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.wire import ChannelsSeen, Memory, RawChannel
-from intern.runtime.bot import OpenMessages
+from intern.runtime.parts import OpenMessages
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
 

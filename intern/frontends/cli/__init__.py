@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -46,6 +47,11 @@ COMMANDS = {
 }
 
 
+def module_of(name: str) -> str:
+    """The module of a command: its name, with an underscore where Python keeps that for itself."""
+    return f"{name}_" if iskeyword(name) else name.replace("-", "_")
+
+
 class _Commands(click.Group):
     """Commands by name, imported at first use."""
 
@@ -57,7 +63,7 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"intern.frontends.cli.{cmd_name.replace('-', '_')}_").command
+        command: click.Command = import_module(f"intern.frontends.cli.{module_of(cmd_name)}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

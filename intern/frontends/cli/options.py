@@ -16,8 +16,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import UserId
 from intern.core.text.untrusted import encoded
 from intern.frontends.cli.progress import make_way
-from intern.platforms.discord.options import DiscordOptions
-from intern.settings.loading import NO_PRICE, Settings, load_settings
+from intern.service.settings import NO_PRICE, DiscordOptions, Settings, load_settings
 
 # What a terminal could take for a command of its own, and what UTF-8 cannot carry. Line breaks and tabs may stay.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

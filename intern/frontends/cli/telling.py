@@ -1,19 +1,23 @@
-"""How conversations and decisions look on a terminal, and the opening of a data folder to read them."""
+"""What commands share: asking a data folder, and how what it says looks on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 import click
 
 from intern.core.records import Approved, Filed, Forgotten, Moved, Rejected, Replaced, Turn, Withdrawn
-from intern.frontends.cli.options import settings_of
+from intern.frontends.cli.options import say, settings_of, show, show_json
 
 if TYPE_CHECKING:
     from intern.core.records import Decision
+    from intern.service.intern import Intern
     from intern.service.reading import Reading
+
+T = TypeVar("T")
 
 VECTORS_WITHIN = 5.0
 """Seconds that a command spends on vectors, so that a small knowledge base is complete at once."""
@@ -27,6 +31,28 @@ def reading(ctx: click.Context) -> Reading:
     from intern.service.reading import Reading
 
     return Reading(settings)
+
+
+def ask_folder(ctx: click.Context, ask: Callable[[Intern], Awaitable[T]]) -> T:
+    """What the data folder that the settings name says. Raises ConfigError where there is none."""
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.service.intern import open_intern
+
+    async def work() -> T:
+        async with open_intern(settings) as intern:
+            return await ask(intern)
+
+    return anyio.run(work)
+
+
+def show_each(found: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> None:
+    """A line for each on stdout, or on stderr that there is nothing."""
+    if as_json:
+        show_json(found)
+    elif found:
+        show("\n".join(map(line, found)))
+    else:
+        say(nothing)
 
 
 def vectors_later(missing: int) -> str:

@@ -16,7 +16,6 @@ import click
 from anyio import Event, move_on_after
 from anyio.to_thread import run_sync
 
-from intern.actors.events import Witness
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError
 from intern.core.flow import AnswerRequest, Batch, Reply
@@ -27,11 +26,10 @@ from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
 from intern.frontends.cli.options import in_words, printable, say, settings_of
 from intern.frontends.cli.progress import ProgressLine
-from intern.platforms.memory.chat import Sandbox
-from intern.runtime.bot import open_sandbox
-from intern.settings.loading import Settings
-from intern.sources.refresh import Refreshed
-from intern.stores.topics import TopicLibrary
+from intern.runtime.sandbox import Sandbox, Witness, open_sandbox
+from intern.service.reading import Reading
+from intern.service.results import Refreshed
+from intern.service.settings import Settings
 
 _TEAM_MEMBER = "mira"
 _IN_FOLDER = dict.fromkeys(
@@ -292,13 +290,14 @@ async def _typed() -> str | None:
 
 
 def _show_topics(settings: Settings) -> None:
-    topics = TopicLibrary(settings.paths.topics)
-    for name in topics.names():
+    reading = Reading(settings)
+    names = [each.name for each in reading.topics() if each.blocks]
+    for name in names:
         click.echo(name)
-        for block in topics.read(name):
+        for block in reading.topic(name).blocks:
             question, *_ = *block.turns[0].text.splitlines(), ""
             click.echo(f"  {block.qa_id}  {printable(question)}")
-    if not topics.names():
+    if not names:
         say("nothing was learned yet")
 
 

@@ -11,10 +11,10 @@ from anyio.to_thread import run_sync
 from intern import __version__
 from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import serving
-from intern.runtime.bot import Beside
+from intern.runtime.parts import Beside
 from intern.service.measuring import CALLED, Standing
+from intern.service.settings import Settings
 from intern.service.views import Desk
-from intern.settings.loading import Settings
 
 
 def metrics_of(settings: Settings) -> Metrics:

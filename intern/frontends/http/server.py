@@ -24,8 +24,8 @@ from intern.core.ids import FactId, MessageId, QAId
 from intern.core.log import get_logger
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
 from intern.frontends.http.rendering import Templates
+from intern.service.settings import PageOptions
 from intern.service.views import Desk, Done
-from intern.settings.page import PageOptions
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -22,7 +22,7 @@ from intern.frontends.cli.progress import Asking
 if TYPE_CHECKING:
     from intern.lab.backtest import Backtest, Replay, Wanted
     from intern.lab.estimating import Estimate, Range
-    from intern.settings.loading import Settings
+    from intern.service.settings import Settings
 
 _JSON, _HTML = Path("backtest.json"), Path("backtest.html")
 _AT_A_TIME = 4  # questions; an endpoint's own limits hold, too
@@ -225,7 +225,7 @@ def _write_all(done: Backtest, json_file: Path, html_file: Path) -> None:
 
 
 def _write(file: Path, data: bytes) -> None:
-    from intern.stores.files import FileLayer
+    from intern.service.stores import write_whole
 
     if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: nothing takes its place
         try:
@@ -233,7 +233,7 @@ def _write(file: Path, data: bytes) -> None:
         except OSError as error:
             raise KnowledgeError(f"{file} cannot be written ({error.strerror})") from error
     else:
-        FileLayer().write_atomically(file.resolve(), data)
+        write_whole(file.resolve(), data)
 
 
 def _told(estimated: Estimate) -> Iterator[str]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, TypeVar, get_args
 
-import anyio
 import click
 
 from intern.core.errors import ConfigError
 from intern.core.records import Fact, FactCategory
-from intern.frontends.cli.options import say, settings_of, show, show_json
-from intern.frontends.cli.telling import json_option, minute
+from intern.frontends.cli.options import show, show_json
+from intern.frontends.cli.telling import ask_folder, json_option, minute, show_each
 
 if TYPE_CHECKING:
-    from intern.facts.reconciling import Retirement
     from intern.service.intern import Intern
-    from intern.stores.sqlite.facts import FactFilter, FactStore, Link
+    from intern.service.known import FactFilter, Link, Retirement
 
 T = TypeVar("T")
 
@@ -85,8 +83,8 @@ def list_facts(
 ) -> None:
     """List facts, what was said last first."""
     wanted = _wanted(category, as_of, everything=everything, secret=secret)
-    found = _read(ctx, lambda intern: intern.facts.all(wanted, top))
-    _show(found, "no fact is known", as_json=as_json)
+    found = ask_folder(ctx, lambda intern: intern.known.facts(wanted, top))
+    show_each(found, _line, "no fact is known", as_json=as_json)
 
 
 @command.command("search")
@@ -105,13 +103,9 @@ def search(
     as_json: bool,
 ) -> None:
     """Find facts that hold words of TEXT, best first."""
-    from intern.search.query import any_of, terms_of
-
-    terms = terms_of(" ".join(text))
-    unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
     wanted = _wanted(category, as_of, everything=everything, secret=secret)
-    found = _read(ctx, lambda intern: intern.facts.search_facts(any_of(terms.words), wanted, top, holding=unspaced))
-    _show(found, "nothing was found", as_json=as_json)
+    found = ask_folder(ctx, lambda intern: intern.known.search_facts(" ".join(text), wanted, top))
+    show_each(found, _line, "nothing was found", as_json=as_json)
     sys.exit(0 if found else 1)
 
 
@@ -122,7 +116,8 @@ def search(
 @click.pass_context
 def show_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show a fact whole, and where it was said."""
-    link = next(each for each, asked in _history(ctx, fact_id, secret=secret) if asked)
+    fact, links = ask_folder(ctx, lambda intern: intern.known.history(fact_id, secret=secret))
+    link = next(each for each in links if each.fact.id == fact.id)
     if as_json:
         show_json(link)
     else:
@@ -136,7 +131,7 @@ def show_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) 
 @click.pass_context
 def history(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show what a fact took the place of, and what took its place, oldest first."""
-    links = [link for link, _ in _history(ctx, fact_id, secret=secret)]
+    _, links = ask_folder(ctx, lambda intern: intern.known.history(fact_id, secret=secret))
     if as_json:
         show_json(links)
     else:
@@ -154,65 +149,22 @@ def retire(ctx: click.Context, *, fact_id: str, why: str, as_json: bool) -> None
         raise click.BadParameter("say why", ctx, param_hint="--why")
 
     async def work(intern: Intern) -> Retirement:
-        from intern.facts.reconciling import Retirement as Asked
-
-        fact = await _one(intern.facts, fact_id, secret=True)
+        fact = await intern.known.fact(fact_id, secret=True)
         if not fact.is_active:
             raise ConfigError(f"{fact.id} is retired already; `intern facts history` tells why")
-        return await intern.retire_fact(Asked(fact_id=fact.id, why=why))
+        return await intern.retire_fact(fact.id, why)
 
-    retired = _read(ctx, work)
+    retired = ask_folder(ctx, work)
     if as_json:
         show_json(retired)
     else:
         show(f"{retired.fact_id}  retired: {retired.why}")
 
 
-def _read(ctx: click.Context, ask: Callable[[Intern], Awaitable[T]]) -> T:
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.service.intern import open_intern
-
-    async def work() -> T:
-        async with open_intern(settings) as intern:
-            return await ask(intern)
-
-    return anyio.run(work)
-
-
 def _wanted(category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool) -> FactFilter:
-    from intern.stores.sqlite.facts import FactFilter
+    from intern.service.known import FactFilter
 
     return FactFilter(category=category, as_of=as_of, active=None if everything else True, secret=secret)
-
-
-async def _one(facts: FactStore, prefix: str, *, secret: bool) -> Fact:
-    """The fact whose id begins like that. What is secret is not there for who does not ask for it."""
-    found = await facts.beginning(prefix.strip().removeprefix("fact:"), secret=secret) if prefix.strip() else ()
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigError(f"{prefix} is the beginning of {len(found)} facts' ids; name more of it")
-    raise ConfigError(f"there is no fact {prefix}; `intern facts list --all` tells their ids")
-
-
-def _history(ctx: click.Context, fact_id: str, *, secret: bool) -> list[tuple[Link, bool]]:
-    """The chain of a fact, and which link is the one that was asked for."""
-
-    async def work(intern: Intern) -> list[tuple[Link, bool]]:
-        fact = await _one(intern.facts, fact_id, secret=secret)
-        links = await intern.facts.history(fact.id)
-        return [(each, each.fact.id == fact.id) for each in links if secret or each.fact.visibility != "secret"]
-
-    return _read(ctx, work)
-
-
-def _show(facts: tuple[Fact, ...], nothing: str, *, as_json: bool) -> None:
-    if as_json:
-        show_json(facts)
-    elif facts:
-        show("\n".join(map(_line, facts)))
-    else:
-        say(nothing)
 
 
 def _line(fact: Fact) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from intern.frontends.cli.options import show, show_json
-from intern.frontends.cli.telling import json_option, minute, reading, said, told
+from intern.frontends.cli.telling import json_option, minute, reading, said, show_each, told
 
 
 @click.group("topics", invoke_without_command=True)
@@ -60,8 +60,4 @@ def show_topic(ctx: click.Context, name: str, *, removed: bool, as_json: bool) -
 @click.pass_context
 def history_of(ctx: click.Context, name: str, *, as_json: bool) -> None:
     """Tell all that was decided about the pairs of a topic, oldest first."""
-    decisions = reading(ctx).history(name)
-    if as_json:
-        show_json(decisions)
-    else:
-        show("\n".join(map(told, decisions)))
+    show_each(reading(ctx).history(name), told, "", as_json=as_json)

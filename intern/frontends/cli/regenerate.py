@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import anyio
 import click
 
 from intern.core.progress import tell
 from intern.frontends.cli.options import say, settings_of, show_json
+from intern.frontends.cli.telling import ask_folder
 
 if TYPE_CHECKING:
-    from intern.learning.regenerating import Progress
+    from intern.service.results import Progress
 
 _TOLD = 20  # parked pairs; more would fill the screen
 
@@ -31,8 +31,8 @@ def command(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
     While `intern run` works on the same data folder, it does the work, and this command waits for it. Exit code 3 where
     a pair is parked.
     """
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     if dry_run:
+        settings = settings_of(ctx, tells_itself=True, needs_folder=True)
         from intern.service.costs import estimate_regeneration
 
         estimated = estimate_regeneration(settings)
@@ -44,27 +44,21 @@ def command(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
             say(f"{estimated.pairs} captures of {estimated.conversations} conversations{done}: {cost}")
         return
 
-    from intern.service.intern import open_intern
-
-    async def work() -> int:
-        async with open_intern(settings) as intern:
-            done = await intern.regenerate(_tell)
-        if as_json:
-            show_json(done)
-        else:
-            tally = done.tally
-            cost = f"; {done.calls} calls, {done.tokens} tokens" if done.calls else ""
-            say(
-                f"{done.pairs} captures: {tally.filed + tally.moved} filed under {done.topics} topics, "
-                f"{tally.skipped} skipped, {tally.replaced} replaced by fuller ones, {tally.parked} parked{cost}"
-            )
-            for qa_id in done.parked[:_TOLD]:
-                say(f"parked: {qa_id}")
-            if done.parked:
-                say("`intern status` says why they are parked")
-        return 3 if done.parked else 0
-
-    sys.exit(anyio.run(work))
+    done = ask_folder(ctx, lambda intern: intern.regenerate(_tell))
+    if as_json:
+        show_json(done)
+    else:
+        tally = done.tally
+        cost = f"; {done.calls} calls, {done.tokens} tokens" if done.calls else ""
+        say(
+            f"{done.pairs} captures: {tally.filed + tally.moved} filed under {done.topics} topics, "
+            f"{tally.skipped} skipped, {tally.replaced} replaced by fuller ones, {tally.parked} parked{cost}"
+        )
+        for qa_id in done.parked[:_TOLD]:
+            say(f"parked: {qa_id}")
+        if done.parked:
+            say("`intern status` says why they are parked")
+    sys.exit(3 if done.parked else 0)
 
 
 def _tell(progress: Progress) -> None:

@@ -11,7 +11,7 @@ import click
 
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.frontends.cli.options import say
-from intern.settings.reading import CONFIG_FILE
+from intern.service.settings import CONFIG_FILE
 
 _FOLDERS = ("knowledge-base/sources", "team-knowledge/raw", "team-knowledge/topics")
 

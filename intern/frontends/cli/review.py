@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-import anyio
 import click
 
-from intern.frontends.cli.options import say, settings_of, show, show_json
-from intern.frontends.cli.telling import ago, json_option, minute, reading, said, told
+from intern.frontends.cli.options import say, show, show_json
+from intern.frontends.cli.telling import ago, ask_folder, json_option, minute, reading, said, show_each, told
 
 _qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
 
@@ -80,22 +79,12 @@ def reject(ctx: click.Context, *, qa_ids: tuple[str, ...], as_json: bool) -> Non
 def _review(
     ctx: click.Context, action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool
 ) -> None:
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.core.ids import QAId
-    from intern.core.records import Approved, PairDecision
-    from intern.learning.review import Review
-    from intern.service.intern import open_intern
+    from intern.core.records import Approved
+    from intern.service.results import Review
 
-    async def work() -> tuple[PairDecision, ...]:
-        async with open_intern(settings) as intern:
-            return await intern.review(Review(action=action, qa_ids=tuple(map(QAId, qa_ids))))
-
-    decisions = anyio.run(work) if qa_ids else ()
-    if as_json:
-        show_json(decisions)
-    elif decisions:
-        show("\n".join(map(told, decisions)))
-    else:
-        say("nothing waits for review")
+    asked = Review(action=action, qa_ids=tuple(map(QAId, qa_ids)))
+    decisions = ask_folder(ctx, lambda intern: intern.review(asked)) if qa_ids else ()
+    show_each(decisions, told, "nothing waits for review", as_json=as_json)
     if any(isinstance(each, Approved) for each in decisions):
         say("what is approved only is filed once the model is there: by `intern run`, or by saying this again")

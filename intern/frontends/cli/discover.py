@@ -11,7 +11,7 @@ import click
 from intern.frontends.cli.options import say, settings_of, show, show_json
 
 if TYPE_CHECKING:
-    from intern.sources.discovery.investigating import Discovered, Question
+    from intern.service.results import Discovered, Question
 
 
 @click.command("discover")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-import anyio
 import click
 
-from intern.frontends.cli.options import say, settings_of, show_json
+from intern.frontends.cli.options import say, show_json
+from intern.frontends.cli.telling import ask_folder
 
 _NAMED = 10
 
@@ -29,7 +29,7 @@ def command(
     work, and this command waits for it. Exit code 1 where nothing was held of it, 3 where that could not be looked up.
     """
     from intern.core.ids import MessageId, UserId
-    from intern.learning.forgetting import Forget, Forgot
+    from intern.service.results import Forget, Forgot
 
     asked = Forget(
         user_id=UserId(user) if user is not None else None,
@@ -40,9 +40,6 @@ def command(
         if not sys.stdin.isatty():
             raise click.UsageError("--erase cannot be undone: say --yes where nobody can be asked")
         click.confirm("This rewrites the archive and cannot be undone. Erase?", abort=True, err=True)
-
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.service.intern import open_intern
 
     def tell(done: Forgot) -> None:
         if not done.found:
@@ -59,13 +56,9 @@ def command(
                 + (" …" if done.nameless_count > _NAMED else "")
             )
 
-    async def work() -> int:
-        async with open_intern(settings) as intern:
-            done = await intern.forget(asked)
-        if as_json:
-            show_json(done)
-        else:
-            tell(done)
-        return 0 if done.found else 1
-
-    sys.exit(anyio.run(work))
+    done = ask_folder(ctx, lambda intern: intern.forget(asked))
+    if as_json:
+        show_json(done)
+    else:
+        tell(done)
+    sys.exit(0 if done.found else 1)

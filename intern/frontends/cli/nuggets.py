@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import get_args
 
-import anyio
 import click
 
-from intern.core.errors import ConfigError
 from intern.core.records import Nugget, NuggetStatus
-from intern.frontends.cli.options import say, settings_of, show, show_json
-from intern.frontends.cli.telling import json_option, minute
-
-if TYPE_CHECKING:
-    from intern.stores.sqlite.extractions import NuggetStore
-
-T = TypeVar("T")
+from intern.frontends.cli.options import show, show_json
+from intern.frontends.cli.telling import ask_folder, json_option, minute, show_each
 
 
 @click.group("nuggets", invoke_without_command=True)
@@ -40,13 +32,8 @@ def list_nuggets(
     ctx: click.Context, *, status: NuggetStatus | None = None, top: int = 100, as_json: bool = False
 ) -> None:
     """List nuggets, newest first."""
-    found = _read(ctx, lambda nuggets: nuggets.all(status, limit=top))
-    if as_json:
-        show_json(found)
-    elif found:
-        show("\n".join(map(_line, found)))
-    else:
-        say("no nugget was distilled yet")
+    found = ask_folder(ctx, lambda intern: intern.known.nuggets(status, limit=top))
+    show_each(found, _line, "no nugget was distilled yet", as_json=as_json)
 
 
 @command.command("show")
@@ -55,32 +42,11 @@ def list_nuggets(
 @click.pass_context
 def show_nugget(ctx: click.Context, *, nugget_id: str, as_json: bool) -> None:
     """Show a nugget whole."""
-
-    async def one(nuggets: NuggetStore) -> Nugget:
-        prefix = nugget_id.strip().removeprefix("nugget:")
-        found = await nuggets.beginning(prefix) if prefix else ()
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ConfigError(f"{nugget_id} is the beginning of {len(found)} nuggets' ids; name more of it")
-        raise ConfigError(f"there is no nugget {nugget_id}; `intern nuggets list` tells their ids")
-
-    nugget = _read(ctx, one)
+    nugget = ask_folder(ctx, lambda intern: intern.known.nugget(nugget_id))
     if as_json:
         show_json(nugget)
     else:
         show("\n".join(_whole(nugget)))
-
-
-def _read(ctx: click.Context, ask: Callable[[NuggetStore], Awaitable[T]]) -> T:
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.service.intern import open_intern
-
-    async def work() -> T:
-        async with open_intern(settings) as intern:
-            return await ask(intern.nuggets)
-
-    return anyio.run(work)
 
 
 def _line(nugget: Nugget) -> str:

@@ -70,9 +70,7 @@ def show_prompt(ctx: click.Context, name: str, *, source: bool, as_json: bool) -
         show_json({"name": shown.name, "file": shown.file, "system": system, "examples": given, "user": user})
         return
     if system:
-        from intern.models.usage import estimated_tokens
-
-        say(f"{shown.file}, with made-up input: about {estimated_tokens(shown.rendered.whole)} tokens")
+        say(f"{shown.file}, with made-up input: about {shown.tokens} tokens")
         turns = [("system", system), *(turn for each in examples for turn in each._asdict().items()), ("user", user)]
         show("\n\n".join(f"--- {role} ---\n{said}" for role, said in turns))
     else:

@@ -6,11 +6,11 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
-import anyio
 import click
 
 from intern.core.records import FactCategory, FileType, SearchFilter, SearchKind, SearchStatus, SourceType
-from intern.frontends.cli.options import say, settings_of, show, show_json
+from intern.frontends.cli.options import say, show, show_json
+from intern.frontends.cli.telling import ask_folder
 
 if TYPE_CHECKING:
     from intern.service.searching import SearchResult
@@ -62,27 +62,20 @@ def command(
     come first. Documents that are new or changed are indexed by their words first; no model is asked to describe them.
     Exit code 1 where nothing was found, 3 where it could not be looked up.
     """
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.service.intern import open_intern
-
     wanted = SearchFilter(
         kinds=kinds, type=type_, status=status, guild_id=guild_id, after=_utc(after), before=_utc(before)
     )
 
-    async def work() -> int:
-        async with open_intern(settings) as intern:
-            found = await intern.search(" ".join(text), wanted, top)
-        if as_json:
-            show_json(found)
-        elif found:
-            show("\n\n".join(map(_told, found)))
-        else:
-            say("nothing was found")
-        if any(each.words_only for each in found):
-            say("found by words only: what says the same in other words could not be looked up just now")
-        return 0 if found else 1
-
-    sys.exit(anyio.run(work))
+    found = ask_folder(ctx, lambda intern: intern.search(" ".join(text), wanted, top))
+    if as_json:
+        show_json(found)
+    elif found:
+        show("\n\n".join(map(_told, found)))
+    else:
+        say("nothing was found")
+    if any(each.words_only for each in found):
+        say("found by words only: what says the same in other words could not be looked up just now")
+    sys.exit(0 if found else 1)
 
 
 def _told(result: SearchResult) -> str:

@@ -15,8 +15,7 @@ from intern.frontends.cli.options import check_folder, say, settings_of, show_js
 from intern.frontends.cli.telling import VECTORS_WITHIN, vectors_later
 
 if TYPE_CHECKING:  # only where it is used, for it takes a while to import
-    from intern.facts.extracting import Came
-    from intern.sources.refresh import Refreshed
+    from intern.service.results import Came, Refreshed
 
 _CAME: Mapping[Came, str] = {
     "extracted": "read now",

@@ -1,0 +1,488 @@
+"""The bot, put together around a chat platform from the settings: its stores, models, actors and health."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from anyio import move_on_after
+from anyio.to_thread import run_sync
+
+from intern.actors import poster, responder
+from intern.actors.events import Witness
+from intern.actors.pipeline import Parts
+from intern.actors.rereading import Rereading
+from intern.actors.router import Requests
+from intern.actors.settling import Settling
+from intern.answering.answer_cache import RepeatingModel, request_key
+from intern.answering.images import Seeing
+from intern.answering.learned import LearnedSources
+from intern.answering.posted_answers import PostedAnswers, Retractions
+from intern.answering.replying import Declining, Replying, load_wording
+from intern.answering.slash_commands import Commands, Said
+from intern.answering.workflow import Answerer
+from intern.chat.batching import Batches
+from intern.chat.checkpoints import Attendance
+from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
+from intern.chat.options import ConversationOptions
+from intern.chat.outbox import Posting
+from intern.chat.outgoing import Outgoing
+from intern.chat.platform import ChatPlatform, Gateway, Interactions
+from intern.core.clock import Clock
+from intern.core.errors import ChatRefusedError, ChatUnavailableError
+from intern.core.flow import AnswerRequest, Batch, Interaction
+from intern.core.ids import ChannelId, MessageId, RoleId, snowflake_at, snowflake_time
+from intern.core.messages import Channel, ChatMessage
+from intern.learning.answered_threads import Answered, ThreadReader
+from intern.learning.captioning import Captioning, Images
+from intern.learning.message_changes import MessageChanges, MissedChanges
+from intern.learning.review import Approvals
+from intern.models.circuit_breaker import Breaker
+from intern.models.endpoint import EndpointModel
+from intern.models.prompt import Model
+from intern.search.embedding_endpoint import EndpointEmbedder
+from intern.search.finding import Embedder, Finder, LastVectors
+from intern.service.health import HealthChecks, ModelWatch, posting_check
+from intern.service.measuring import CountedModel, Counters, Standing, count_embeddings, count_request
+from intern.service.models import Models, open_embedder, open_models, templates_of
+from intern.service.overview import Looked, Overheard, OverviewDesk, leaves_open
+from intern.service.searching import Ranking, discovered_sources, never_discovered
+from intern.service.views import Check, Desk
+from intern.service.writer import Writer
+from intern.settings.loading import Settings
+from intern.sources.discovery.scanning import Changes
+from intern.sources.library import Library
+from intern.stores.files import FolderLock
+from intern.stores.sqlite.checkpoints import Marks, MarkStore
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.members import Greeted
+from intern.stores.sqlite.replies import FeedbackStore
+from intern.stores.sqlite.traces import Counts, TraceStore, Unanswered
+from intern.stores.sqlite.usage import UsageLog
+
+
+class Platform(NamedTuple):
+    """A chat platform with what goes beside it."""
+
+    chat: ChatPlatform
+    interactions: Interactions
+    images: Images
+
+
+OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
+
+
+class Beside(NamedTuple):
+    """What a front end runs beside the bot, such as the status page."""
+
+    counters: Counters
+    serving: Callable[[Desk, Standing], AbstractAsyncContextManager[object]]
+    """Serves for as long as the bot is at work and until it has left."""
+
+
+@asynccontextmanager
+async def parts_around(
+    settings: Settings,
+    platform: Platform,
+    *,
+    witness: Witness,
+    clock: Clock,
+    models: OpenModels = open_models,
+    beside: Beside | None = None,
+) -> AsyncGenerator[Parts]:
+    """The bot, put together around a Discord; it holds the data folder meanwhile."""
+    with FolderLock(settings.data.dir) as lock:
+        async with (
+            await Database.open(settings.paths.database) as db,
+            models(settings, UsageLog(db), clock) as opened,
+            open_embedder(settings, db, clock, opened.usage) as embedder,
+        ):
+            watch = ModelWatch(clock, _breakers(opened, embedder))
+            counters = None if beside is None else _told(beside.counters, platform.chat, opened, witness, embedder)
+            watched = opened._replace(
+                answering=watch.over(_counted(opened.answering, counters)),
+                learning=watch.over(
+                    _counted(opened.learning, counters),
+                    work="learning",
+                    section="llm" if settings.llm_kb is None else "llm.kb",
+                ),
+            )
+            writer = await run_sync(partial(Writer, settings, db, watched.learning, clock, embedder=embedder))
+            if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
+                # With the writer's own store, which repeats nothing after a drop that failed.
+                key_of = request_key(settings.llm, templates_of(settings))
+                watched = watched._replace(answering=RepeatingModel(watched.answering, writer.stores.replies, key_of))
+            await writer.stores.jobs.reclaim()
+            await writer.stores.pending.load()
+            await writer.extraction.extractor.mend()
+            # A server that we never attended is looked back at as far as the operator wants.
+            first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
+            marks = await MarkStore(db).open(platform.chat.guild_ids, first)
+            audience = _Audience(platform.chat, settings.conversations)
+            missed = MissedChanges(
+                writer.stores.archive,
+                platform.chat,
+                is_withdrawn=writer.stores.decisions.is_withdrawn,
+                admits=audience.admits_id,
+            )
+            here = [snowflake_time(marks.attended[guild_id]) for guild_id in platform.chat.guild_ids]
+            attended = min(here, default=clock.now())
+            gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
+            overheard = Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)
+            room = _Room(
+                settings,
+                platform,
+                overheard,
+                audience,
+                Attendance(marks, baseline=first),
+                witness,
+                clock,
+                db,
+                watched,
+                writer,
+                embedder,
+            )
+            parts, posted = await _around(room)
+            served = (
+                nullcontext()
+                if beside is None
+                else beside.serving(*_looked_at(room, parts, posted, overheard, lock=lock, watch=watch))
+            )
+            async with served:
+                yield parts
+
+
+class _Room(NamedTuple):
+    settings: Settings
+    platform: Platform
+    gateway: Gateway
+    audience: _Audience
+    attendance: Attendance
+    witness: Witness
+    clock: Clock
+    db: Database
+    models: Models
+    writer: Writer
+    embedder: Embedder | None
+
+
+async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
+    settings, platform, gateway, audience, attendance, witness, clock, db, models, writer, _ = room
+    chat = platform.chat
+    options = settings.conversations
+    settling = Settling(attendance.settle)
+    chat.recall_roles(await writer.stores.roles.known())
+    traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
+    witness.count = counts.add
+    witness.unanswered = partial(_leave_open, writer.stores.unanswered)
+    allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
+    wording = load_wording(
+        Path(settings.prompts.dir) if settings.prompts.dir else None,
+        {"project_introduction": settings.ai.project_introduction},
+    )
+    handoff = settings.discord.handoff_role_id
+    answered = writer.extraction.answered
+    await answered.open(ThreadReader(chat, audience.admits_id))
+    late = MessageChanges(
+        writer.stores.archive, admits=audience.admits_id, pending=writer.stores.pending, answered=answered.threads
+    )
+    finder = Finder(writer.stores.search, room.embedder and LastVectors(room.embedder))
+    discovered = discovered_sources(settings, writer.stores.search)
+    library = Library(
+        kb_index=settings.paths.index,
+        team_index=settings.paths.team_index,
+        sources=writer.stores.sources,
+        topics=writer.stores.topics,
+        archive=writer.stores.archive,
+        pages=writer.stores.pages,
+        ranks=Ranking(settings, finder, discovered),
+        more=discovered,
+        learned=LearnedSources(
+            db,
+            writer.stores.search,
+            finder,
+            archive=writer.stores.archive,
+            decisions=lambda: writer.stores.decisions,
+            clock=clock,
+            min_confidence=settings.facts.min_confidence,
+            site=settings.discord.site,
+        ),
+        site=settings.discord.site,
+    )
+    answerer = Answerer(models.answering, library, settings.ai, models.nearest)
+    posts = Posting(
+        chat,
+        writer.stores.posts,
+        chat,
+        outgoing=outgoing,
+        clock=clock,
+        admits=audience.admits_id,
+        max_age=timedelta(seconds=settings.discord.max_question_age),
+        late_word=wording.late,
+        no_thread_word=wording.no_thread,
+    )
+    # Rules cannot look at pictures, whatever is set.
+    sees = settings.llm.images and settings.llm.kind == "endpoint"
+    answers = Seeing(answerer, platform.images, sees=sees)
+    commands = Commands(
+        answers=answers,
+        history=chat,
+        admits=audience.admits,
+        outlet=chat,
+        feedback=FeedbackStore(db, clock=clock),
+        traces=traces,
+        options=options,
+        guild_ids=chat.guild_ids,
+        wording=wording,
+        allows=allows,
+        count=witness.asked,
+        over_limit=partial(witness.turned_away, "asked too much"),
+    )
+    posted = PostedAnswers(
+        writer.stores.cited, library, writer.stores.topics, writer.stores.decisions, emails=settings.kb.mask_emails
+    )
+    parts = Parts(
+        gateway=gateway,
+        admits=chat.admits,
+        admits_id=audience.admits_id,
+        attendance=attendance,
+        settling=settling,
+        approvals=Approvals(clock=clock),
+        pages=chat,
+        keep_marks=_Books(room, MarkStore(db), counts).keep,
+        open_batches=Batches(settings.discord.message_batch_wait_seconds),
+        clock=clock,
+        dispatch=_Dispatch(
+            Dispatcher(
+                chat,
+                writer.stores.posts,
+                options,
+                guild_ids=chat.guild_ids,
+                admits=chat.admits,
+                clock=clock,
+                allows=allows,
+                private=PrivateNotes(chat, Greeted(db, clock=clock)),
+            ),
+            answered,
+        ).dispatch,
+        declines=Declining(wording, traces=traces, clock=clock),
+        late=late,
+        keep=writer.learning.keep,
+        pictures=Captioning(
+            models.learning,
+            platform.images,
+            writer.stores.pending,
+            # Rules cannot look at pictures, whatever is set.
+            sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
+            mask=settings.kb.mask_secrets,
+        ),
+        pending=writer.stores.pending,
+        look_up=OpenMessages(chat.look_up, audience.admits_id).message,
+        attempts=writer.stores.attempts,
+        archive=writer.learning.after,
+        archived_until=writer.stores.archived_until(),
+        settles_in=writer.learning.settles_in,
+        again=writer.learning.due,
+        choose=writer.learning.choose_topic,
+        filer=writer.learning,
+        decisions=writer.extraction.after,
+        extracted_until=await writer.extraction.position(),
+        extract_again=writer.extraction.due,
+        extraction=writer.extraction,
+        reviews=writer.learning,
+        refresh=writer.indexing.refresh,
+        refresh_pages=writer.indexing.refresh_pages,
+        responding=responder.Collaborators(
+            answers=answers,
+            replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
+            outgoing=outgoing,
+            done_with=writer.stores.posts.done_with,
+            typing=chat.typing,
+            traces=traces,
+            settle=settling.settle,
+            witness=witness,
+        ),
+        posting=poster.Collaborators(
+            posts=posts,
+            outgoing=outgoing,
+            traces=traces,
+            settle=settling.settle,
+            witness=witness,
+            # What the asker wrote last has become a question by then, or never will.
+            patience_seconds=settings.discord.message_batch_wait_seconds + 5,
+        ),
+        handle=_Desk(commands, late).handle,
+        responses=platform.interactions,
+        jobs=writer.stores.jobs,
+        do_job=writer.do,
+        settle_seconds=settings.kb.settle_seconds,
+        scan_interval_seconds=settings.kb.scan_interval_seconds,
+        discover=writer.discover if settings.discovery.scan_paths else None,
+        discovery_interval_seconds=settings.discovery.interval_seconds,
+        files_changed=Changes(settings.discovery, never_discovered(settings)).wait,
+        embeds=writer.indexing.embedding,
+        check_posted=posted.check,
+        retract=Retractions(writer.stores.cited, posts.retract, traces, clock=clock, note=wording.retracted).retract
+        if settings.ai.retract
+        else None,
+        witness=witness,
+    )
+    return parts, posted
+
+
+_TOLD_WITHIN = 5.0  # seconds
+
+
+class _Audience:
+    """Where we may listen and speak: as everybody may read there, and as the operator wants."""
+
+    def __init__(self, chat: ChatPlatform, options: ConversationOptions) -> None:
+        self._chat = chat
+        self._options = options
+
+    def admits(self, channel: Channel) -> bool:
+        return self._chat.admits(channel) and self._options.mode_of(channel) != "off"
+
+    async def admits_id(self, channel_id: ChannelId) -> bool:
+        channel = await self._chat.channel(channel_id)
+        # At a start, Discord tells of its servers right after it says hello.
+        with move_on_after(_TOLD_WITHIN) as waiting:
+            await self._chat.told(channel.guild_id)
+        if waiting.cancelled_caught:
+            raise ChatUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
+        return self.admits(channel)
+
+
+class _Books:
+    """What is written down every second: how far channels are settled; what was counted, left open, spent and seen."""
+
+    def __init__(self, room: _Room, marks: MarkStore, counts: Counts) -> None:
+        self._marks = marks
+        self._counts = counts
+        self._unanswered = room.writer.stores.unanswered
+        self._usage = room.models.usage
+        self._roles = room.writer.stores.roles
+        self._noted_roles = room.platform.chat.noted_roles
+
+    async def keep(self, moved: Marks) -> None:
+        # Before the marks: what is not read again shall not have been forgotten.
+        await self._roles.keep(self._noted_roles())
+        if self._usage is not None:
+            await self._usage.keep()
+        await self._counts.store()
+        await self._unanswered.store()
+        await self._marks.keep(moved)
+
+
+def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> None:
+    if leaves_open(reason):
+        unanswered.add(request.batch.messages, reason)
+
+
+def _told(
+    counters: Counters, chat: ChatPlatform, opened: Models, witness: Witness, embedder: Embedder | None
+) -> Counters:
+    """The counters, told by all who know."""
+    witness.tally = counters
+    if opened.usage is not None:
+        opened.usage.counted = counters.spent
+    if isinstance(embedder, EndpointEmbedder):
+        count_embeddings(counters, embedder)
+    chat.tell_requests(partial(count_request, counters), counters.reconnected)
+    return counters
+
+
+def _counted(model: Model, counters: Counters | None) -> Model:
+    return model if counters is None else CountedModel(model, counters)
+
+
+def _looked_at(
+    room: _Room, parts: Parts, posted: PostedAnswers, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
+) -> tuple[OverviewDesk, Standing]:
+    """What a page shows, and what a monitoring system reads."""
+    waiting = parts.posting.waiting
+
+    def asked_elsewhere() -> tuple[Check, ...]:
+        return posting_check(waiting.stuck(), room.clock), *watch.checks()
+
+    checks = HealthChecks(
+        room.db, lock, clock=room.clock, is_open=lambda: room.platform.chat.is_open, elsewhere=asked_elsewhere
+    )
+    desk = OverviewDesk(
+        Looked(
+            settings=room.settings,
+            db=room.db,
+            stores=room.writer.stores,
+            answers=parts.responding.answers,
+            posted=posted,
+            overheard=overheard,
+            attendance=parts.attendance,
+            fill=parts.fill,
+            clock=room.clock,
+            health=checks.health,
+            known_health=checks.known,
+        )
+    )
+    standing = Standing(
+        settings=room.settings,
+        stores=room.writer.stores,
+        fill=parts.fill,
+        overheard=overheard,
+        usage=room.models.usage,
+        breakers=_breakers(room.models, room.embedder),
+        clock=room.clock,
+    )
+    return desk, standing
+
+
+def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Breaker]:
+    own = {"embeddings": embedder.breaker} if isinstance(embedder, EndpointEmbedder) else {}
+    return {**models.breakers, **own}
+
+
+class _Dispatch:
+    """Decides whom a batch concerns; a thread that was read before is looked at again because of it."""
+
+    def __init__(self, dispatcher: Dispatcher, answered: Answered) -> None:
+        self._dispatcher = dispatcher
+        self._answered = answered
+
+    async def dispatch(self, batch: Batch) -> Requests:
+        self._answered.heard(batch)
+        return await self._dispatcher.dispatch(batch)
+
+
+class OpenMessages:
+    """Messages where we may listen. Nothing is read again in a channel that was closed to us meanwhile."""
+
+    def __init__(
+        self,
+        look_up: Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]],
+        admits: Callable[[ChannelId], Awaitable[bool]],
+    ) -> None:
+        self._look_up = look_up
+        self._admits = admits
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """A message; None where it is gone. Raises the ChatError family, also where it may not be read."""
+        if not await self._admits(channel_id):
+            raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
+        return await self._look_up(channel_id, message_id)
+
+
+class _Desk:
+    """The commands; what they teach can be withdrawn from the moment on that it is handed on."""
+
+    def __init__(self, commands: Commands, late: MessageChanges) -> None:
+        self._commands = commands
+        self._late = late
+
+    async def handle(self, interaction: Interaction) -> Said:
+        answer = await self._commands.handle(interaction)
+        for request in answer.captures:
+            self._late.teaches(request)
+        return answer
