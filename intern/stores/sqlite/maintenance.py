@@ -24,6 +24,7 @@ from intern.core.ids import MessageId, UserId
 from intern.core.progress import tell
 from intern.core.records import Capture
 from intern.stores.blocks import bare
+from intern.stores.sqlite.columns import IN, listed
 from intern.stores.sqlite.database import Database, Transaction, explained, has_tables
 
 _PAGES = 4096
@@ -129,8 +130,7 @@ def _opened(path: Path) -> Any:
 
 StructT = TypeVar("StructT", bound=Struct)
 
-_CAPTURES = "select id, kind, state, payload, result from jobs where kind in ('capture', 'import')"
-_IN = "in (select value from json_each(?))"
+_CAPTURES = "select id, kind, state, payload, coalesce(result, x'') from jobs where kind in ('capture', 'import')"
 _NOTHING = b"null"
 
 
@@ -156,7 +156,7 @@ class Remains:
         gone = frozenset(map(bare, message_ids))
 
         def work(db: Transaction) -> bool:
-            return any(db.row(statement, (_listed(gone),) * statement.count("?")) for statement in _ABOUT) or any(
+            return any(db.row(statement, (listed(gone),) * statement.count("?")) for statement in _ABOUT) or any(
                 _names(job.payload, gone) for job in _jobs(db)
             )
 
@@ -172,7 +172,7 @@ class Remains:
 
         def work(db: Transaction) -> None:
             for statement in _FORGETTING:
-                db.run(statement, (_listed(gone),) * statement.count("?"))
+                db.run(statement, (listed(gone),) * statement.count("?"))
             for job in _jobs(db):
                 if _names(job.payload, gone) or _names(job.result, gone):
                     payload = _NOTHING if job.state == "finished" else _left(job, gone)
@@ -195,22 +195,18 @@ class Remains:
         await self._db.write(work)
 
 
-_POSTS = f"(question_id {_IN} or question_id in (select question_id from post_messages where message_id {_IN}))"
-_TRACES = f"rid in (select trace from trace_messages where message_id {_IN})"
+_POSTS = f"(question_id {IN} or question_id in (select question_id from post_messages where message_id {IN}))"
+_TRACES = f"rid in (select trace from trace_messages where message_id {IN})"
 _ABOUT = (
     f"select 1 from traces where {_TRACES}",
     f"select 1 from posts where {_POSTS}",
-    f"select 1 from pending_messages where message_id {_IN}",
+    f"select 1 from pending_messages where message_id {IN}",
 )
 _FORGETTING = (
     f"delete from traces where {_TRACES}",
     f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",
     "update post_parts set text = '' where question_id in (select question_id from posts where state <> 'open')",
 )
-
-
-def _listed(message_ids: AbstractSet[str]) -> str:
-    return msgspec.json.encode(sorted(message_ids)).decode()
 
 
 def _readable(db: Transaction, statement: str, kind: type[StructT]) -> Iterator[StructT]:
@@ -233,8 +229,7 @@ class _Job(NamedTuple):
 
 
 def _jobs(db: Transaction) -> list[_Job]:
-    rows = msgspec.convert(db.rows(_CAPTURES), list[tuple[int, str, str, bytes, bytes | None]])
-    return [_Job(job_id, kind, state, payload, result or b"") for job_id, kind, state, payload, result in rows]
+    return msgspec.convert(db.rows(_CAPTURES), list[_Job])
 
 
 def _captures_in(data: bytes) -> Sequence[Capture] | None:

@@ -18,7 +18,8 @@ from intern.core.clock import Clock
 from intern.core.flow import ReplyTarget
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Button, Citation
-from intern.stores.sqlite.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.columns import Table
+from intern.stores.sqlite.database import Database, Transaction, Value
 from intern.stores.sqlite.replies import keep_cited
 
 PostState = Literal["open", "finished", "dropped"]
@@ -172,7 +173,7 @@ class PostLedger:
     async def recalled(self, question_id: MessageId) -> None:
         """The post is given up before any of it was sent, as if it had never begun. Harmless where it did not."""
         # Parts and messages go with it.
-        await self._db.write(lambda db: db.run("delete from posts where question_id = ?", (question_id,)))
+        await self._db.run("delete from posts where question_id = ?", (question_id,))
 
     async def get(self, question_id: MessageId) -> Post | None:
         """The post that answers a message, alone or with others, whatever became of it."""
@@ -181,7 +182,7 @@ class PostLedger:
     async def holds(self, message_id: MessageId) -> bool:
         """Whether a message of ours is known as a part of any reply."""
         statement = "select 1 from post_parts where message_id = ?"
-        return await self._db.read(lambda db: db.row(statement, (message_id,)) is not None)
+        return await self._db.row(statement, (message_id,)) is not None
 
     async def done_with(self, question_id: MessageId) -> bool:
         """Whether the reply to a message stands on Discord, or was dropped: then nobody needs to think about it."""
@@ -215,13 +216,13 @@ class PostLedger:
             "select posts.channel_id, post_messages.message_id from posts join post_messages using (question_id)"
             " where thread_id = ? and state = 'finished' and not notice order by posts.rid, post_messages.message_id"
         )
-        rows = await self._db.read(lambda db: db.rows(statement, (thread_id,)))
+        rows = await self._db.rows(statement, (thread_id,))
         return tuple((ChannelId(str(place)), MessageId(str(each))) for place, each in rows)
 
     async def answered_in(self, thread_id: ChannelId) -> bool:
         """Whether an answer of ours was finished in this thread (not merely in the channel around it)."""
         statement = "select 1 from posts where state = 'finished' and thread_id = ? and not notice"
-        return await self._db.read(lambda db: db.row(statement, (thread_id,)) is not None)
+        return await self._db.row(statement, (thread_id,)) is not None
 
     async def _change(self, question_id: MessageId, assignment: str, *values: str) -> None:
         now = self._now()
@@ -264,47 +265,22 @@ def _post_of(db: Transaction, message_id: MessageId) -> Post | None:
     return found[0] if found else None
 
 
-_COLUMNS = (
-    "question_id",
-    "channel_id",
-    "target",
-    "thread_id",
-    "state",
-    "reason",
-    "changed_at",
-    "called",
-    "notice",
-    "buttons",
-    "mention_role",
-)
+_PARTS = Table("post_parts", Part)
+_OF_POSTS = tuple(each for each in Post.__struct_fields__ if each not in {"parts", "covers"})
 
 
 def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
-    statement = f"select {', '.join(_COLUMNS)} from posts where {condition} order by rid"
-    return tuple(_post(db, _named(_COLUMNS, row)) for row in db.rows(statement, values))
+    rows = db.rows(f"select {', '.join(_OF_POSTS)} from posts where {condition} order by rid", values)
+    return tuple(_post(db, dict(zip(_OF_POSTS, row, strict=True))) for row in rows)
 
 
 def _post(db: Transaction, row: dict[str, Value]) -> Post:
+    question = (row["question_id"],)
+    parts = db.rows(f"{_PARTS.select} where question_id = ? order by n", question)
     decoded = {
         **row,
-        "covers": _covers(db, row["question_id"]),
-        "called": bool(row["called"]),
-        "notice": bool(row["notice"]),
+        "covers": db.texts("select message_id from post_messages where question_id = ?", question),
         "buttons": msgspec.json.decode(str(row["buttons"])),
-        "parts": _parts(db, row["question_id"]),
+        "parts": tuple(map(_PARTS.struct, parts)),
     }
-    return msgspec.convert(decoded, Post)
-
-
-def _covers(db: Transaction, question_id: Value) -> tuple[Value, ...]:
-    rows = db.rows("select message_id from post_messages where question_id = ?", (question_id,))
-    return tuple(message_id for (message_id,) in rows)
-
-
-def _parts(db: Transaction, question_id: Value) -> tuple[dict[str, Value], ...]:
-    rows = db.rows("select n, text, nonce, message_id from post_parts where question_id = ? order by n", (question_id,))
-    return tuple(_named(("n", "text", "nonce", "message_id"), row) for row in rows)
-
-
-def _named(columns: tuple[str, ...], row: Row) -> dict[str, Value]:
-    return dict(zip(columns, row, strict=True))
+    return msgspec.convert(decoded, Post, strict=False)  # SQLite's truth is a number

@@ -25,6 +25,7 @@ from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage
 from intern.core.records import PairDecision, Parked
 from intern.core.text.untrusted import encoded, whole
+from intern.stores.sqlite.columns import IN, keep_newest, listed
 from intern.stores.sqlite.database import Database, Transaction
 
 PAUSES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=6))
@@ -50,18 +51,17 @@ class Attempts:
         """Count an attempt, on disk before the work begins; returns how many there were, this one included."""
 
         def work(db: Transaction) -> int:
-            row = db.row(
+            return db.number(
                 "insert into attempts (qa_id, begun) values (?, 1)"
                 " on conflict (qa_id) do update set begun = begun + 1 returning begun",
                 (qa_id,),
             )
-            return msgspec.convert(row, tuple[int])[0]
 
         return await self._db.write(work)
 
     async def clear(self, qa_id: QAId) -> None:
         """Work ended without a decision, and not by a crash; forget that it was begun. Harmless where it was not."""
-        await self._db.write(lambda db: db.run("delete from attempts where qa_id = ?", (qa_id,)))
+        await self._db.run("delete from attempts where qa_id = ?", (qa_id,))
 
     async def end(self, decision: PairDecision, *, again: bool = True) -> None:
         """The pair was decided. One that was parked is tried again by itself after a pause, unless not `again`."""
@@ -77,14 +77,11 @@ class Attempts:
 
     async def retries(self) -> Mapping[QAId, Retry]:
         """Every pair that was parked, as far as it was counted."""
-        return await self._db.read(
-            lambda db: retries_of(db.rows("select qa_id, tries, next_at from retries"))  # few: pairs, not captures
-        )
+        return retries_of(await self._db.rows("select qa_id, tries, next_at from retries"))
 
 
 def _count(db: Transaction, parked: Parked, *, again: bool) -> None:
-    row = db.row("select tries from retries where qa_id = ?", (parked.qa_id,))
-    counted = _counted(parked, 1 + (msgspec.convert(row, tuple[int])[0] if row else 0))
+    counted = _counted(parked, 1 + db.number("select tries from retries where qa_id = ?", (parked.qa_id,)))
     next_at = counted.next_at if again else None
     db.run(
         "insert into retries (qa_id, tries, next_at) values (?, ?, ?)"
@@ -117,8 +114,6 @@ _log = get_logger(__name__)
 
 # Images, the newest ones. Who has an older message edited pays for a second look.
 _TEXTS_KEPT = 20_000
-
-_IN = "in (select value from json_each(?))"
 
 ImageTexts = Mapping[tuple[MessageId, str], str]
 """What an image shows, by its message and the id of its attachment."""
@@ -156,16 +151,9 @@ class PendingCaptures:
 
     async def load(self) -> None:
         """Remember which messages wait, so that `holds` can tell. Once, before anything else is asked."""
-
-        def work(db: Transaction) -> _Held:
-            held: dict[int, set[MessageId]] = {}
-            for rid, message_id in msgspec.convert(
-                db.rows("select capture, message_id from pending_messages"), list[tuple[int, MessageId]]
-            ):
-                held.setdefault(rid, set()).add(message_id)
-            return {rid: frozenset(ids) for rid, ids in held.items()}
-
-        self._held.update(await self._db.read(work))
+        rows = await self._db.rows("select capture, message_id from pending_messages")
+        for rid, message_id in msgspec.convert(rows, list[tuple[int, MessageId]]):
+            self._held[rid] = self._held.get(rid, frozenset()) | {message_id}
 
     def holds(self, message_id: MessageId) -> bool:
         """Whether a capture with this message waits. From memory."""
@@ -181,8 +169,7 @@ class PendingCaptures:
 
     async def waiting(self) -> Sequence[int]:
         """The ids of all that wait, oldest first."""
-        rows = await self._db.read(lambda db: db.rows("select rid from pending_captures order by rid"))
-        return [rid for (rid,) in msgspec.convert(rows, list[tuple[int]])]
+        return [*map(int, await self._db.texts("select rid from pending_captures order by rid"))]
 
     async def get(self, rid: int) -> PendingCapture | None:
         """A capture that waits; None where it does not any more, or what stands there cannot be understood."""
@@ -200,11 +187,9 @@ class PendingCaptures:
     async def failed(self, rid: int, reason: str, *, again_in: timedelta, by_model: bool) -> None:
         """Its images were looked at in vain; `by_model`: a model that is there could not put them into words."""
         next_at = (self._clock.now() + again_in).isoformat()
-        await self._db.write(
-            lambda db: db.run(
-                "update pending_captures set attempts = attempts + ?, reason = ?, next_at = ? where rid = ?",
-                (int(by_model), whole(reason), next_at, rid),
-            )
+        await self._db.run(
+            "update pending_captures set attempts = attempts + ?, reason = ?, next_at = ? where rid = ?",
+            (int(by_model), whole(reason), next_at, rid),
         )
 
     async def renew(self, rid: int, messages: Iterable[ChatMessage]) -> None:
@@ -243,7 +228,7 @@ class PendingCaptures:
                 found = _get(db, rid)
                 left = found and without_messages(found.request, gone)
                 changed |= _put(db, rid, left) if left else _delete(db, rid)
-            db.run(f"delete from image_texts where message_id {_IN}", (_json(gone),))
+            db.run(f"delete from image_texts where message_id {IN}", (listed(gone),))
             return changed
 
         for rid, held in (await self._change(work)).items():
@@ -251,12 +236,8 @@ class PendingCaptures:
 
     async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
         """What is known of the images of these messages."""
-        rows = await self._db.read(
-            lambda db: db.rows(
-                f"select message_id, attachment_id, text from image_texts where message_id {_IN}",
-                (_json(message_ids),),
-            )
-        )
+        statement = f"select message_id, attachment_id, text from image_texts where message_id {IN}"
+        rows = await self._db.rows(statement, (listed(message_ids),))
         found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
         return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
 
@@ -270,7 +251,7 @@ class PendingCaptures:
                 " on conflict (message_id, attachment_id) do update set text = excluded.text",
                 rows,
             )
-            db.run("delete from image_texts where rid <= (select max(rid) from image_texts) - ?", (_TEXTS_KEPT,))
+            keep_newest(db, "image_texts", _TEXTS_KEPT)
 
         if rows:
             await self._db.write(work)
@@ -289,8 +270,8 @@ class PendingCaptures:
     def _waiting_for(self, db: Transaction, request: CaptureRequest) -> list[int]:
         """What belongs to the same conversation, oldest first, as the archive would see it."""
         ids = [message.id for message in request.messages]
-        rows = db.rows("select rid from pending_captures where conversation_id = ?", (request.conversation_id,))
-        found = {rid for (rid,) in msgspec.convert(rows, list[tuple[int]])}
+        same = "select rid from pending_captures where conversation_id = ?"
+        found = set(map(int, db.texts(same, (request.conversation_id,))))
         # A conversation that is in the archive stays itself, though it shares a message with another one.
         if not any(request.conversation_id in self._conversations_of(message_id) for message_id in ids):
             found.update(_with_any(db, ids))
@@ -298,12 +279,12 @@ class PendingCaptures:
 
     def _insert(self, db: Transaction, request: CaptureRequest) -> _Changed:
         now = self._clock.now().isoformat()
-        row = db.row(
+        rid = db.number(
             "insert into pending_captures (conversation_id, request, reason, attempts, next_at, since)"
             " values (?, ?, ?, 0, ?, ?) returning rid",
             (request.conversation_id, b"", "its images are to be looked at", now, now),
         )
-        return _put(db, msgspec.convert(row, tuple[int])[0], request)
+        return _put(db, rid, request)
 
     async def _change(self, work: Callable[[Transaction], _Changed]) -> _Changed:
         # A write is done though nobody waits for it any more, and then memory must know, too.
@@ -319,7 +300,6 @@ class PendingCaptures:
         return changed
 
 
-_Held = dict[int, frozenset[MessageId]]
 _Changed = Mapping[int, frozenset[MessageId] | None]
 """The messages that a capture holds from now on; None where it waits no more."""
 
@@ -351,11 +331,8 @@ def _get(db: Transaction, rid: int) -> PendingCapture | None:
 
 
 def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
-    rows = db.rows(
-        f"select distinct capture from pending_messages where message_id {_IN} order by capture",
-        (_json(message_ids),),
-    )
-    return [rid for (rid,) in msgspec.convert(rows, list[tuple[int]])]
+    statement = f"select distinct capture from pending_messages where message_id {IN} order by capture"
+    return [*map(int, db.texts(statement, (listed(message_ids),)))]
 
 
 def _put(db: Transaction, rid: int, request: CaptureRequest) -> _Changed:
@@ -374,7 +351,3 @@ def _put(db: Transaction, rid: int, request: CaptureRequest) -> _Changed:
 def _delete(db: Transaction, rid: int) -> _Changed:
     db.run("delete from pending_captures where rid = ?", (rid,))
     return {rid: None}
-
-
-def _json(values: Collection[str]) -> str:
-    return msgspec.json.encode(sorted(values)).decode()

@@ -25,7 +25,8 @@ from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.messages import ChatMessage
 from intern.core.text.masking import mask_secrets, masked_start
 from intern.stores.blocks import bare
-from intern.stores.sqlite.database import Database, Row, Transaction
+from intern.stores.sqlite.columns import IN, Table, keep_first, keep_newest, listed
+from intern.stores.sqlite.database import Database, Transaction
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
 MAX_DEBUG_CHARS = 4_000
@@ -89,9 +90,7 @@ class TraceStore:
                 "insert into trace_messages (message_id, trace) values (?, ?) on conflict do nothing",
                 [(each, trace) for each in (*others, question_id)],
             )
-            db.run(
-                "delete from traces where rid <= (select rid from traces order by rid desc limit 1 offset ?)", (KEPT,)
-            )
+            keep_first(db, "traces", "rid", "rid desc", KEPT)
 
         await self._db.write(work)
 
@@ -101,11 +100,9 @@ class TraceStore:
         Harmless where nothing was kept of the question.
         """
         values = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self._clock.now().isoformat(), question_id)
-        await self._db.write(
-            lambda db: db.run(
-                "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ? where question_id = ?",
-                values,
-            )
+        await self._db.run(
+            "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ? where question_id = ?",
+            values,
         )
 
     async def of(self, message_id: MessageId) -> Trace | None:
@@ -113,34 +110,34 @@ class TraceStore:
 
         def work(db: Transaction) -> Trace | None:
             row = db.row(_OF, (message_id,)) or db.row(_OF_REPLY, (message_id,))
-            return _trace(row) if row else None
+            return _TRACES.struct(row) if row else None
 
         return await self._db.read(work)
 
     async def newest_in(self, channel_id: ChannelId) -> Trace | None:
         """The question that was heard of last in a channel or thread, or that a thread hangs on."""
-
-        def work(db: Transaction) -> Trace | None:
-            # A thread that hangs on a message has the message's id.
-            statement = f"{_SELECT} where channel_id = ? or question_id = ? order by at desc, rid desc limit 1"
-            row = db.row(statement, (channel_id, channel_id))
-            return _trace(row) if row else None
-
-        return await self._db.read(work)
+        # A thread that hangs on a message has the message's id.
+        statement = f"{_TRACES.select} where channel_id = ? or question_id = ? order by at desc, rid desc limit 1"
+        row = await self._db.row(statement, (channel_id, channel_id))
+        return _TRACES.struct(row) if row else None
 
     async def newest(self, limit: int, offset: int = 0) -> tuple[Trace, ...]:
         """The questions that were heard of last, newest first."""
 
         def work(db: Transaction) -> tuple[Trace, ...]:
-            rows = db.rows(f"{_SELECT} order by at desc, rid desc limit ? offset ?", (limit, offset))
-            return tuple(map(_trace, rows))
+            rows = db.rows(f"{_TRACES.select} order by at desc, rid desc limit ? offset ?", (limit, offset))
+            return tuple(map(_TRACES.struct, rows))
 
         return await self._db.read(work)
 
     async def count(self) -> int:
         """How many questions are kept."""
-        row = await self._db.read(lambda db: db.row("select count(*) from traces"))
-        return msgspec.convert(row, tuple[int])[0]
+        return await self._db.number("select count(*) from traces")
+
+    async def having(self, message_ids: Collection[MessageId]) -> frozenset[MessageId]:
+        """Those of these messages that have an account of their own; others count with a newer message."""
+        statement = f"select message_id from trace_messages where message_id {IN}"
+        return frozenset(map(MessageId, await self._db.texts(statement, (listed(message_ids),))))
 
 
 class Counts:
@@ -175,16 +172,12 @@ class Counts:
 
     async def of(self, day: date) -> dict[str, int]:
         """What was stored for a day, by name."""
-        rows = await self._db.read(
-            lambda db: db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
-        )
+        rows = await self._db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
     async def since(self, day: date) -> dict[date, dict[str, int]]:
         """What was stored for each day from `day` on, by name; days without anything are left out."""
-        rows = await self._db.read(
-            lambda db: db.rows("select day, name, number from counts where day >= ?", (day.isoformat(),))
-        )
+        rows = await self._db.rows("select day, name, number from counts where day >= ?", (day.isoformat(),))
         days: dict[date, dict[str, int]] = {}
         for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
             days.setdefault(at, {})[name] = number
@@ -229,12 +222,10 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-_SELECT = "select question_id, channel_id, at, outcome, reason, debug from traces"
-_OF = f"{_SELECT} where rid = (select trace from trace_messages where message_id = ?)"
-_OF_REPLY = f"{_SELECT} where question_id = (select question_id from post_parts where message_id = ?)"
-_ADD = (
-    "insert into traces (question_id, channel_id, at, outcome, reason, debug) values (?, ?, ?, ?, ?, ?) returning rid"
-)
+_TRACES = Table("traces", Trace, json=("debug",))
+_OF = f"{_TRACES.select} where rid = (select trace from trace_messages where message_id = ?)"
+_OF_REPLY = f"{_TRACES.select} where question_id = (select question_id from post_parts where message_id = ?)"
+_ADD = f"{_TRACES.insert} returning rid"
 # Of snowflakes, the longer one is the newer one.
 _RENAME = """
     update traces set question_id = (
@@ -252,21 +243,6 @@ def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
                 db.run(_RENAME, (trace,))
             else:
                 db.run("delete from traces where rid = ?", (trace,))
-
-
-def _trace(row: Row) -> Trace:
-    question_id, channel_id, at, outcome, reason, debug = row
-    return msgspec.convert(
-        {
-            "question_id": question_id,
-            "channel_id": channel_id,
-            "at": at,
-            "outcome": outcome,
-            "reason": reason,
-            "debug": msgspec.json.decode(str(debug)),
-        },
-        Trace,
-    )
 
 
 KEPT_UNANSWERED = (
@@ -300,6 +276,10 @@ class _Row(Struct, frozen=True):
     at: str
     reason: str
     text: str
+
+
+_ROWS = Table("unanswered", _Row)
+_UNANSWERED = Table("unanswered", UnansweredQuestion)
 
 
 class Unanswered:
@@ -343,18 +323,11 @@ class Unanswered:
         fresh, self._fresh = self._fresh, {}
         if not fresh:
             return
-        rows = [msgspec.structs.astuple(row) for row in fresh.values()]
         oldest = (self._clock.now() - MAX_AGE).isoformat()
 
         def work(db: Transaction) -> None:
-            db.run_each(
-                "insert into unanswered (question_id, message_ids, author_id, channel_id, at, reason, text)"
-                " values (?, ?, ?, ?, ?, ?, ?) on conflict (question_id) do update set"
-                " message_ids = excluded.message_ids, at = excluded.at, reason = excluded.reason,"
-                " text = excluded.text",
-                rows,
-            )
-            db.run("delete from unanswered where rid <= (select max(rid) from unanswered) - ?", (KEPT_UNANSWERED,))
+            db.run_each(_ROWS.upsert("question_id"), map(_ROWS.row, fresh.values()))
+            keep_newest(db, "unanswered", KEPT_UNANSWERED)
             db.run("delete from unanswered where at < ?", (oldest,))
 
         try:
@@ -366,22 +339,12 @@ class Unanswered:
     async def all(self) -> tuple[UnansweredQuestion, ...]:
         """Those on disk, newest first."""
         oldest = (self._clock.now() - MAX_AGE).isoformat()
-        rows = await self._db.read(
-            lambda db: db.rows(
-                "select question_id, channel_id, at, reason, text from unanswered where at >= ?"
-                " order by at desc, rid desc",
-                (oldest,),
-            )
-        )
-        names = UnansweredQuestion.__struct_fields__
-        return tuple(msgspec.convert(dict(zip(names, row, strict=True)), UnansweredQuestion) for row in rows)
+        statement = f"{_UNANSWERED.select} where at >= ? order by at desc, rid desc"
+        return tuple(map(_UNANSWERED.struct, await self._db.rows(statement, (oldest,))))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """A member's messages among these questions."""
-        rows = await self._db.read(
-            lambda db: db.rows("select message_ids from unanswered where author_id = ?", (user_id,))
-        )
-        held = [str(row[0]) for row in rows]
+        held = await self._db.texts("select message_ids from unanswered where author_id = ?", (user_id,))
         held += [row.message_ids for row in self._fresh.values() if row.author_id == user_id]
         return frozenset(each for ids in held for each in msgspec.json.decode(ids, type=list[MessageId]))
 
@@ -390,18 +353,14 @@ class Unanswered:
         gone = frozenset(map(bare, message_ids))
         if not gone:
             return
-        listed = msgspec.json.encode(sorted(gone)).decode()
 
         def concerned(row: _Row) -> bool:
             return not gone.isdisjoint(msgspec.json.decode(row.message_ids, type=list[str]))
 
         self._fresh = {key: row for key, row in self._fresh.items() if not concerned(row)}
-        await self._db.write(
-            lambda db: db.run(
-                "delete from unanswered where exists (select 1 from json_each(message_ids) as each"
-                " where each.value in (select value from json_each(?)))",
-                (listed,),
-            )
+        await self._db.run(
+            f"delete from unanswered where exists (select 1 from json_each(message_ids) as each where each.value {IN})",
+            (listed(gone),),
         )
 
 
