@@ -26,6 +26,7 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.service.views import Check, Health
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.maintenance import write_heartbeat
 
 _CHECKED_EVERY = 5.0  # seconds; whoever asks more often gets the last word on the disk
 _LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
@@ -251,10 +252,8 @@ class HealthChecks:
             return self._written[1]
 
     async def _try_to_write(self) -> Check:
-        at = self._clock.now().isoformat()
-        statement = "insert into heartbeat (one, at) values (1, ?) on conflict (one) do update set at = excluded.at"
         try:
-            await self._db.write(lambda db: db.run(statement, (at,)))
+            await write_heartbeat(self._db, self._clock.now())
         except InternError as error:
             return Check(name="database", ok=False, detail=str(error))
         return Check(name="database", ok=True)

@@ -77,6 +77,7 @@ from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.pending import Retry, retry_of
+from intern.stores.sqlite.replies import FeedbackStore
 from intern.stores.sqlite.traces import Counts, Trace, TraceStore, Unanswered, UnansweredQuestion
 from intern.stores.sqlite.usage import UsageLog
 
@@ -87,8 +88,6 @@ _DONE_WITHIN = 10.0  # seconds; a person waits. What takes longer goes on, and i
 _POLL_SECONDS = 0.1
 _STALE_FIRST = ("failed", "gone", "pending", "ok")
 _OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
-
-_TRACED = "select message_id from trace_messages where message_id in (select value from json_each(?))"
 
 _SILENCES = frozenset({"not_a_question"})
 """Reasons that leave nothing open: nobody asked."""
@@ -196,10 +195,7 @@ class OverviewDesk:
 
     async def _numbers(self) -> tuple[Number, ...]:
         stores = self._at.stores
-        feedback = await self._at.db.read(
-            lambda db: db.row("select count(*) filter (where vote = 'up'), count(*) from feedback")
-        )
-        helpful, votes = msgspec.convert(feedback, tuple[int, int])
+        votes = await FeedbackStore(self._at.db, clock=self._at.clock).all()
         today = await self._counts.of(self._at.clock.now().date())
         topics = await run_sync(stores.topics.names)
         states = [source.state for source in await self._sources()]
@@ -215,8 +211,8 @@ class OverviewDesk:
             Number(label="Questions shed today", value=today.get(SHED, 0)),
             Number(label="Stale sources", value=stale, href="/sources"),
             Number(label="Documents and links left out", value=left_out, href="/sources"),
-            Number(label="Votes: helpful", value=helpful),
-            Number(label="Votes: not helpful", value=votes - helpful),
+            Number(label="Votes: helpful", value=votes.up),
+            Number(label="Votes: not helpful", value=votes.down),
         )
 
     def _unhandled(self) -> Unhandled:
@@ -252,7 +248,7 @@ class OverviewDesk:
         """What nobody could answer, the most frequent first."""
         questions = await self._open()
         groups = await run_sync(grouped, [each.text for each in questions])
-        traced = await self._traced([each.question_id for each in questions])
+        traced = await self._traces.having([each.question_id for each in questions])
         return OpenQuestions(
             groups=tuple(
                 QuestionGroup(questions=tuple(_open_question(questions[place], traced) for place in places))
@@ -261,12 +257,6 @@ class OverviewDesk:
             total=len(groups),
             questions=len(questions),
         )
-
-    async def _traced(self, message_ids: Sequence[MessageId]) -> frozenset[MessageId]:
-        """Those of them by which a trace is met; a question that was joined with a newer one is met in that one's."""
-        listed = msgspec.json.encode(message_ids).decode()
-        rows = await self._at.db.read(lambda db: db.rows(_TRACED, (listed,)))
-        return frozenset(MessageId(str(row[0])) for row in rows)
 
     async def _open(self) -> tuple[UnansweredQuestion, ...]:
         return await self._at.stores.unanswered.all()

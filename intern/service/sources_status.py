@@ -17,12 +17,12 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.ids import SourceId
 from intern.service.searching import never_discovered
-from intern.service.status import open_read_only
 from intern.settings.loading import Settings
 from intern.sources.discovery.scanning import Scanner, is_below
 from intern.sources.page_copies import page_state
 from intern.stores.indices import CachedFile, CachedPage, CachedSource, IndexCache
-from intern.stores.sqlite.left_out import ALL_LEFT_OUT, left_out_of
+from intern.stores.sqlite.left_out import left_out_in
+from intern.stores.sqlite.maintenance import discovered_in
 
 State = Literal["ok", "pending", "failed", "gone", "left_out"]
 _OF_PAGES: Mapping[str, State] = {
@@ -32,8 +32,6 @@ _OF_PAGES: Mapping[str, State] = {
     "failing": "failed",
     "gone": "gone",
 }
-
-_DISCOVERED = "select source_id, type, status, path, meta from search_documents where kind = 'file' order by path"
 
 
 class SourceStatus(Struct, frozen=True, kw_only=True):
@@ -125,10 +123,8 @@ def _why_away(folder: Path) -> str | None:
 
 
 def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
-    with open_read_only(settings.paths.database) as db:
-        rows = db.rows("search_documents", _DISCOVERED)
     away = Scanner(settings.discovery, never=never_discovered(settings)).troubles()
-    for source_id, kind, status, path, meta in rows:
+    for source_id, kind, status, path, meta in discovered_in(settings.paths.database):
         known: dict[str, Any] = msgspec.json.decode(meta, type=dict[str, Any])
         state: State = "ok" if status == "ok" else "failed"
         last_error = None if status == "ok" else str(known.get("reason") or status)
@@ -149,9 +145,7 @@ def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
 
 
 def _left_out(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
-    with open_read_only(settings.paths.database) as db:
-        rows = db.rows("left_out", ALL_LEFT_OUT)
-    for each in left_out_of(rows):
+    for each in left_out_in(settings.paths.database):
         folder = settings.paths.sources if each.kind == "document" else settings.paths.links.parent
         yield SourceStatus(
             source_id=SourceId(f"kb:{each.place}" if each.kind == "document" else each.place),

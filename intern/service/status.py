@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, TypedDict, cast
+from typing import Any
 
-import apsw
 from msgspec import Struct
 
 from intern.core.clock import Clock
@@ -21,8 +20,9 @@ from intern.settings.loading import Paths, Settings
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, read_state
+from intern.stores.sqlite.maintenance import Figures, figures_of
 from intern.stores.sqlite.pending import Retry, retries_of, retry_of
-from intern.stores.sqlite.replies import COUNT_OUTDATED, Votes
+from intern.stores.sqlite.replies import Votes
 from intern.stores.topics import TopicLibrary
 
 SHED = "questions_shed"
@@ -135,55 +135,44 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     until = max((time_of(cursor) for cursor in cursors if cursor), default=datetime.min.replace(tzinfo=UTC))
     undecided = [qa_id for qa_id in times if not decisions.decided(qa_id)]
     topics = TopicLibrary(paths.topics)
-    with _Reader(paths.database) as db:
-        today, counts = clock.now().date().isoformat(), db.rows("counts", "select day, name, number from counts")
-        retries, used = retries_of(db.rows("retries", _RETRIES)), db.rows("usage", _USAGE)
-        votes = dict(cast("list[tuple[str, int]]", db.rows("feedback", _VOTES)))
-        return Status(
-            data_dir=str(settings.data.dir),
-            running=running,
-            pid=pid,
-            archived=len(archive),
-            topics=len(topics.names()),
-            damaged=(
-                *lost_folders(paths, decisions),
-                *map(str, (*archive.damaged, *topics.damaged, *decisions.damaged)),
-            ),
-            waiting=sum(times[qa_id] > until for qa_id in undecided),
-            undecided=sum(times[qa_id] <= until for qa_id in undecided),
-            parked=tuple(_parked(each, retries) for each in decisions.parked() if each.qa_id in times),
-            awaiting_review=len(decisions.awaiting()),
-            due=len(decisions.due()),
-            feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
-            shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
-            shed=sum(number for _, name, number in counts if name == SHED),
-            masked=_masked(counts),
-            secret_facts=db.number("extraction_log", "select coalesce(sum(facts_secret), 0) from extraction_log"),
-            counts_today={name: number for day, name, number in counts if day == today},
-            outdated_answers=db.number("posted_answers", COUNT_OUTDATED),
-            pending_posts=db.number("posts", "select count(*) from posts where state = 'open'"),
-            pending_images=_pending(db.rows("pending_captures", _PENDING), clock),
-            waiting_jobs=db.number("jobs", "select count(*) from jobs where state <> 'finished'"),
-            tokens_today=sum(int(tokens) for day, tokens, _ in used if day == today),
-            token_budget=settings.llm.daily_token_budget,
-            cost_today=sum(float(cost) for day, _, cost in used if day == today),
-            cost_budget=settings.llm.daily_cost_budget,
-            currency=settings.llm.currency,
-            marks=tuple(_attended(row, clock) for row in db.rows("attended", _ATTENDED)),
-            **_vectors(settings, db),
-        )
-
-
-_USAGE = "select day, sum(prompt_tokens + completion_tokens), sum(cost) from usage group by day"
-_PENDING = "select since, reason from pending_captures order by rid"
-_RETRIES = "select qa_id, tries, next_at from retries"
-_MADE = "select model, count(*) from search_vectors group by model"
-_VOTES = "select vote, count(*) from feedback group by vote"
-_ATTENDED = (
-    "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id),"
-    " max(until, coalesce((select max(mark) from marks where marks.guild_id = attended.guild_id), 0))"
-    " from attended order by guild_id"
-)
+    figures = figures_of(paths.database)
+    today, counts, retries = clock.now().date().isoformat(), figures.counts, retries_of(figures.retries)
+    votes = dict(figures.votes)
+    return Status(
+        data_dir=str(settings.data.dir),
+        running=running,
+        pid=pid,
+        archived=len(archive),
+        topics=len(topics.names()),
+        damaged=(
+            *lost_folders(paths, decisions),
+            *map(str, (*archive.damaged, *topics.damaged, *decisions.damaged)),
+        ),
+        waiting=sum(times[qa_id] > until for qa_id in undecided),
+        undecided=sum(times[qa_id] <= until for qa_id in undecided),
+        parked=tuple(_parked(each, retries) for each in decisions.parked() if each.qa_id in times),
+        awaiting_review=len(decisions.awaiting()),
+        due=len(decisions.due()),
+        feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
+        shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
+        shed=sum(number for _, name, number in counts if name == SHED),
+        masked=_masked(counts),
+        secret_facts=figures.secret_facts,
+        counts_today={name: number for day, name, number in counts if day == today},
+        outdated_answers=figures.outdated_answers,
+        pending_posts=figures.pending_posts,
+        pending_images=_pending(figures.pending_images, clock),
+        waiting_jobs=figures.waiting_jobs,
+        tokens_today=sum(tokens for day, tokens, _ in figures.spent if day == today),
+        token_budget=settings.llm.daily_token_budget,
+        cost_today=sum(cost for day, _, cost in figures.spent if day == today),
+        cost_budget=settings.llm.daily_cost_budget,
+        currency=settings.llm.currency,
+        marks=tuple(_attended(row, clock) for row in figures.attended),
+        embeddings=embedding_model(settings),
+        documents=figures.documents,
+        unembedded=_unembedded(settings, figures),
+    )
 
 
 def _parked(parked: Parked, retries: Mapping[QAId, Retry]) -> ParkedPair:
@@ -224,88 +213,23 @@ def _attended(row: Sequence[Any], clock: Clock) -> Attended:
     )
 
 
-def open_read_only(database: Path) -> _Reader:
-    """The database, to be read as it is, in a `with` block."""
-    return _Reader(database)
-
-
-_READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-
-
-class _Reader:
-    """The database as it is; tables that are not there yet are empty."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._db: Any = None
-
-    def __enter__(self) -> Self:
-        if self._path.exists():
-            # No `Database`, which would bring the schema up to date.
-            self._db = self._tried(lambda: apsw.Connection(self._uri, flags=_READ_ONLY))
-            self._db.set_busy_timeout(5_000)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._db is not None:
-            self._db.close()
-
-    @property
-    def _uri(self) -> str:
-        uri = self._path.absolute().as_uri()
-        # Nobody has it open, and all is in the one file: so SQLite need not make others beside it to read it.
-        return uri if self._path.with_name(f"{self._path.name}-wal").exists() else f"{uri}?immutable=1"
-
-    def rows(self, table: str, statement: str) -> list[Sequence[Any]]:
-        """What a statement on a table gives."""
-        if self._db is None:
-            return []
-        known = "select 1 from sqlite_schema where type = 'table' and name = ?"
-        if not self._tried(lambda: self._db.execute(known, (table,)).fetchall()):
-            return []
-        found: list[Sequence[Any]] = self._tried(lambda: self._db.execute(statement).fetchall())
-        return found
-
-    def number(self, table: str, statement: str) -> int:
-        """The one number that a statement gives."""
-        return int(next(iter(self.rows(table, statement)), (0,))[0])
-
-    def _tried(self, work: Callable[[], Any]) -> Any:
-        try:
-            return work()
-        except apsw.Error as error:
-            raise KnowledgeError(f"{self._path} cannot be read ({error}); check the file and its rights") from error
-
-
 def vectors_told(settings: Settings) -> tuple[str | None, int, int]:
     """The model whose vectors are searched, all documents, and those without such a vector. Blocks.
 
     Raises KnowledgeError.
     """
-    with _Reader(settings.paths.database) as db:
-        told = _vectors(settings, db)
-        return told["embeddings"], told["documents"], told["unembedded"]
+    figures = figures_of(settings.paths.database)
+    return embedding_model(settings), figures.documents, _unembedded(settings, figures)
 
 
 def outdated_answers(settings: Settings) -> int:
     """How many posted answers cite what is not there any more. Raises KnowledgeError. Blocks."""
-    with _Reader(settings.paths.database) as db:
-        return db.number("posted_answers", COUNT_OUTDATED)
+    return figures_of(settings.paths.database).outdated_answers
 
 
-class _Vectors(TypedDict):
-    embeddings: str | None
-    documents: int
-    unembedded: int
-
-
-def _vectors(settings: Settings, db: _Reader) -> _Vectors:
+def _unembedded(settings: Settings, figures: Figures) -> int:
     model = embedding_model(settings)
-    documents = db.number("search_documents", "select count(*) from search_documents")
-    made = dict(cast("list[tuple[str, int]]", db.rows("search_vectors", _MADE)))
-    return _Vectors(
-        embeddings=model, documents=documents, unembedded=0 if model is None else documents - made.get(model, 0)
-    )
+    return 0 if model is None else figures.documents - dict(figures.vectors).get(model, 0)
 
 
 def lost_folders(paths: Paths, decisions: DecisionLog) -> Iterator[str]:

@@ -17,9 +17,8 @@ from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, recover_state
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Jobs
+from intern.stores.sqlite.jobs import Jobs, Remains
 from intern.stores.sqlite.left_out import LeftOutStore
-from intern.stores.sqlite.maintenance import Remains
 from intern.stores.sqlite.members import NameStore, RoleStore
 from intern.stores.sqlite.outbox import PostLedger
 from intern.stores.sqlite.pending import Attempts, PendingCaptures

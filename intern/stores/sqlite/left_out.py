@@ -5,10 +5,11 @@ They are stored since only reading tells why some are none: another process woul
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -16,6 +17,7 @@ from intern.core.clock import Clock
 from intern.core.log import get_logger
 from intern.core.text.masking import mask_secrets
 from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.maintenance import at_rest
 
 _log = get_logger(__name__)
 
@@ -23,7 +25,7 @@ LeftOutKind = Literal["document", "link"]
 
 _MOST_LOGGED = 50  # at once; a folder of pictures has thousands
 
-ALL_LEFT_OUT = "select kind, place, reason, since from left_out order by kind, place"
+_ALL = "select kind, place, reason, since from left_out order by kind, place"
 
 
 class LeftOut(NamedTuple):
@@ -35,11 +37,6 @@ class LeftOut(NamedTuple):
     reason: str
     since: datetime
     """When it was first left out for this reason."""
-
-
-def left_out_of(rows: Collection[Sequence[Any]]) -> tuple[LeftOut, ...]:
-    """Decode the rows of `ALL_LEFT_OUT`."""
-    return msgspec.convert(tuple(rows), tuple[LeftOut, ...])
 
 
 class LeftOutStore:
@@ -80,7 +77,7 @@ class LeftOutStore:
 
     async def all(self) -> tuple[LeftOut, ...]:
         """Return everything, by kind and place."""
-        return left_out_of(await self._db.rows(ALL_LEFT_OUT))
+        return msgspec.convert(await self._db.rows(_ALL), tuple[LeftOut, ...])
 
     def _tell(self, kind: LeftOutKind, found: Mapping[str, str]) -> None:
         told = self._told.get(kind, {})
@@ -90,3 +87,9 @@ class LeftOutStore:
             _log.warning(f"{kind}_left_out", source_id=place, reason=found[place])
         if len(fresh) > _MOST_LOGGED:
             _log.warning(f"{kind}s_left_out", more=len(fresh) - _MOST_LOGGED)
+
+
+def left_out_in(path: Path) -> tuple[LeftOut, ...]:
+    """Return everything, by kind and place, from a database as it is. Blocks; raises KnowledgeError."""
+    with at_rest(path) as db:
+        return msgspec.convert(db.rows(_ALL) if db else [], tuple[LeftOut, ...])

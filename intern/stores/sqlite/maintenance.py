@@ -1,31 +1,26 @@
 """The database file as a whole: copied while others write to it, and looked through. Blocks; raises KnowledgeError.
 
-What intern.db holds of people's words beside its own business, so that it can be taken out of there.
-
-Answers that were posted, why questions were answered, and what commands asked for. A store with a business of its own
-(pending captures) sees to it itself.
+Figures for `intern status`, read without changing anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence, Set as AbstractSet
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import apsw
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
-from intern.core.flow import CaptureRequest
-from intern.core.ids import MessageId, UserId
+from intern.core.ids import SourceId
 from intern.core.progress import tell
-from intern.core.records import Capture
-from intern.stores.blocks import bare
-from intern.stores.sqlite.columns import IN, listed
 from intern.stores.sqlite.database import Database, Transaction, explained, has_tables
+from intern.stores.sqlite.replies import COUNT_OUTDATED
 
 _PAGES = 4096
 """Copied at a time; 16 MB."""
@@ -128,155 +123,102 @@ def _opened(path: Path) -> Any:
     return db
 
 
-StructT = TypeVar("StructT", bound=Struct)
+@contextmanager
+def at_rest(path: Path) -> Generator[Transaction | None]:
+    """Read a database as it is, whether or not a bot is at work; None where there is none, or an empty one.
 
-_CAPTURES = "select id, kind, state, payload, coalesce(result, x'') from jobs where kind in ('capture', 'import')"
-_NOTHING = b"null"
-
-
-class Remains:
-    """Traces, posts, jobs, votes and greetings. All methods raise KnowledgeError, and nothing is changed then."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """A member's messages that are on their way to the archive, or were brought there by a command."""
-
-        def work(db: Transaction) -> frozenset[MessageId]:
-            requests = _readable(db, "select request from pending_captures", CaptureRequest)
-            waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
-            captures = (each for job in _jobs(db) for each in _captures_in(job.payload) or ())
-            return frozenset(waiting.union(*(_by(capture, user_id) for capture in captures)))
-
-        return await self._db.read(work)
-
-    async def held(self, message_ids: Collection[MessageId]) -> bool:
-        """Whether anything here is about these messages."""
-        gone = frozenset(map(bare, message_ids))
-
-        def work(db: Transaction) -> bool:
-            return any(db.row(statement, (listed(gone),) * statement.count("?")) for statement in _ABOUT) or any(
-                _names(job.payload, gone) for job in _jobs(db)
-            )
-
-        return await self._db.read(work)
-
-    async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Take messages out.
-
-        Replies to them are dropped if they are not on Discord yet. Of replies that are posted or given up only the ids
-        stay, whatever they answered: they may quote anybody, and nobody needs their text any more.
-        """
-        gone = frozenset(map(bare, message_ids))
-
-        def work(db: Transaction) -> None:
-            for statement in _FORGETTING:
-                db.run(statement, (listed(gone),) * statement.count("?"))
-            for job in _jobs(db):
-                if _names(job.payload, gone) or _names(job.result, gone):
-                    payload = _NOTHING if job.state == "finished" else _left(job, gone)
-                    # Of an import, the result is numbers; of a capture, it is the pair.
-                    result = job.result if job.kind == "import" else _NOTHING
-                    db.run(
-                        "update jobs set payload = ?, result = ? where id = ?",
-                        (payload, result if job.state == "finished" else None, job.id),
-                    )
-
-        await self._db.write(work)
-
-    async def forget_member(self, user_id: UserId) -> None:
-        """Take out a member's votes, and that they were greeted."""
-
-        def work(db: Transaction) -> None:
-            db.run("delete from feedback where user_id = ?", (user_id,))
-            db.run("delete from greeted where user_id = ?", (user_id,))
-
-        await self._db.write(work)
-
-
-_POSTS = f"(question_id {IN} or question_id in (select question_id from post_messages where message_id {IN}))"
-_TRACES = f"rid in (select trace from trace_messages where message_id {IN})"
-_ABOUT = (
-    f"select 1 from traces where {_TRACES}",
-    f"select 1 from posts where {_POSTS}",
-    f"select 1 from pending_messages where message_id {IN}",
-)
-_FORGETTING = (
-    f"delete from traces where {_TRACES}",
-    f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",
-    "update post_parts set text = '' where question_id in (select question_id from posts where state <> 'open')",
-)
-
-
-def _readable(db: Transaction, statement: str, kind: type[StructT]) -> Iterator[StructT]:
-    """What can be understood of a column of JSON; what cannot does not tell its authors either."""
-    for (data,) in msgspec.convert(db.rows(statement), list[tuple[bytes]]):
-        try:
-            yield msgspec.json.decode(data, type=kind)
-        except msgspec.MsgspecError:
-            continue
-
-
-class _Job(NamedTuple):
-    """A job that holds captures."""
-
-    id: int
-    kind: str
-    state: str
-    payload: bytes
-    result: bytes
-
-
-def _jobs(db: Transaction) -> list[_Job]:
-    return msgspec.convert(db.rows(_CAPTURES), list[_Job])
-
-
-def _captures_in(data: bytes) -> Sequence[Capture] | None:
-    """A capture, the pair that it became, or several; None where that cannot be understood."""
+    Raises KnowledgeError where it cannot be read.
+    """
+    if not path.exists():
+        yield None
+        return
+    uri = path.absolute().as_uri()
+    # Nobody has it open, and all is in the one file: so SQLite need not make others beside it to read it.
+    alone = not path.with_name(f"{path.name}-wal").exists()
     try:
-        found: Capture | list[Capture] | None = msgspec.json.decode(
-            data or _NOTHING, type=Capture | list[Capture] | None
-        )
-    except msgspec.MsgspecError:
-        return None
-    match found:
-        case None:
-            return ()
-        case Capture():
-            return (found,)
-        case _:
-            return found
+        db: Any = apsw.Connection(f"{uri}?immutable=1" if alone else uri, flags=_READ_ONLY)
+        try:
+            db.set_busy_timeout(5_000)
+            yield Transaction(db) if has_tables(db, path) else None
+        finally:
+            db.close()
+    except apsw.Error as error:
+        raise KnowledgeError(f"{path} cannot be read ({error}); check the file and its rights") from error
 
 
-def _by(capture: Capture, user_id: UserId) -> Iterator[MessageId]:
-    written = zip(capture.message_ids, capture.author_ids, strict=False)
-    return (message_id for message_id, author in written if author == user_id)
+_READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+
+_FIGURES = {
+    "counts": "select day, name, number from counts",
+    "retries": "select qa_id, tries, next_at from retries",
+    "spent": "select day, sum(prompt_tokens + completion_tokens), sum(cost) from usage group by day",
+    "votes": "select vote, count(*) from feedback group by vote",
+    "pending_images": "select since, reason from pending_captures order by rid",
+    "attended": "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id),"
+    " max(until, coalesce((select max(mark) from marks where marks.guild_id = attended.guild_id), 0))"
+    " from attended order by guild_id",
+    "vectors": "select model, count(*) from search_vectors group by model",
+}
+_NUMBERS = {
+    "secret_facts": "select coalesce(sum(facts_secret), 0) from extraction_log",
+    "outdated_answers": COUNT_OUTDATED,
+    "pending_posts": "select count(*) from posts where state = 'open'",
+    "waiting_jobs": "select count(*) from jobs where state <> 'finished'",
+    "documents": "select count(*) from search_documents",
+}
 
 
-def _names(data: bytes, gone: AbstractSet[str]) -> bool:
-    """Whether one of these messages stands in a job's payload or result."""
-    captures = _captures_in(data)
-    if captures is None:
-        return any(each.encode() in data for each in gone)
-    return any(not gone.isdisjoint(map(bare, capture.message_ids)) for capture in captures)
+class Figures(Struct, frozen=True, kw_only=True):
+    """What a database holds, in numbers; nothing where there is none."""
+
+    counts: tuple[tuple[str, str, int], ...] = ()
+    """Day, name and number."""
+    retries: tuple[tuple[str, int, str | None], ...] = ()
+    """Pair, tries and the time of the next one."""
+    spent: tuple[tuple[str, int, float], ...] = ()
+    """Day, tokens and money."""
+    votes: tuple[tuple[str, int], ...] = ()
+    pending_images: tuple[tuple[str, str], ...] = ()
+    """Since when a capture waits, and why; oldest first."""
+    attended: tuple[tuple[str, int, int, int], ...] = ()
+    """Server, how far it was read, how many channels are further, and how far the furthest is."""
+    vectors: tuple[tuple[str, int], ...] = ()
+    """Model and how many documents have a vector of it."""
+    secret_facts: int = 0
+    outdated_answers: int = 0
+    pending_posts: int = 0
+    waiting_jobs: int = 0
+    documents: int = 0
 
 
-def _left(job: _Job, gone: AbstractSet[str]) -> bytes:
-    """What is still to be archived, less these messages. What cannot be understood, nobody could do either."""
-    captures = [_without(capture, gone) for capture in _captures_in(job.payload) or ()]
-    if job.kind == "import":
-        return msgspec.json.encode(captures)
-    return msgspec.json.encode(captures[0] if captures else None)
+def figures_of(path: Path) -> Figures:
+    """The figures of a database, as it is."""
+    with at_rest(path) as db:
+        if db is None:
+            return Figures()
+        found = {name: db.rows(statement) for name, statement in _FIGURES.items()}
+        return msgspec.convert(found | {name: db.number(each) for name, each in _NUMBERS.items()}, Figures)
 
 
-def _without(capture: Capture, gone: AbstractSet[str]) -> Capture:
-    kept = [n for n, message_id in enumerate(capture.message_ids) if bare(message_id) not in gone]
-    aligned = len(capture.turns) == len(capture.message_ids)
-    return replace(
-        capture,
-        turns=tuple(capture.turns[n] for n in kept) if aligned else (),
-        message_ids=tuple(capture.message_ids[n] for n in kept) if aligned else (),
-        author_ids=tuple(capture.author_ids[n] for n in kept) if aligned and capture.author_ids else (),
-        author_names=tuple(capture.author_names[n] for n in kept) if aligned and capture.author_names else (),
-    )
+class DiscoveredFile(NamedTuple):
+    """A discovered file, as it can be searched."""
+
+    source_id: SourceId
+    type: str
+    status: str
+    path: str
+    meta: str
+
+
+def discovered_in(path: Path) -> tuple[DiscoveredFile, ...]:
+    """All discovered files, by path."""
+    columns = ", ".join(DiscoveredFile._fields)
+    with at_rest(path) as db:
+        rows = db.rows(f"select {columns} from search_documents where kind = 'file' order by path") if db else []
+    return msgspec.convert(rows, tuple[DiscoveredFile, ...])
+
+
+async def write_heartbeat(db: Database, at: datetime) -> None:
+    """Write a row, to learn whether the disk takes what is written."""
+    statement = "insert into heartbeat (one, at) values (1, ?) on conflict (one) do update set at = excluded.at"
+    await db.write(lambda tx: tx.run(statement, (at.isoformat(),)))
