@@ -28,7 +28,7 @@ from docs.generate import pages
 from docs.screenshots import PAGES, PLAY, drawn, played
 from intern.core.errors import ConfigError
 from intern.core.records import Decision
-from intern.frontends.cli import COMMANDS, cli
+from intern.frontends.cli import COMMANDS, cli, module_of
 from intern.models.prompt import Prompt
 from intern.models.templates import Templates
 from intern.service.models import PROMPTS
@@ -47,7 +47,7 @@ every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.n
 
 
 def _command(name: str) -> click.Command:
-    command: click.Command = import_module(f"intern.frontends.cli.{name.replace('-', '_')}_").command
+    command: click.Command = import_module(f"intern.frontends.cli.{module_of(name)}").command
     return command
 
 
