@@ -127,6 +127,13 @@ def test_the_map_shows_the_packages_and_streams_that_there_are_now() -> None:
     assert package_map.PICTURE.read_text(encoding="utf-8") == package_map.drawn(), "`make docs` draws it anew"
 
 
+def test_the_docs_list_the_packages_in_their_order() -> None:
+    (listed,) = [block for block in _blocks(SOURCE_TREE / "docs" / "developing.md", "text") if " > " in block]
+    assert listed.replace(">", " ").split() == package_map.layers()
+    layout = (SOURCE_TREE / "docs" / "design.md").read_text(encoding="utf-8").partition("\nintern/\n")[2]
+    assert re.findall(r"^  (\w+)/ ", layout.partition("\nprompts/")[0], re.MULTILINE) == package_map.layers()
+
+
 @every_page
 def test_every_picture_is_there_loads_soon_and_is_told_in_words(page: Path) -> None:
     for told, path in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
