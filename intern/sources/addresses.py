@@ -1,12 +1,8 @@
-"""Which addresses are fetched: http and https, on public hosts. Pure.
+"""Guarded dialling: only http and https on public hosts, and only addresses that were checked.
 
-An address is read once, by httpx, and dialled as it was read, so no two parsers can differ on it. What is refused here
-never reaches the network; where a name leads is checked when it is dialled (`intern.sources.addresses`).
-
-Connections to addresses that were checked: a name is looked up once, judged, and the judged address is dialled.
-
-So a name that leads elsewhere a moment later (DNS rebinding) changes nothing. The host's name still goes into the TLS
-handshake and the request.
+An address is parsed once, by httpx, and dialled as parsed, so no two parsers can differ on it. A refused address never
+reaches the network. A name is resolved once, its addresses are checked, and one of these is dialled. So a name that
+changes a moment later (DNS rebinding) has no effect. The TLS handshake and the request still use the host's name.
 """
 
 from __future__ import annotations
@@ -25,10 +21,10 @@ from intern.core.errors import PageRefusedError, PageUnavailableError
 
 Address = IPv4Address | IPv6Address
 
-LONGEST_URL = 2000  # characters; longer ones serve nobody who reads them below an answer
+LONGEST_URL = 2000  # characters; longer ones are useless below an answer
 
 PORTS = frozenset({80, 443, 8000, 8080, 8443, 8888})
-"""Where pages are served. Whatever listens on others (mail, databases) must not be talked to."""
+"""Ports of web pages. Other servers (mail, databases) must not be contacted."""
 
 # The special-purpose registries, by ourselves: what `ipaddress` calls global differs from one Python to the next.
 _NOT_PUBLIC_V4 = tuple(
@@ -54,11 +50,11 @@ _NOT_PUBLIC_V4 = tuple(
         ),
     )
 )
-# All that is routed lies in here. So what stands for an IPv4 address (mapped, NAT64, ::a.b.c.d) is out as a whole.
+# All routed addresses lie in here. So those that stand for an IPv4 address (mapped, NAT64, ::a.b.c.d) are out.
 _ROUTED_V6 = ip_network("2000::/3")
 _NOT_PUBLIC_V6 = tuple(map(ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 
-# Names that lead to a house's own hosts, or nowhere.
+# Names of local networks, or without a meaning.
 _PRIVATE_ENDINGS = frozenset(
     {"alt", "arpa", "corp", "domain", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain"}
     | {"localhost", "onion", "private", "test", "workgroup"}
@@ -67,22 +63,22 @@ _PRIVATE_ENDINGS = frozenset(
 _AUTHORITY = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff\u2028\u2029]")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
-# Whatever ends in a number is taken for an IPv4 address somewhere: 2130706433, 127.1, 0x7f.0.0.1.
+# Some programs read any name that ends in a number as an IPv4 address: 2130706433, 127.1, 0x7f.0.0.1.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class Policy:
-    """What may be dialled: public addresses on `PORTS`, and `also` these (address, port), which a test may name."""
+    """The addresses that may be dialled: public ones on `PORTS`, and for tests the pairs in `also`."""
 
     def __init__(self, *, also: Collection[tuple[str, int]] = ()) -> None:
         self._also = frozenset((ip_address(address), port) for address, port in also)
 
     def allows(self, address: Address, port: int) -> bool:
-        """Whether a connection may be made."""
+        """Return whether a connection is allowed."""
         return (address, port) in self._also or (port in PORTS and is_public(address))
 
     def url(self, text: str, *, base: httpx.URL | None = None) -> httpx.URL:
-        """The address that `text` spells, from `base` on where it is a part of one. Raises PageRefusedError."""
+        """Parse an address; one relative to `base` is resolved. Raises PageRefusedError."""
         if len(text) > LONGEST_URL:
             raise PageRefusedError(f"the address is longer than {LONGEST_URL} characters")
         if _UNFIT.search(text):
@@ -122,14 +118,14 @@ class Policy:
 
 
 def port_of(url: httpx.URL) -> int:
-    """Where it is served: what the address says, else what its scheme does."""
+    """Return the port of an address, or else the one of its scheme."""
     if url.port is not None:
         return url.port
     return 443 if url.scheme == "https" else 80
 
 
 def literal(host: str) -> Address | None:
-    """The address that a host is, in its one plain spelling; None for names, and for all other spellings."""
+    """Return a host as an IP address, in the standard spelling; None for names and other spellings."""
     try:
         return ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -137,7 +133,7 @@ def literal(host: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody may be there: neither private, local, reserved, a group, nor a cloud's metadata."""
+    """Return whether an address is public: not private, local, reserved, multicast, or a cloud's metadata."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_V4)
     if address.scope_id is not None or address not in _ROUTED_V6:
@@ -148,28 +144,28 @@ def is_public(address: Address) -> bool:
 _MOST_ADDRESSES = 4  # are tried; each takes its share of the time
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Where a name leads, best first. Raises OSError where nobody knows."""
+"""Returns the addresses of a name, best first. Raises OSError if it has none."""
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
-    """What the system's resolver says."""
+    """Ask the system's resolver."""
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(place[4][0]) for place in found]
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Dials for a connection pool, and only what the policy allows."""
+    """The dialler of a connection pool. It dials only addresses that the policy allows."""
 
     def __init__(
         self, policy: Policy, *, resolve: Resolve = resolved, dial: httpcore.AsyncNetworkBackend | None = None
     ) -> None:
-        """`dial` makes the connections; a test may record what it is asked for."""
+        """Take `dial`, which makes the connections; a test may record them."""
         self._policy = policy
         self._resolve = resolve
         self._dial = dial or cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def vetted(self, host: str, port: int) -> Sequence[Address]:
-        """Where a host leads; all of it may be dialled. Raises PageRefusedError and PageUnavailableError."""
+        """Return the addresses of a host if all may be dialled. Raises PageRefusedError and PageUnavailableError."""
         address = literal(host)
         found = [address] if address is not None else await self._looked_up(host, port)
         for each in found:

@@ -1,8 +1,8 @@
 """An index and its cache on disk, changed together; and how long a source rests that the model could not describe.
 
-A model that answers junk to one source, or refuses it, will most likely do so again, and each try is paid for. So it is
-asked again when the text changed, when somebody asks for that, or after a pause. An outage says nothing of a source:
-its pauses are short, and keep an endpoint that fails at one source alone from being asked with every capture.
+A model that answers junk to one source, or refuses it, will most likely do so again, and each try is paid for. So
+the next try waits for a new text, a command, or a pause. An outage says nothing about a source: its pauses are short,
+and only keep an endpoint that fails for one source from being asked with every capture.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GROWTH = 10
 
 
 def is_recovered(source: CachedSource) -> bool:
-    """Whether only its description is known: the text that it describes is no newer than a file's `mtime_ns`."""
+    """Return whether only the description is known; its text is no newer than a file's `mtime_ns`."""
     return source.content_hash == _UNKNOWN
 
 
@@ -64,13 +64,13 @@ class _Noted(Struct, frozen=True, kw_only=True):
 
 
 class _Known(NamedTuple):
-    """What stands in the cache."""
+    """The content of the cache."""
 
     stamp: object
-    """Of the file; None where it is to be read."""
+    """Of the file; None if it must be read."""
     sources: Mapping[SourceId, CachedSource]
     unwritten: int = 0
-    """How many of them the file lacks."""
+    """The number of entries that the file lacks."""
 
 
 class Catalogue:
@@ -94,12 +94,12 @@ class Catalogue:
         self._listed: tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]] = ({}, {})
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
-        """What the last indexing found; where that is lost, the descriptions alone (see `is_recovered`)."""
+        """Return the result of the last indexing; if it is lost, the descriptions alone (see `is_recovered`)."""
         written = self._written()
         return {**written, **self._notes} if self._notes else written
 
     def _written(self) -> Mapping[SourceId, CachedSource]:
-        """What the index lists."""
+        """Return the entries that are written."""
         known = self._known
         if known.unwritten:
             return known.sources
@@ -112,7 +112,7 @@ class Catalogue:
         return known.sources
 
     def entries(self) -> Mapping[SourceId, IndexEntry]:
-        """What the index lists. Entries that did not change are the very same as before."""
+        """Return the entries of the index. Unchanged entries are the same objects as before."""
         sources, (known, listed) = self._written(), self._listed
         if sources is not known:
             listed = {
@@ -227,14 +227,14 @@ def _recovered(entry: IndexEntry, at: datetime, mtime_ns: int) -> CachedSource:
 PAUSES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=6), timedelta(days=1))
 """After the first, second and third time in a row that the same text was not described, and after each further one."""
 OUTAGE_PAUSES = (timedelta(0), timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=10))
-"""The same, where no model was there."""
+"""The same, if no model was available."""
 
 _unasked: ContextVar[bool] = ContextVar("intern_indexing_unasked", default=False)
 
 
 @contextmanager
 def unasked() -> Generator[None]:
-    """Nobody asked for what is refreshed inside, so it waits out the pauses; otherwise every summary is tried now."""
+    """Mark a refresh that no person asked for: it respects the pauses. Otherwise, every summary is tried now."""
     token = _unasked.set(True)
     try:
         yield
@@ -243,7 +243,7 @@ def unasked() -> Generator[None]:
 
 
 def rests(source: CachedSource, now: datetime) -> bool:
-    """Whether this text is not to be asked for now."""
+    """Return whether the pause of this text is not over."""
     next_at = source.tries.next_at if source.tries else None
     if not (_unasked.get() and source.summary_pending and next_at):
         return False
@@ -252,7 +252,7 @@ def rests(source: CachedSource, now: datetime) -> bool:
 
 
 def not_described(entry: CachedSource, error: ModelError, now: datetime) -> CachedSource:
-    """The entry after a try to describe its text failed."""
+    """Return the entry after a failed try to describe its text."""
     before = entry.tries or Tries()
     if isinstance(error, ModelReplyError | ModelRefusedError):
         failed, unheard = before.failed + 1, 0
@@ -265,8 +265,8 @@ def not_described(entry: CachedSource, error: ModelError, now: datetime) -> Cach
 
 
 def described(entry: CachedSource, description: str, now: datetime) -> CachedSource:
-    """The entry with a model's description of its present text."""
-    # That a page cannot be had now is another matter.
+    """Return the entry with a model's description of its present text."""
+    # The error of a page that could not be fetched stays.
     unfetched = entry.fetch_status if isinstance(entry, CachedPage) and entry.failures else None
     return replace(
         entry,

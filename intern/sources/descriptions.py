@@ -1,12 +1,8 @@
-"""What a model gets to see of a source or a topic: the whole while it fits, else a bounded part that stands for it.
+"""Descriptions of sources, topics and discovered files: the prompts, their material, and rules without a model.
 
-Descriptions without a model: titles, headings, questions, and the terms that a text is most about.
-
-An entry is found by its words, so it holds as many telling ones as fit. Deterministic.
-
-What is asked of a model to describe a source or a topic in the index.
-
-Descriptions for the meantime: the beginning of a text, until the model's summary takes their place.
+A model sees the whole text if it fits, or else a part that represents it. Until its summary is there, the beginning of
+the text is the provisional description. The rules take titles, headings, questions, and the terms that a text is most
+about: an entry is found by its words, so it has as many significant ones as fit. Deterministic.
 """
 
 from __future__ import annotations
@@ -29,12 +25,12 @@ from intern.sources.catalogue import Catalogue
 from intern.stores.indices import CachedFile, content_hash
 from intern.stores.topics import TopicLibrary
 
-# A conversation shown with less says nothing.
+# A conversation cut to less says nothing.
 _LEAST_BLOCK = 160
 
 
 def source_material(text: str, max_chars: int) -> str:
-    """The text, or three quarters from its head and one from its tail, cut at lines where there are any."""
+    """Return the text, or three quarters from its head and one from its tail, cut at lines if there are any."""
     if len(text) <= max_chars:
         return text
     room = max(max_chars - len(GAP), 2)
@@ -43,9 +39,9 @@ def source_material(text: str, max_chars: int) -> str:
 
 
 def topic_material(blocks: Sequence[TopicBlock], max_chars: int) -> str:
-    """The conversations, a line for each turn and an empty line after each, without ids and dates.
+    """Return the conversations, a line for each turn and an empty line after each, without ids and dates.
 
-    Where that is too long, each question and the beginning of its answer; of very many, some from all along the file.
+    If that is too long: each question and the beginning of its answer; of very many, some evenly spread.
     """
     whole = "\n\n".join("\n".join(map(_line, block.turns)) for block in blocks)
     if len(whole) <= max_chars:
@@ -58,12 +54,12 @@ def topic_material(blocks: Sequence[TopicBlock], max_chars: int) -> str:
 
 
 def question_of(turns: Sequence[Turn]) -> str:
-    """The first thing that a user said; the first turn where no user spoke."""
+    """Return the first turn of a user; the first turn if no user spoke."""
     return next((turn.text for turn in turns if turn.speaker == "User"), turns[0].text if turns else "")
 
 
 def shortened(text: str, max_chars: int) -> str:
-    """The text on one line, cut at a word where it is longer than `max_chars`."""
+    """Return the text on one line, cut at a word if it is longer than `max_chars`."""
     line = " ".join(text.split())
     if len(line) <= max_chars:
         return line
@@ -82,7 +78,7 @@ def _brief(block: TopicBlock, room: int) -> str:
 
 
 class SummarizeIn(Struct, frozen=True, kw_only=True):
-    """What is to be described."""
+    """A source or topic to describe."""
 
     source_id: str
     text: str
@@ -104,12 +100,12 @@ class SummarizeFileIn(Struct, frozen=True, kw_only=True):
     file_path: str
     file_type: str
     structure: str
-    """What its structure tells; may be empty."""
+    """Its structure in a sentence; may be empty."""
     text: str
 
 
 class SummarizeFileOut(Struct, frozen=True, kw_only=True):
-    """What it holds."""
+    """The summary of a file."""
 
     summary: Annotated[str, Meta(max_length=2000, description="3 to 6 sentences of plain English text.")]
 
@@ -118,7 +114,7 @@ SUMMARIZE_FILE = Prompt("summarize_file", takes=SummarizeFileIn, gives=Summarize
 
 
 BLANK = "No text."
-"""Describes what holds none."""
+"""The description of an empty text."""
 _LENGTH = 300
 """Characters of a provisional description."""
 # Enough for a heading and a paragraph; a document may have megabytes.
@@ -126,7 +122,7 @@ _BEGINNING = 4000
 
 
 def describe_source(text: str) -> str:
-    """A document's first heading and first paragraph."""
+    """Return a document's first heading and first paragraph."""
     pieces = passages(text[:_BEGINNING], _BEGINNING)
     heading = pieces[0].heading.partition(" > ")[0] if pieces else ""
     paragraph = next((body for piece in pieces if (body := _first_paragraph(piece.text, piece.heading))), "")
@@ -135,7 +131,7 @@ def describe_source(text: str) -> str:
 
 
 def describe_topic(blocks: Sequence[TopicBlock]) -> str:
-    """A topic's first question."""
+    """Return a topic's first question."""
     asked = (question_of(block.turns).strip() for block in blocks)
     return shortened(next((question for question in asked if question), ""), _LENGTH) or BLANK
 
@@ -208,7 +204,7 @@ def _entry(topics: TopicLibrary, topics_dir: Path, name: TopicName, clock: Clock
 
 
 def _first_paragraph(text: str, heading: str) -> str:
-    """The first paragraph below the heading line, which a passage begins with."""
+    """Return the first paragraph below the heading line of a passage."""
     title = heading.rpartition(" > ")[2]
     lines = text.split("\n")
     if title and title in lines[0]:
@@ -230,7 +226,7 @@ _MATERIAL = 4000
 
 
 def summarize_source(given: SummarizeIn) -> SummarizeOut:
-    """The beginning of the document, its headings, and its key terms."""
+    """Describe a document by its beginning, its headings, and its key terms."""
     headings = [piece.heading.rpartition(" > ")[2] for piece in passages(given.text, _LENGTH_OFFLINE)]
     lead = shortened(describe_source(given.text), _LEAD)
     covers = _listed((heading for heading in headings if heading and heading not in lead), _LIST)
@@ -238,7 +234,7 @@ def summarize_source(given: SummarizeIn) -> SummarizeOut:
 
 
 def summarize_topic(given: SummarizeIn) -> SummarizeOut:
-    """The questions, newest first, and the key terms of questions and answers."""
+    """Describe a topic by its questions, newest first, and the key terms of questions and answers."""
     conversations = given.text.split("\n\n")
     asked = [_first(conversation, "User: ") for conversation in conversations]
     questions = _listed((shortened(question, _QUESTION) for question in reversed(asked) if question), _QUESTIONS)
@@ -249,12 +245,12 @@ def summarize_topic(given: SummarizeIn) -> SummarizeOut:
 
 
 def describe_by_rules(blocks: Sequence[TopicBlock]) -> str:
-    """What `summarize_topic` says of a topic with these blocks."""
+    """Describe a topic with these blocks as `summarize_topic` does."""
     return summarize_topic(SummarizeIn(source_id="team:", text=topic_material(blocks, _MATERIAL))).description
 
 
 def summarize_file(given: SummarizeFileIn) -> SummarizeFileOut:
-    """The beginning of the file, its structure, and its key terms."""
+    """Describe a file by its beginning, its structure, and its key terms."""
     lead = " ".join(given.text.split())
     if len(lead) > _FILE_LEAD:
         lead = f"{lead[:_FILE_LEAD].rpartition(' ')[0] or lead[:_FILE_LEAD]}…"
@@ -272,13 +268,13 @@ RULES: dict[str, Callable[[Any], Any]] = {
 
 
 def _first(conversation: str, speaker: str) -> str:
-    """The first line of that speaker."""
+    """Return the first line of a speaker."""
     lines = (line for line in conversation.split("\n") if line.startswith(speaker))
     return next(lines, "").removeprefix(speaker)
 
 
 def _listed(items: Iterable[str], max_chars: int) -> str:
-    """The distinct items that fit, in their order."""
+    """Join the distinct items that fit, in order."""
     kept: list[str] = []
     for item in dict.fromkeys(items):
         if sum(len(other) + 2 for other in kept) + len(item) <= max_chars:
@@ -287,7 +283,7 @@ def _listed(items: Iterable[str], max_chars: int) -> str:
 
 
 def _with_terms(parts: Iterable[str], text: str) -> str:
-    """The parts, and as many key terms of the text as fit that the parts do not hold yet."""
+    """Append as many new key terms of the text to the parts as fit."""
     said = " ".join(part for part in parts if part)
     held = word_set(said)
     terms = ""

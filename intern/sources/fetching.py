@@ -3,7 +3,7 @@
 One request at a time for each site, with a pause in between, and only what its robots.txt allows (RFC 9309: our group
 of rules, the longest match wins, `*` and `$` mean something; the standard library's parser knows neither, and takes the
 first match). A page that has not changed costs no body. Redirects are followed a few steps, and each step is checked
-like the first. No cookies, no proxies: a proxy would look names up itself, and nobody could say where it connects.
+like the first. No cookies, no proxies: a proxy would resolve names itself, so its connections could not be checked.
 
 A page that needs its scripts is printed by a command of the operator's, such as a headless browser. The command gets
 the address as its last argument, no shell, no input and none of our settings. Too long or too much, and it is ended
@@ -46,7 +46,7 @@ LARGEST = 500 * 1024
 """Bytes that are read of a robots.txt; the standard wants no less."""
 
 _MOST_RULES = 5000
-_LONGEST_DELAY = 5.0  # seconds; whoever wants more would hold up all other sites' pages
+_LONGEST_DELAY = 5.0  # seconds; a longer delay would hold up all other sites' pages
 
 
 class _Rule(NamedTuple):
@@ -69,7 +69,7 @@ class _Rule(NamedTuple):
 
 
 class Robots(NamedTuple):
-    """What a site allows us."""
+    """The rules of a site for us."""
 
     rules: tuple[_Rule, ...] = ()
     delay: float = 0.0
@@ -77,7 +77,7 @@ class Robots(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Our group, or the one for everybody; a line that makes no sense is passed over."""
+        """Parse our group, or the one for all; ignore malformed lines."""
         ours: list[_Rule] = []
         everybody: list[_Rule] = []
         delays = {AGENT: 0.0, "*": 0.0}
@@ -107,18 +107,18 @@ class Robots(NamedTuple):
         return cls(tuple(ours), delays[AGENT]) if named else cls(tuple(everybody), delays["*"])
 
     def allows(self, target: str) -> bool:
-        """Whether we may ask for this path and query."""
+        """Return whether we may fetch this path and query."""
         path = _plain(target)
         matching = [rule for rule in self.rules if rule.matches(path)]
         return max(matching, key=lambda rule: (len(rule.pattern), rule.allows)).allows if matching else True
 
 
 NOBODY = Robots((_Rule("/", allows=False),))
-"""A site that cannot say what it allows."""
+"""The rules of a site whose robots.txt is unusable: nothing is allowed."""
 
 
 def _plain(path: str) -> str:
-    """One spelling for what may be percent-encoded."""
+    """Normalise percent-encoding."""
     return quote(unquote(path, errors="replace"), safe="/?&=*$;,:@!+'()~-._%#[]")
 
 
@@ -130,12 +130,12 @@ def _seconds(value: str) -> float:
     return min(max(seconds, 0.0), _LONGEST_DELAY) if seconds == seconds else 0.0  # noqa: PLR0124 NaN is not itself
 
 
-# A browser needs to know where it lives; nothing else of ours concerns it, least of all tokens.
+# All that a browser needs; the rest stays here, above all tokens.
 _HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "DISPLAY", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
 
 
 async def rendered(command: Sequence[str], url: str, *, seconds: float, max_bytes: int) -> bytes:
-    """What the command prints for the page. Raises PageUnavailableError and PageRefusedError."""
+    """Return the output of the command for the page. Raises PageUnavailableError and PageRefusedError."""
     environment = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
     try:
         with anyio.fail_after(seconds):
@@ -171,7 +171,7 @@ async def _printed(process: Process, max_bytes: int) -> bytes:
 
 
 async def _ended(process: Process) -> None:
-    """End it and whatever it started, also when cancelled."""
+    """Kill the process and its children, also when cancelled."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with anyio.CancelScope(shield=True):
@@ -196,7 +196,7 @@ class FetchedPage(Struct, frozen=True, kw_only=True):
     """A page as its site served it."""
 
     url: str
-    """Where it was found, after redirects."""
+    """Its address after redirects."""
     body: bytes
     is_html: bool
     charset: str | None
@@ -213,7 +213,7 @@ class _Answer(NamedTuple):
 
 
 class _Site:
-    """What is known of a host while pages are fetched."""
+    """The state of a host while pages are fetched."""
 
     def __init__(self) -> None:
         self.turn = anyio.Lock()
@@ -225,7 +225,7 @@ class _Site:
 class PageFetcher:
     """Fetches pages, for as long as it is used as an async context manager.
 
-    A site's robots.txt is asked for once, and so is one that could not be had.
+    A site's robots.txt is requested once, also if that fails.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class PageFetcher:
                 await self._pool.aclose()
 
     async def fetch(self, url: str, *, etag: str | None = None, last_modified: str | None = None) -> FetchedPage | None:
-        """The page; None where it is still the one with this `etag` or `last_modified`. Raises the WebError family."""
+        """Fetch a page; None if it is unchanged by its `etag` or `last_modified`. Raises the WebError family."""
         target = self._policy.url(url)
         asked = {"If-None-Match": etag, "If-Modified-Since": last_modified}
         headers = {name: value for name, value in asked.items() if value}
@@ -264,15 +264,15 @@ class PageFetcher:
         return self._judged(answer, target.fragment)
 
     async def check(self, url: str) -> None:
-        """Raise a WebError where this page must not be asked for, now. Fetches robots.txt at most."""
+        """Raise a WebError if this page must not be fetched now. Fetches robots.txt at most."""
         target = self._policy.url(url)
         await self._obey(target)
         await self._backend.vetted(target.raw_host.decode("ascii"), port_of(target))
 
     async def render(self, url: str) -> bytes | None:
-        """The page as it stands once its scripts have run; None without a command for it. Raises the WebError family.
+        """Return the page after its scripts have run; None without a command for it. Raises the WebError family.
 
-        The command makes its own connections; what is checked is where the page itself leads at this moment.
+        The command makes its own connections; only the address of the page itself is checked, at this moment.
         """
         if not self._options.render_command:
             return None
@@ -283,7 +283,7 @@ class PageFetcher:
         )
 
     async def _followed(self, url: httpx.URL, headers: dict[str, str], *, obeying: bool) -> _Answer:
-        """The answer at the end of the redirects."""
+        """Return the answer at the end of the redirects."""
         for _ in range(_MOST_REDIRECTS + 1):
             if obeying:
                 await self._obey(url)
@@ -305,7 +305,7 @@ class PageFetcher:
         return following
 
     async def _obey(self, url: httpx.URL) -> None:
-        """Raise where the site's robots.txt keeps us out, or cannot be had."""
+        """Raise if the site's robots.txt forbids the page, or cannot be fetched."""
         site = self._site(url)
         if site.robots is None:
             site.robots = await self._robots(url.copy_with(raw_path=b"/robots.txt", fragment=None))
@@ -325,7 +325,7 @@ class PageFetcher:
             return Robots.parse(answer.body.decode("utf-8-sig", "replace"))
         if answer.status in _PASSING or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             # The standard takes such a site for one that allows nothing, for the time being.
-            return PageUnavailableError(f"{url.host}/robots.txt cannot be had: it answered {answer.status}")
+            return PageUnavailableError(f"{url.host}/robots.txt cannot be fetched: it answered {answer.status}")
         # Any other answer, "not found" for the most part, means that there are no rules.
         return Robots() if answer.status >= HTTPStatus.BAD_REQUEST else NOBODY
 
@@ -387,7 +387,7 @@ class PageFetcher:
         return self._sites[url.netloc.decode("ascii").lower()]
 
     def _judged(self, answer: _Answer, fragment: str) -> FetchedPage:
-        """The page, or what its status, its type or its size say. Raises the WebError family."""
+        """Return the page. Raises the WebError family for its status, its type or its size."""
         _check_status(answer)
         declared = Message()
         declared["Content-Type"] = answer.headers.get("Content-Type", "")
@@ -410,7 +410,7 @@ class PageFetcher:
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
-    """The seconds that a `Retry-After` header asks for, as a number or as an HTTP date; at most a week."""
+    """Return the seconds of a `Retry-After` header, a number or an HTTP date; at most a week."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit() and len(text) < 10:
         seconds = float(text)
@@ -425,7 +425,7 @@ def retry_after(header: str | None, now: datetime) -> float | None:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Read once: that takes longer than many a page."""
+    """Load the certificates once: that takes longer than many a page."""
     return httpx.create_ssl_context()
 
 
@@ -444,7 +444,7 @@ def _check_status(answer: _Answer) -> None:
 async def _read(url: httpx.URL, response: httpcore.Response, limit: int) -> _Answer:
     headers = httpx.Headers(response.headers)
     read = bytearray()
-    # Nobody reads what comes with any other status.
+    # The body of any other status is not needed.
     if response.status == HTTPStatus.OK and _declared_length(headers) <= limit:
         with anyio.CancelScope() as enough:
             async for chunk in response.aiter_stream():
@@ -458,12 +458,12 @@ async def _read(url: httpx.URL, response: httpcore.Response, limit: int) -> _Ans
 
 
 def _unpacked(answer: _Answer, limit: int) -> bytes:
-    """The body without its packing; one that would grow beyond the limit is refused before it does."""
+    """Unpack the body. Refuses one that would grow beyond the limit, before it does."""
     packing = answer.headers.get("Content-Encoding", "").strip().lower()
     if packing in {"", "identity"}:
         return answer.body
     if packing not in {"gzip", "x-gzip", "deflate"}:
-        raise PageRefusedError(f"it is packed as {packing[:30]}, which nobody asked for")
+        raise PageRefusedError(f"it is packed as {packing[:30]}, which was not requested")
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # either header
     try:
         body = unpacking.decompress(answer.body, limit + 1)
@@ -482,7 +482,7 @@ def _declared_length(headers: httpx.Headers) -> int:
 
 
 def _validator(headers: httpx.Headers, name: str) -> str | None:
-    """What the site wants to hear again; nothing that a header could not carry."""
+    """Return a validator to send back; None for one that does not fit into a header."""
     value = headers.get(name, "").strip()
     return value if value.isascii() and value.isprintable() and 0 < len(value) <= _LONGEST_VALIDATOR else None
 
@@ -492,5 +492,5 @@ def _sniffed(body: bytes) -> str:
 
 
 def _told(error: Exception) -> str:
-    """What a network error says, on one line; a stranger may have chosen some of it."""
+    """Return the message of a network error on one line; parts may come from the site."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,7 +1,7 @@
-"""The operator's own documents: what is in the folder, and the text of one. Read only.
+"""The operator's own documents: the files in the folder, and the text of one. Read only.
 
-Nothing outside the folder is ever read, whatever a link or a path says, and what is passed over is named with its
-reason. What a file is, its bytes tell; what it holds is found out when it is read, not when the folder is scanned.
+Links and paths never lead outside the folder, and skipped files are named with their reason. The bytes of a file decide
+its kind. A scan opens no file; its content is checked when it is read.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class SourceFolder:
         return Scan(tuple(sorted(found.files)), tuple(sorted(found.skipped)), frozenset(found.unreadable))
 
     def read(self, rel_path: str) -> str:
-        """The text of a document: as it was written, without a byte order mark, or as it was extracted.
+        """Read the text of a document: as written, without a byte order mark, or as extracted.
 
         Raises NotASourceError where it is no document or lies outside, and SourceError where it is gone or cannot be
         read.
@@ -154,7 +154,7 @@ class SourceFolder:
         )
 
     def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
-        """The file as it is now. Raises _PassedOverError or OSError."""
+        """Return the file as it is now. Raises _PassedOverError or OSError."""
         for name in rel_path.split("/"):
             if name in {"", ".", ".."}:
                 raise _PassedOverError("it is no path inside the folder")
@@ -249,7 +249,7 @@ class _Extracted:
 
 
 class _Found:
-    """What a scan has come upon so far."""
+    """The results of a scan so far."""
 
     def __init__(self) -> None:
         self.files: list[SourceFile] = []
@@ -258,7 +258,7 @@ class _Found:
 
     @contextmanager
     def passing_over(self, rel_path: str) -> Generator[None, None, None]:
-        """Note why a file is none of ours, and go on."""
+        """Note why a file is skipped, and go on."""
         try:
             yield
         except _PassedOverError as reason:
@@ -269,7 +269,7 @@ class _Found:
             self.could_not_look(rel_path, error)
 
     def could_not_look(self, rel_path: str, error: OSError) -> None:
-        """Note that a file or folder may well hold sources, but not today."""
+        """Note that a file or folder cannot be read now."""
         self.skipped.append(SkippedFile(rel_path, f"it cannot be read ({error.strerror})"))
         self.unreadable.add(rel_path)
 
@@ -288,7 +288,7 @@ def _set_aside(name: str) -> str | None:
 
 
 def _left_behind(name: str) -> str | None:
-    """Why a name tells of another state of the document that it is named after."""
+    """Return why a name looks like another version of a document; None otherwise."""
     lower = name.lower()
     if lower.endswith(_UNFINISHED):
         return "its name says that it is not whole"
@@ -296,7 +296,7 @@ def _left_behind(name: str) -> str | None:
 
 
 def _check_name(name: str) -> None:
-    """Raise _PassedOverError where the name alone tells that it is no source."""
+    """Raise _PassedOverError if the name alone shows that it is no source."""
     if reason := _set_aside(name):
         raise _PassedOverError(reason)
     if reason := _left_behind(name):

@@ -1,4 +1,4 @@
-"""The reading side of all knowledge: what is listed, the text of a listed source, and where an answer was given.
+"""Reading all knowledge: the listed sources, their texts, and links to the messages that answered.
 
 Only what an index lists is ever opened. An id may come from a model; it is looked up, never made into a path.
 """
@@ -41,11 +41,11 @@ class Ranks(Protocol):
     """A search in the texts of the sources."""
 
     async def rank(self, text: str, limit: int, /) -> Sequence[SourceId]:
-        """The best sources for a text, best first. Raises KnowledgeError."""
+        """Return the best sources for a text, best first. Raises KnowledgeError."""
         ...
 
     async def hits(self, text: str, limit: int, /) -> Sequence[Hit]:
-        """The same, with the passage of each that fits best. Raises KnowledgeError."""
+        """Return the same, with the best passage of each. Raises KnowledgeError."""
         ...
 
 
@@ -53,11 +53,11 @@ class MoreSources(Protocol):
     """Sources that stand in no index on disk."""
 
     async def entries(self) -> Sequence[IndexEntry]:
-        """What they cover. Raises KnowledgeError."""
+        """Return their entries. Raises KnowledgeError."""
         ...
 
     async def load(self, source_id: SourceId, /) -> SourceText | None:
-        """The text of one; None where it is none of these. Raises SourceError."""
+        """Return the text of one; None if it is none of these. Raises SourceError."""
         ...
 
 
@@ -65,11 +65,11 @@ class LearnedSources(Protocol):
     """Nuggets and facts. Each raises KnowledgeError."""
 
     async def learned(self, query: str, /) -> Learned:
-        """What fits a question."""
+        """Return those that fit a question."""
         ...
 
     async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
-        """Those of these that are nuggets or facts, or why they cannot be told."""
+        """Return the nuggets and facts among these, or an error for each."""
         ...
 
 
@@ -88,7 +88,7 @@ async def _or_none(search: Awaitable[T]) -> T | None:
 class Library:
     """The sources of the operator and the topics of the team, as their indices on disk list them.
 
-    Indices are read again when their files change, so whoever writes them need not tell.
+    Indices are read again when their files change, so writers need not call it.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Library:
         pages: PageCopies | None = None,
         site: str = DISCORD,
     ) -> None:
-        """`site` is what links to messages begin with."""
+        """Take `site`, the beginning of links to messages."""
         layer = files or FileLayer()
         self._indices = (_WatchedIndex(kb_index, layer), _WatchedIndex(team_index, layer))
         self._sources = sources
@@ -120,7 +120,7 @@ class Library:
         self._listed: tuple[tuple[dict[SourceId, IndexEntry], ...], tuple[IndexEntry, ...]] = ((), ())
 
     async def entries(self) -> tuple[IndexEntry, ...]:
-        """All that is listed, documents before topics; empty before the first indexing.
+        """Return all entries, documents before topics; empty before the first indexing.
 
         The very same tuple as before where nothing has changed and no sources but those of the indices are listed.
         Raises KnowledgeError where an index cannot be read.
@@ -131,13 +131,13 @@ class Library:
         return listed if self._more is None else (*listed, *await self._more.entries())
 
     async def load(self, source_id: SourceId) -> SourceText:
-        """The whole text of a listed source. Raises SourceError where it is not listed, gone, or unreadable."""
+        """Return the whole text of a listed source. Raises SourceError if it is not listed, gone, or unreadable."""
         if self._more is not None and (found := await self._more.load(source_id)) is not None:
             return found
         return await to_thread.run_sync(self._load, source_id)
 
     async def load_each(self, source_ids: Sequence[SourceId]) -> tuple[SourceText | KnowledgeError, ...]:
-        """What `load` gives or raises for each of them."""
+        """Return the result or the error of `load` for each."""
         found = {} if self._more is None else await _of_more(self._more, source_ids)
         if self._learned is not None and any(each.startswith(("nugget:", "fact:")) for each in source_ids):
             found.update(await self._of_learned(self._learned, source_ids))
@@ -148,15 +148,15 @@ class Library:
         return tuple(found[source_id] for source_id in source_ids)
 
     async def best(self, query: str, limit: int) -> Sequence[SourceId] | None:
-        """The sources whose text fits a query best, best first; None where nobody can tell, or the search failed."""
+        """Return the sources whose text fits a query best, best first; None without a search, or if it failed."""
         return None if self._ranks is None else await _or_none(self._ranks.rank(query, limit))
 
     async def hits(self, query: str, limit: int) -> Sequence[Hit] | None:
-        """The passages that fit a query best, one of a source, best first; None where `best` gives None."""
+        """Return the best passage of each of the best sources, best first; None if `best` returns None."""
         return None if self._ranks is None else await _or_none(self._ranks.hits(query, limit))
 
     async def learned(self, query: str) -> Learned:
-        """The nuggets and facts that fit a question; none where nobody can tell, or the search failed."""
+        """Return the nuggets and facts that fit a question; none without a search, or if it failed."""
         if self._learned is None:
             return Learned()
         try:
@@ -167,10 +167,9 @@ class Library:
             return Learned()
 
     async def citation_link(self, source_id: SourceId) -> str | None:
-        """A link for readers: the page of a web source, or for `team:<topic>.txt#<qa id>` the message that answered.
+        """Return a link for readers: a web page, or for `team:<topic>.txt#<qa id>` the message that answered.
 
-        None where there is none to give: files, whole topics, imported pairs, and what is not listed. Raises
-        KnowledgeError.
+        None for files, whole topics, imported pairs, and sources that are not listed. Raises KnowledgeError.
         """
         return await to_thread.run_sync(self._citation_link, source_id)
 
@@ -192,7 +191,7 @@ class Library:
         return listed
 
     def _unchanged(self) -> tuple[IndexEntry, ...] | None:
-        """What was listed last, if that is still so: to ask the disk takes less time than to go to a thread."""
+        """Return the last list if it is still true: checking the disk takes less time than a switch to a thread."""
         kept, listed = self._listed
         if kept and not any(map(is_not, kept, (index.unchanged() for index in self._indices))):
             return listed
@@ -221,7 +220,7 @@ class Library:
                 topic = TopicName(name.removesuffix(".txt"))
                 return SourceText(source_id=source_id, text=self._topics.text(topic), title=topic.replace("-", " "))
             text = self._sources.read(name)
-        except ValueError as error:  # an index that somebody edited may list what can be no topic
+        except ValueError as error:  # an edited index may list impossible topic names
             raise SourceError(f"{source_id!a} is listed, but cannot be a source: {error}") from error
         except KnowledgeError as error:
             raise SourceError(str(error)) from error
@@ -261,14 +260,14 @@ async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[So
 
 
 def jump_link(pair: CapturedPair, site: str = DISCORD) -> str | None:
-    """The link to the last message of a pair; None where one of the ids it needs is missing or foreign."""
+    """Return the link to the last message of a pair; None if an id is missing or foreign."""
     return message_link(pair.guild_id, pair.channel_id, pair.message_ids[-1] if pair.message_ids else None, site)
 
 
 def message_link(
     guild_id: str | None, channel_id: str | None, message_id: str | None, site: str = DISCORD
 ) -> str | None:
-    """The link to a message; None where one of the ids it needs is missing or foreign."""
+    """Return the link to a message; None if an id is missing or foreign."""
     ids = (guild_id or "", channel_id or "", bare(MessageId(message_id or "")))
     if not all(part.isascii() and part.isdigit() for part in ids):
         return None
@@ -276,7 +275,7 @@ def message_link(
 
 
 def title_of(rel_path: str, text: str) -> str:
-    """The first heading of a document (Markdown's `#`, or a line underlined with `===`), else its file name."""
+    """Return the first heading of a document (Markdown's `#`, or a line underlined with `===`), else its file name."""
     name = rel_path.rpartition("/")[2]
     if name.lower().endswith(".txt"):
         return name
@@ -304,7 +303,7 @@ class _WatchedIndex:
         self._known: tuple[object, dict[SourceId, IndexEntry]] = (None, {})
 
     def entries(self) -> dict[SourceId, IndexEntry]:
-        """By id, in the order of the file; empty where there is no file. Raises KnowledgeError."""
+        """Return the entries by id, in the order of the file; empty without a file. Raises KnowledgeError."""
         stamp = self._stamp()
         known, entries = self._known
         if stamp != known:
@@ -313,7 +312,7 @@ class _WatchedIndex:
         return entries
 
     def unchanged(self) -> dict[SourceId, IndexEntry] | None:
-        """What was read last, if the file is still the same; reads nothing."""
+        """Return the entries that were read last, if the file is still the same; read nothing."""
         known, entries = self._known
         try:
             return entries if self._stamp() == known else None

@@ -1,9 +1,4 @@
-"""What an operator may set about indexing.
-
-What an operator may set about discovery.
-
-What an operator may set about fetching pages.
-"""
+"""Settings of indexing, of discovery, and of fetching pages."""
 
 from __future__ import annotations
 
@@ -45,14 +40,14 @@ class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         "node_modules",
         ".*",
     )
-    """Names of files and folders that are never looked at. Hidden ones hold keys more often than knowledge."""
+    """Names of files and folders to skip. Hidden ones hold keys more often than knowledge."""
     interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
     max_items: Annotated[int, Meta(ge=1)] = 10
     """Files that are summarised in one cycle."""
     max_chars: Annotated[int, Meta(ge=500)] = 8_000
     """Characters of a file that a model is shown: some 2,200 tokens tell what it is for."""
     answer: bool = False
-    """What was discovered serves answers, too."""
+    """Use discovered files for answers, too."""
 
     @property
     def patterns(self) -> tuple[tuple[FileType, tuple[str, ...]], ...]:
@@ -69,7 +64,7 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     """Bounds of fetching."""
 
     max_bytes: int = 1_000_000
-    """Of a page; larger ones are left out."""
+    """The size of a page; larger ones are left out."""
     concurrency: int = 8
     """Requests at the same time, to all sites together; one site is sent one at a time."""
     pause_seconds: float = 0.5
@@ -77,7 +72,7 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 30.0
     """For one request, from the first byte sent to the last one read."""
     render_command: tuple[str, ...] = ()
-    """Prints a page as it stands once its scripts have run; the address is put behind it. Empty: none is rendered."""
+    """Prints a page after its scripts have run; the address is its last argument. Empty: no page is rendered."""
     render_seconds: float = 30.0
     max_rendered_bytes: int = 10_000_000
-    """Such a page carries its scripts' data along."""
+    """Larger than `max_bytes`, since such a page contains its scripts' data."""

@@ -1,6 +1,4 @@
-"""How the listed web pages stand. Pure, and without anything that fetches: `intern status` asks it, too.
-
-The web pages that the operator lists, and the copies of their text that answers read.
+"""The web pages that the operator lists: their state, and the copies of their text that answers read. Fetches nothing.
 
 A copy's file is named by a hash of the address, so no address makes a path. Lost or damaged copies are fetched again.
 """
@@ -27,7 +25,7 @@ MOST_MISSING = 4
 
 
 class PageState(NamedTuple):
-    """How a page stands, for people."""
+    """The state of a page, for people."""
 
     url: str
     state: Literal["fresh", "pending", "failing", "gone", "unseen"]
@@ -39,7 +37,7 @@ class PageState(NamedTuple):
 
 
 def page_state(page: CachedPage) -> PageState:
-    """How a page stands."""
+    """Return the state of a page."""
     failing = page.failures > 0
     state: Literal["fresh", "pending", "failing", "gone", "unseen"]
     if page.missing >= MOST_MISSING:
@@ -62,14 +60,14 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 class ListedLink(NamedTuple):
-    """A line of the list, whatever it holds."""
+    """A line of the list, not checked yet."""
 
     line: int
     text: str
 
 
 class Rendering(Struct, frozen=True, kw_only=True):
-    """A rendering that brought nothing."""
+    """A rendering that did not help."""
 
     failures: int = 0
     """Times in a row that it failed; 0: it worked, and there was no more to read than without it."""
@@ -88,11 +86,11 @@ class PageCopy(Struct, frozen=True, kw_only=True):
     body_hash: str
     """SHA-256 of what the site served; the same again needs no reading."""
     rendering: Rendering | None = None
-    """What came of rendering a page that needs scripts all the same; None where that was not tried."""
+    """The rendering of a page that still needs scripts; None if it was not tried."""
 
 
 def read_links(path: Path, *, files: FileLayer | None = None) -> tuple[ListedLink, ...]:
-    """The lines of the list without comments; none where there is no list. Raises KnowledgeError.
+    """Return the lines of the list without comments; none without a list. Raises KnowledgeError.
 
     A `#` begins a comment at the start of a line or after a blank; elsewhere it is part of the address.
     """
@@ -110,7 +108,7 @@ class PageCopies:
         self._files = files or FileLayer()
 
     def get(self, url: str) -> PageCopy | None:
-        """The copy; None where there is none that can be read as one. Raises KnowledgeError."""
+        """Return the copy; None if there is none, or it is damaged. Raises KnowledgeError."""
         path = self._path(url)
         data = self._files.read(path)
         if data is None:
@@ -123,18 +121,18 @@ class PageCopies:
         return copy if copy.url == url else None
 
     def load(self, url: str) -> PageCopy:
-        """The copy. Raises SourceError where there is none, and KnowledgeError."""
+        """Return the copy. Raises SourceError if there is none, and KnowledgeError."""
         copy = self.get(url)
         if copy is None:
             raise SourceError(f"there is no copy of {url} in {self._folder}; the next indexing fetches the page again")
         return copy
 
     def keep(self, copy: PageCopy) -> None:
-        """Put a copy in the place of the one before. Raises KnowledgeError."""
+        """Replace the copy of a page. Raises KnowledgeError."""
         self._files.write_atomically(self._path(copy.url), msgspec.json.encode(copy))
 
     def keep_only(self, urls: Collection[str]) -> int:
-        """Remove the copies of all other pages, and say how many those were. Raises KnowledgeError."""
+        """Remove the copies of all other pages; return how many. Raises KnowledgeError."""
         kept = {self._path(url).name for url in urls}
         try:
             names = [path.name for path in self._folder.iterdir()]

@@ -1,8 +1,8 @@
 """Keeping the index true to the web pages that the operator lists.
 
-A page is asked for when its time has come, and not before; one that did not change costs no model call. One that cannot
-be had keeps what is known of it, with the reason, and is tried again after growing pauses; nobody waits for it. Many
-pages take a site's politeness of half a second each, so what is had of them is listed part by part.
+A page is fetched when it is due, and not before; an unchanged page costs no model call. A page that cannot be fetched
+keeps its entry, with the reason, and is tried again after growing pauses, without holding up others. Many pages of one
+site take half a second each, out of politeness, so results are listed part by part.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _SITES = 32
 _READERS = 2
 # Pages that are rendered at a time: a browser takes some hundred megabytes.
 _RENDERERS = 2
-# Pages whose entries are written together, at first; then as many as were written by then. So a kill costs half of what
-# was had at most, and index and cache, which are written as a whole, are not written more than a few times.
+# Pages whose entries are written together at first; then twice as many each time. So a kill loses at most half of the
+# results, and index and cache, which are written as a whole, are written only a few times.
 _FIRST_PART = 64
 _LONGEST_STATUS = 300
 
@@ -116,7 +116,7 @@ def _to_describe(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]
 
 
 def _parts(due: Sequence[_Listed]) -> Iterator[Sequence[_Listed]]:
-    """The pages in growing parts, some of each site in each: sites are slow, and asked side by side."""
+    """Divide the pages into growing parts, with some of each site in each: sites are slow, and work side by side."""
     of_site = Counter[bytes]()
     turns: dict[SourceId, int] = {}
     for page in due:
@@ -156,7 +156,7 @@ class _Listed(NamedTuple):
 
     @property
     def site(self) -> bytes:
-        """Who is asked for it."""
+        """The site that serves it."""
         return httpx.URL(self.url).netloc.lower()
 
 
@@ -183,7 +183,7 @@ class _Look(NamedTuple):
 def _look(
     links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy, *, now: datetime, longest: int
 ) -> _Look:
-    """What is listed, and what of it is to be done now."""
+    """Read the list, and find the pages that are due."""
     known = catalogue.sources()
     urls: dict[str, None] = {}
     broken: list[SkippedFile] = []
@@ -288,7 +288,7 @@ class _Round:
         return self._same(page, new, fetched)
 
     def _is_to_render(self, copy: PageCopy) -> bool:
-        """Whether the page is read anew, changed or not: its rendering was never tried, or is to be tried again.
+        """Return whether the page is read again, changed or not: its rendering was never tried, or is due again.
 
         Without validators: what is rendered is the place where the page is found now, after redirects.
         """
@@ -298,9 +298,9 @@ class _Round:
         return last is None or (last.again_at is not None and last.again_at <= self._clock.now())
 
     async def _read(self, fetched: FetchedPage, last: Rendering | None) -> tuple[PageText, str, Rendering | None]:
-        """The page's text, how it was read, and the rendering that did not help. Raises PageRefusedError for no text.
+        """Return the page's text, its status, and a rendering that did not help. Raises PageRefusedError.
 
-        `last` is the one before that did not help.
+        `last` is the previous rendering that did not help. A page without a text is refused.
         """
         read = await run_sync(_read, fetched, fetched.body, limiter=self._readers)
         if not read.needs_scripts:
@@ -323,7 +323,7 @@ class _Round:
         return _with_text(read), status, rendering
 
     def _same(self, page: _Listed, copy: PageCopy, served: CachedPage | FetchedPage | None) -> _Found:
-        """A page that was had: its text is what the copy holds, changed or not."""
+        """Make the entry of a page that was fetched, changed or not, from its copy."""
         now, cached, text = self._clock.now(), page.cached, _titled(copy)
         digest, provisional = content_hash(text), describe_source(text)
         is_described = cached is not None and bool(cached.summary_text) and not cached.summary_pending
@@ -336,7 +336,7 @@ class _Round:
             last_indexed_at=cached.last_indexed_at if cached else now,
             summary_pending=not is_described,
             provisional=not is_described and (cached is None or not cached.summary_text or cached.provisional),
-            # Of a page that could not be had, it tells why that was.
+            # After a failed fetch, it holds the reason for that.
             last_error=tried.last_error if tried and not tried.failures else None,
             tries=tried.tries if tried else None,
             url=page.url,
@@ -351,7 +351,7 @@ class _Round:
         return _Found(page.source_id, entry, material)
 
     def _failed(self, page: _Listed, error: WebError) -> _Found:
-        """A page that was not had: what is known of it stays, until its site has said often enough that it is gone."""
+        """Make the entry of a failed page: the old one stays, until its site has reported it gone often enough."""
         now = self._clock.now()
         cached = page.cached or CachedPage(
             content_hash="", summary_text="", last_indexed_at=now, provisional=True, url=page.url
@@ -389,7 +389,7 @@ class _Round:
 
 
 def _grown(first: timedelta, failures: int, longest: timedelta) -> timedelta:
-    """The pause after so many failures in a row."""
+    """Return the pause after so many failures in a row."""
     grown: timedelta = first * 2 ** min(failures - 1, 10)
     return min(grown, longest)
 
@@ -411,12 +411,12 @@ def _with_text(read: PageText) -> PageText:
 
 
 def _titled(copy: PageCopy) -> str:
-    """The text, below its title where it does not hold that itself: pages are found by it."""
+    """Put the title above a text that does not contain it: pages are found by it."""
     return copy.text if not copy.title or copy.title in copy.text else f"# {copy.title}\n\n{copy.text}"
 
 
 def _withdrawn(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]) -> set[SourceId]:
-    """Pages that were listed until now, and are no more."""
+    """Return pages that were listed until now."""
     return {
         page.source_id
         for page in found

@@ -1,7 +1,7 @@
-"""Keeping an index true to its sources: one model call for each that changed, none for all others.
+"""Refreshing an index from its sources: one model call for each that changed, none for all others.
 
 Size and mtime are the fast path, the hash decides. A new source is listed at once by its own beginning; one whose
-summary fails keeps the description it had, and is asked for again by a later refresh (see `patience`).
+summary fails keeps its description, and a later refresh tries again (see `catalogue.PAUSES`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Owed(NamedTuple):
 
 
 class Refreshed(Struct, frozen=True, kw_only=True):
-    """What a refresh found and did."""
+    """The result of a refresh."""
 
     changed: tuple[SourceId, ...] = ()
     """New or changed, and summarised."""
@@ -168,7 +168,7 @@ class _Item(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What was known, what is there now, and what is gone."""
+    """The known entries, the present files, and the gone ones."""
 
     known: Mapping[SourceId, CachedSource]
     items: Sequence[_Item]
@@ -192,7 +192,7 @@ class Due(NamedTuple):
     entry: CachedSource
     is_new: bool
     description: str = ""
-    """Where there is nothing for a model to describe."""
+    """The description, if there is nothing for a model to describe."""
 
 
 class _Examined(NamedTuple):
@@ -203,7 +203,7 @@ class _Examined(NamedTuple):
     """Their summary is owed, and not tried now."""
     skipped: list[SkippedFile]
     unfit: set[SourceId]
-    """What is known of them no longer holds: they turned out to be no sources."""
+    """They turned out to be no sources, so their entries go."""
 
 
 class _Refresh:
@@ -291,7 +291,7 @@ class _Refresh:
         return examined
 
     def _entry(self, item: _Item, cached: CachedFile | None, found: _Read) -> CachedFile:
-        """What the index holds until there is a summary: the old description, or else a provisional one."""
+        """Make the entry until there is a summary, with the old description or a provisional one."""
         digest = content_hash(found.text)
         tried = cached if cached and cached.content_hash == digest else None
         return CachedFile(
@@ -310,7 +310,7 @@ class _Refresh:
     async def summarise(
         self, due: Sequence[Due], put: dict[SourceId, CachedSource], drop: Collection[SourceId]
     ) -> list[Owed]:
-        """All that are due, several at a time, written in few parts. What fails is `Owed`, in the order of `due`."""
+        """Describe all due sources, several at a time, written in few parts; return failures in the order of `due`."""
         part = max(_LEAST_PART, -(-len(due) // _PARTS))
         settled: dict[SourceId, CachedSource] = {}
         done = count(1)
@@ -359,24 +359,24 @@ class _Refresh:
 
 
 def _is_provisional(cached: CachedFile, found: _Read) -> bool:
-    """Whether an entry that does not say so, of a lost cache or an older version, is not by a model."""
+    """Return whether the description of an entry is not by a model, though the entry does not say so."""
     return (cached.summary_pending or is_recovered(cached)) and cached.summary_text == found.provisional()
 
 
 def _describes(cached: CachedFile, entry: CachedFile, found: _Read) -> bool:
-    """Whether the description that is known is one of the text that was found."""
+    """Return whether the known description fits the present text."""
     if is_recovered(cached):
         return entry.mtime_ns <= cached.mtime_ns and cached.summary_text != found.provisional()
     return cached.content_hash == entry.content_hash
 
 
 def _is_below(rel_path: str, folders: Iterable[str]) -> bool:
-    """Whether the file is one of these, or lies below one of them."""
+    """Return whether a file is one of these, or lies below one of them."""
     return any(rel_path == folder or rel_path.startswith(f"{folder}/") for folder in folders)
 
 
 def _stat(topics_dir: Path, rel_path: str) -> SourceFile | None:
-    """None where the topic is gone."""
+    """Return the file of a topic; None if it is gone."""
     try:
         stat = (topics_dir / rel_path).stat()
     except FileNotFoundError:

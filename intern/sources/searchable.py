@@ -1,7 +1,7 @@
-"""Keeping the search true to the indices: each listed source as its description and its passages, with their vectors.
+"""Updating the search from the indices: each listed source as its description and its passages, with their vectors.
 
-What is stored is compared with what is listed, by stamps: what a killed process left undone, or what was lost with the
-database, is made good by the next refresh, and a refresh that finds nothing changed writes nothing.
+Stamps show which stored documents differ from the indices. So the next refresh completes the work of a killed process
+and restores a lost database, and a refresh without changes writes nothing.
 
 Each document without a vector of the embedder's model gets one, a batch at a time. The store says which are missing, so
 a restart continues where the last process stopped, and another model starts anew. Meanwhile the search uses the vectors
@@ -47,7 +47,7 @@ _UNREAD = "!"
 
 
 class Covered:
-    """What stands in a source: its title, and its parts with what stands above each."""
+    """The content of a source: its title, and sections with their heading paths."""
 
     def __init__(self, title: str, parts: Sequence[tuple[str, str]], at: datetime | None = None) -> None:
         self.title = title
@@ -56,22 +56,22 @@ class Covered:
 
 
 Read = Callable[[SourceId], Awaitable[Covered]]
-"""What stands in a listed source. Raises SourceError."""
+"""Reads the content of a listed source. Raises SourceError."""
 
 
 def covered_text(title: str, text: str) -> Covered:
-    """A document, by its passages."""
+    """Divide a document into its passages."""
     return Covered(title, [(piece.heading, piece.text) for piece in passages(text, _PASSAGE)])
 
 
 def covered_topic(title: str, blocks: Sequence[TopicBlock]) -> Covered:
-    """A topic, by its conversations: the words that were said, without ids and dates."""
+    """Divide a topic into its conversations: their words, without ids and dates."""
     parts = [(question_of(block.turns), "\n".join(turn.text for turn in block.turns)) for block in blocks]
     return Covered(title, parts, max((block.answered_at or block.timestamp for block in blocks), default=None))
 
 
 async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, CachedSource], read: Read) -> int:
-    """Bring the documents of all listed sources up to date, and say how many sources changed. Raises KnowledgeError."""
+    """Update the documents of all listed sources; return how many sources changed. Raises KnowledgeError."""
     # What has no description (a page that was never had, or is gone) is in no index either.
     listed = {source_id: source for source_id, source in listed.items() if source.summary_text}
     known = await store.stamps("source")
@@ -94,7 +94,7 @@ async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, Ca
 def _compared(
     listed: Mapping[SourceId, CachedSource], known: Mapping[SourceId, str]
 ) -> tuple[list[SourceId], list[SourceId]]:
-    """What is gone, and what is new or changed. Of 100,000 sources, half a second's work."""
+    """Return gone sources, and new or changed ones. For 100,000 sources, it takes half a second."""
     stale = [source_id for source_id, source in listed.items() if known.get(source_id) != _stamp(source)]
     return sorted(known.keys() - listed.keys()), stale
 
@@ -102,7 +102,7 @@ def _compared(
 async def _documents(
     source_id: SourceId, source: CachedSource, read: Read, known: str | None
 ) -> tuple[SearchDocument, ...]:
-    """Nothing where nothing new can be said of it."""
+    """Make the documents of a source; empty if there is nothing new."""
     stamp = _stamp(source)
     try:
         covered = await read(source_id)
@@ -116,7 +116,7 @@ async def _documents(
 
 
 def documents_of(source_id: SourceId, source: CachedSource, covered: Covered, stamp: str) -> tuple[SearchDocument, ...]:
-    """The description, and each part of the text."""
+    """Make the documents of a source: its description, and each part of its text."""
     path = source_id.partition(":")[2]
     mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) else None
     at = covered.at or (source.last_indexed_at if mtime is None else datetime.fromtimestamp(mtime, UTC))
@@ -163,7 +163,7 @@ _REMEMBERED = 4096
 
 
 class Embedding:
-    """Gives documents their vectors. Two who ask at once take turns.
+    """The vectors of documents. Concurrent callers take turns.
 
     Of identical texts one is embedded, where no more than 4,096 others come between.
     """
@@ -182,7 +182,7 @@ class Embedding:
     async def some(self) -> int:
         """Embed a batch, and return how many documents got a vector or were refused one; 0 when none is left.
 
-        Raises KnowledgeError and, while no vector can be had, ModelError.
+        Raises KnowledgeError, and ModelError while the model gives no vectors.
         """
         async with self._turn:
             found = await self._store.unembedded(self._embedder.model, _SOME + len(self._refused))
@@ -253,7 +253,7 @@ class Embedding:
 
 
 def embedded_text(document: SearchDocument) -> str:
-    """What of a document its vector is of: what stands above it, and its text.
+    """Return the text that a document's vector is made of: its title and its text.
 
     A colon joins title and text, as in a chat: it finds 17% more chat turns than a line break.
     """

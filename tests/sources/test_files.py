@@ -99,7 +99,7 @@ def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> N
         "id_ed25519": "it is a private key",
         "empty.html": "it is a page without text",
         "broken.ipynb": "it is no notebook of format 4",
-        "fake.pdf": "it is no PDF, whatever its name says",
+        "fake.pdf": "it is no PDF, although its name ends with .pdf",
         ".hidden.md": "it is hidden",
         ".a.md.swp": "it is hidden",
         ".git": "it is hidden",

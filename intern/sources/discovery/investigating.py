@@ -1,7 +1,7 @@
 """Discovered files: what is worth looking into, as questions, and their answers: read, summarise, store.
 
 The feed holds the weightiest question first. Each question has its end in the store, so a cycle that was cut short is
-simply begun again. Whatever goes wrong with a file is written down with it.
+simply begun again. Errors are stored with their file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from intern.stores.sqlite.search_index import SqliteSearchStore
 Why = Literal["new", "changed", "summary_failed", "unreadable", "gone"]
 
 _ORDER = tuple(kind for kind, _ in DiscoveryOptions().patterns)
-# What is not known at all comes before what is known a little; what failed waits for whatever did not fail yet.
+# Unknown files come first, and failed ones after those that did not fail yet.
 _URGENCY: Mapping[Why, int] = {"new": 0, "changed": 1, "summary_failed": 2, "unreadable": 3, "gone": 4}
 
 
@@ -51,17 +51,17 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 def doc_id_of(path: str) -> str:
-    """The id of a file: SHA-256 of its path."""
+    """Return the id of a file: SHA-256 of its path."""
     return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def source_id_of(path: str) -> SourceId:
-    """What search results lead to."""
+    """Return the source id of a file, for search results."""
     return SourceId(f"file:{doc_id_of(path)}")
 
 
 def feed(scanned: Scanned, known: Iterable[SearchDocument]) -> tuple[Question, ...]:
-    """Every question there is: documentation first, then configuration, source code, services; what is gone last."""
+    """Return every question: documentation first, then configuration, source code, services; what is gone last."""
     by_path = {document.path: document for document in known}
     questions = [
         (_URGENCY[why], _place(file.type), _tried_at(by_path.get(file.path)), file.path, _question(file, why))
@@ -73,7 +73,7 @@ def feed(scanned: Scanned, known: Iterable[SearchDocument]) -> tuple[Question, .
 
 
 def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:
-    """What one cycle takes on: so many that cost a look at a file, and all that is gone, which costs nothing."""
+    """Choose the questions of one cycle: at most `max_items` that read a file, and all gone files."""
     listed = tuple(questions)
     return (
         *[question for question in listed if question.why != "gone"][:max_items],
@@ -82,7 +82,7 @@ def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:
 
 
 def is_stale(document: SearchDocument, mtime: float) -> bool:
-    """Whether the file was written to since."""
+    """Return whether the file was written to since."""
     return document.meta.get("indexed_mtime") != mtime
 
 
@@ -135,7 +135,7 @@ def _place(kind: str) -> int:
 
 
 def _tried_at(known: SearchDocument | None) -> str:
-    """Who failed longest ago comes first, so that ten bad files do not keep the eleventh waiting for ever."""
+    """Return when a file was tried last: the oldest comes first, so ten bad files never block the eleventh."""
     return "" if known is None else str(known.meta.get("indexed_at") or "")
 
 
@@ -149,32 +149,32 @@ _SIDE_BY_SIDE = 4
 
 
 class Discovered(Struct, frozen=True, kw_only=True):
-    """What a cycle did, by path."""
+    """The results of a cycle, by path."""
 
     indexed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     """No summary; a later cycle asks again."""
     passed_over: tuple[str, ...] = ()
-    """Not to be read; a later cycle looks again once they changed, or may be read."""
+    """Could not be read; a later cycle tries again once they changed or became readable."""
     dropped: tuple[str, ...] = ()
     """Gone, and forgotten."""
     left: int = 0
     """Questions for later cycles."""
     unreadable: Mapping[str, str] = {}
-    """What could not be looked at, and why: what was known of it and below still holds."""
+    """Paths that could not be read, and why: earlier documents of them and below stay."""
     nowhere: bool = False
-    """Not one of the scan paths could be looked at."""
+    """None of the scan paths could be read."""
 
 
 class Feed(NamedTuple):
-    """What there is to look into, and where nobody could look."""
+    """The questions of a cycle, and the paths that could not be read."""
 
     questions: tuple[Question, ...]
     """The weightiest first."""
     unreadable: Mapping[str, str]
-    """What could not be looked at, and why."""
+    """Paths that could not be read, and why."""
     nowhere: bool
-    """Not one of the scan paths could be looked at."""
+    """None of the scan paths could be read."""
 
 
 class Discovery:
@@ -191,7 +191,7 @@ class Discovery:
         secrets: Collection[str] = (),
         read: Callable[[str, Collection[str]], FileText | Unread] = read_file,
     ) -> None:
-        """`secrets` reach neither the model nor the store, wherever they stand."""
+        """Take `secrets`, which are masked before anything reaches the model or the store."""
         self._options = options
         self._store = store
         self._scanner = scanner
@@ -202,17 +202,17 @@ class Discovery:
         self._told: frozenset[str] = frozenset()
 
     async def feed(self) -> tuple[Question, ...]:
-        """All questions, the weightiest first. Reads only; raises KnowledgeError."""
+        """Return all questions, the weightiest first. Writes nothing; raises KnowledgeError."""
         return (await self.look()).questions
 
     async def look(self) -> Feed:
-        """All questions, and what could not be looked at. Reads only; raises KnowledgeError."""
+        """Return all questions, and the paths that could not be read. Writes nothing; raises KnowledgeError."""
         known = await self._store.documents("file")
         scanned = await run_sync(self._scanner.scan)
         return Feed(feed(scanned, known), scanned.troubles, scanned.nowhere)
 
     async def work(self) -> Discovered:
-        """Answer the weightiest questions. Raises KnowledgeError; what the model cannot do is written down instead."""
+        """Answer the weightiest questions. Raises KnowledgeError; errors of the model are stored."""
         questions, unreadable, nowhere = await self.look()
         self._tell(unreadable)
         chosen = due(questions, self._options.max_items)
@@ -220,14 +220,14 @@ class Discovery:
         return replace(done, left=len(questions) - len(chosen), unreadable=unreadable, nowhere=nowhere)
 
     async def freshen(self, paths: Collection[str]) -> Discovered:
-        """Look at these files again, which somebody asked for: index what changed, forget what is gone."""
+        """Look at requested files again: index changed ones, forget gone ones."""
         wanted = {source_id_of(path): path for path in paths}
         known = await self._store.documents("file", sorted(wanted))
         scanned = await run_sync(self._looked_at, sorted(wanted.values()))
         return await self._answered(feed(scanned, known))
 
     def _tell(self, unreadable: Mapping[str, str]) -> None:
-        """Log what could be looked at before, or has never been tried."""
+        """Log unreadable paths that are new."""
         for path in sorted(unreadable.keys() - self._told):
             _log.warning("scan_path_unreadable", path=path, reason=unreadable[path])
         self._told = frozenset(unreadable)
@@ -269,7 +269,7 @@ class Discovery:
         return _told(questions, made)
 
     async def _document(self, question: Question) -> SearchDocument | None:
-        """What is remembered of a file; None where it is gone."""
+        """Make the document of a file; None if the file is gone."""
         read = await run_sync(self._read, question.path, self._secrets)
         if isinstance(read, Unread):
             if read.trouble == "gone":
@@ -302,7 +302,7 @@ class Discovery:
         )
 
     async def _summary(self, given: SummarizeFileIn) -> tuple[str, str]:
-        """A summary, or why there is none. One retry, beside those that the endpoint makes by itself."""
+        """Return a summary, or the error. One retry, besides those of the endpoint."""
         failure = ""
         for _ in range(2):
             try:
@@ -364,7 +364,7 @@ def _told(questions: Sequence[Question], made: Mapping[str, SearchDocument | Non
 
 
 def _ends_of(text: str, max_chars: int) -> str:
-    """The text, or three quarters from its head and one from its tail."""
+    """Return the text, or three quarters from its head and one from its tail."""
     if len(text) <= max_chars:
         return text
     room = max_chars - len(GAP)

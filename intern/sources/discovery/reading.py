@@ -1,6 +1,6 @@
-"""What the structure of a file tells: classes and functions, headings, top-level keys, sections. Pure.
+"""The text of a discovered file with its secrets masked, or the reason why it is unreadable.
 
-The text of a discovered file, with its secrets masked; or why there is none.
+The structure of a file is its classes and functions, headings, top-level keys or sections.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _WARNINGS = threading.Lock()
 
 
 def file_type_of(path: str, kind: str) -> str:
-    """The type as files are told apart by their endings: `markdown_doc`, `python_file`, `service_file` and so on."""
+    """Return the type of a file by its ending: `markdown_doc`, `python_file`, `service_file` and so on."""
     ending = path.rpartition("/")[2].rpartition(".")[2].lower()
     return _TYPES.get(ending, {"documentation": "text_doc", "configuration": "config"}.get(kind, f"{ending}_file"))
 
 
 def structure_of(path: str, text: str) -> str:
-    """One or two sentences on what the file consists of; empty where nothing can be told."""
+    """Describe the structure of a file in one or two sentences; empty if it has none."""
     ending = path.rpartition(".")[2].lower()
     tell = _TELLERS.get(ending)
     return "" if tell is None else " ".join(tell(text))
@@ -182,14 +182,14 @@ def read_file(path: str, secrets: Collection[str] = ()) -> FileText | Unread:
 
 
 def without_secrets(text: str, secrets: Collection[str]) -> str:
-    """The text with these masked, and whatever looks like a secret."""
+    """Mask these secrets, and anything that looks like one."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, "[masked secret]")
     return mask_secrets(text).text
 
 
 def shortened_lines(text: str) -> tuple[str, int | None]:
-    """The text, or the first and last lines of a very long one and how many it has."""
+    """Return the text, or of a very long one the first and last lines, and the number of its lines."""
     lines = text.split("\n")
     number = len(lines) - (not lines[-1])  # what ends with a line break has no line behind it
     if number <= MOST_LINES:
@@ -205,8 +205,8 @@ class _UnreadError(Exception):
 
 
 def _read(path: str) -> tuple[bytes, os.stat_result]:
-    """The bytes of the file that stands there, and of no other. Raises _UnreadError and OSError."""
-    # Not to wait where somebody put a pipe in its place.
+    """Read the file at this very path, following no link. Raises _UnreadError and OSError."""
+    # Not blocking: a pipe may have replaced the file.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):

@@ -1,10 +1,8 @@
-"""Walking the scan paths: which files are there, of which type. Never out of them, whatever a link says.
+"""The files below the scan paths, and waiting for changes there. Links never lead out of the scan paths.
 
-A file is known by its real path, so one that is met by several ways is one file.
+A file is known by its real path, so a file with several paths counts once.
 
-Waiting for a change below the scan paths, where `watchfiles` is installed; else nothing ever seems to change.
-
-It only shortens a wait, so whatever it misses or cannot do is found by the next look all the same.
+Changes are noticed if `watchfiles` is installed. That only shortens a wait: the next scan finds all changes anyway.
 """
 
 from __future__ import annotations
@@ -46,18 +44,17 @@ class FoundFile(Struct, frozen=True, kw_only=True):
 
 
 class Scanned(Struct, frozen=True, kw_only=True):
-    """What is there, by path; and where nobody could look."""
+    """The files, by path, and the paths that could not be read."""
 
     files: tuple[FoundFile, ...]
     troubles: Mapping[str, str] = {}
-    """Files, folders and scan paths that could not be looked at, and why: what was known of them, and below, still
-    holds."""
+    """Files, folders and scan paths that could not be read, and why: earlier knowledge of them and below stays."""
     nowhere: bool = False
-    """Not one of the scan paths could be looked at."""
+    """None of the scan paths could be read."""
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """The paths that could not be looked at, sorted."""
+        """The paths that could not be read, sorted."""
         return tuple(sorted(self.troubles))
 
 
@@ -69,10 +66,10 @@ class _Root(NamedTuple):
 
 
 class Scanner:
-    """Looks through the scan paths. Blocks; raises nothing."""
+    """A scanner of the scan paths. It blocks, and raises nothing."""
 
     def __init__(self, options: DiscoveryOptions, *, never: Sequence[Path] = ()) -> None:
-        """`never` are folders that are none of its business: intern's own, for one."""
+        """Take `never`, folders to leave out, such as intern's own."""
         self._options = options
         self._never = tuple(os.path.realpath(path) for path in never)
 
@@ -90,7 +87,7 @@ class Scanner:
         )
 
     def troubles(self) -> Mapping[str, str]:
-        """The scan paths that could not be looked at, and why. Walks no further."""
+        """Return the scan paths that could not be read, and why, without walking further."""
         look = _Look()
         for root in self._roots(look):
             with look.at(root.start):
@@ -98,13 +95,13 @@ class Scanner:
         return look.troubles
 
     def name_of(self, path: str) -> str:
-        """What to call a file: its path below its scan path."""
+        """Return the name of a file: its path below its scan path."""
         return names_of([path], self._options.scan_paths)[path]
 
     def look(self, path: str) -> FoundFile | None:
-        """A file as it is now; None where it is gone, of no type, or not below a scan path.
+        """Return a file as it is now; None if it is gone, of no type, or not below a scan path.
 
-        Raises OSError where it, or the scan path that it was found below, cannot be looked at.
+        Raises OSError if it, or its scan path, cannot be read.
         """
         real = os.path.realpath(path)
         if real != path:
@@ -187,7 +184,7 @@ class Scanner:
 
 
 def names_of(paths: Iterable[str], scan_paths: Sequence[str]) -> dict[str, str]:
-    """What to call each file: its path below its scan path, with as many folders above that as tell it from others."""
+    """Return the name of each file: its path below its scan path, with more folders above if names are equal."""
     folders = [_folder_of(scan_path) for scan_path in scan_paths]
     parts = {path: Path(path).parts[1:] for path in paths}
     named = {path: _parts_below(path, folders) for path in parts}
@@ -201,7 +198,7 @@ def names_of(paths: Iterable[str], scan_paths: Sequence[str]) -> dict[str, str]:
 
 
 def _folder_of(scan_path: str) -> str:
-    """The folder that a scan path is, or is in, or that its pattern begins with."""
+    """Return the folder of a scan path: itself, its parent, or the beginning of its pattern."""
     path = os.path.abspath(os.path.expanduser(scan_path))  # noqa: PTH100, PTH111
     real = os.path.realpath(_fixed_part(path) if glob.has_magic(path) else path)
     return os.path.dirname(real) if os.path.isfile(real) else real  # noqa: PTH113, PTH120
@@ -230,7 +227,7 @@ class _Look:
 
 
 def _entries(start: str) -> list[tuple[str, bool]]:
-    """What stands in a folder, sorted, and whether each is a folder; a file stands for itself. Raises OSError.
+    """List a folder, sorted, and whether each entry is a folder; a file is its own entry. Raises OSError.
 
     Links to folders are not followed: what they point to is found by itself, if it is inside.
     """
@@ -241,7 +238,7 @@ def _entries(start: str) -> list[tuple[str, bool]]:
 
 
 def _check_folders_of(pattern: str, look: _Look) -> None:
-    """Note the folders that a pattern leads through and that cannot be listed: `glob` takes them for empty."""
+    """Note the unreadable folders in a pattern's path: `glob` takes them for empty."""
     parts = Path(pattern).parts
     fixed = len(Path(_fixed_part(pattern)).parts)
     with look.at(os.path.realpath(_fixed_part(pattern))):
@@ -255,7 +252,7 @@ def _check_folders_of(pattern: str, look: _Look) -> None:
 
 
 def is_below(path: str, others: Iterable[str]) -> bool:
-    """Whether a path is one of the others, or lies below one of them."""
+    """Return whether a path is one of the others, or lies below one of them."""
     return any(_is_in(path, other) for other in others)
 
 
@@ -268,7 +265,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _fixed_part(pattern: str) -> str:
-    """The folder above the first part of a pattern that may match several."""
+    """Return the folder above the first part of a pattern with wildcards."""
     parts = Path(pattern).parts
     magic = next(n for n, part in enumerate(parts) if glob.has_magic(part))
     return str(Path(*parts[:magic]))
@@ -280,7 +277,7 @@ def _is_printable(path: str) -> bool:
 
 _log = get_logger(__name__)
 
-# Its thread looks this often whether anybody still waits: what a shutdown may take longer.
+# How often its thread checks whether it should stop; a shutdown may take this much longer.
 _LOOK_MS = 500
 
 
@@ -293,7 +290,7 @@ class Changes:
         self._watching = _watching()
 
     async def wait(self) -> None:
-        """Return once something changed that the next cycle may want to look at."""
+        """Return once a file changed that the next cycle may index."""
         paths = await run_sync(self._folders)
         if self._watching is not None and paths:
             try:

@@ -23,7 +23,7 @@ from msgspec import Struct
 from intern.sources.documents.html import decoded, read_html
 from intern.sources.documents.sandboxed import SECONDS, BrokenError, TooLongError, be_apart, work_apart
 
-# What no reader sees: control characters but for tab and line break.
+# Invisible: control characters but for tab and line break.
 _UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HALVES = re.compile(r"[\ud800-\udfff]")
 _GAPS = re.compile(r"\n{3,}")
@@ -31,20 +31,20 @@ _BACKTICKS = re.compile(r"`{3,}")
 
 
 def headed(title: str, text: str) -> str:
-    """The text below its title, unless it has a first heading of its own."""
+    """Put a title above a text that has no first heading of its own."""
     line = " ".join(cleaned(title).split())
     return f"# {line}\n\n{text}" if line and not text.startswith("# ") else text
 
 
 def code_block(code: str, language: str = "") -> str:
-    """A code block that nothing in the code can end."""
+    """Make a code block whose fence the code does not contain."""
     fence = "`" * (max(map(len, _BACKTICKS.findall(code)), default=2) + 1)
     body = code.strip("\n")
     return f"{fence}{language}\n{body}\n{fence}"
 
 
 def cleaned(text: str) -> str:
-    """Without control characters and halves of characters, blanks at the ends of lines, and runs of empty lines."""
+    """Remove control characters, half surrogates, blanks at the ends of lines, and runs of empty lines."""
     bare = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
     whole = _HALVES.sub("\ufffd", _UNWANTED.sub("", bare))
     return _GAPS.sub("\n\n", "\n".join(line.rstrip() for line in whole.split("\n"))).strip("\n")
@@ -54,7 +54,7 @@ Kind = Literal["text", "html", "notebook", "pdf"]
 
 _KINDS: dict[str, Kind] = {".html": "html", ".htm": "html", ".xhtml": "html", ".ipynb": "notebook", ".pdf": "pdf"}
 
-# Whatever has another ending, or none, is read if its bytes are text.
+# Files with another ending, or none, are read if their bytes are text.
 _NO_DOCUMENTS = frozenset(
     f".{ending}"
     for endings in (
@@ -77,23 +77,23 @@ _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LANGUAGE = re.compile(r"[A-Za-z][\w+#-]{0,30}")
 
-# Of what a cell printed: enough for a message, too little for a table of thousands.
+# Characters of an output: enough for a message, too few for a table of thousands of rows.
 _MOST_OUTPUT = 1000
 
 
 class NoTextError(Exception):
-    """There is no text in it; the message says why."""
+    """A file without readable text; the message gives the reason."""
 
 
 def kind_of(name: str, data: bytes) -> Kind:
-    """What the bytes of the file `name` are. Raises NoTextError where they are nothing to read."""
+    """Return the kind of a file by its bytes. Raises NoTextError if it is not readable."""
     check_ending(name)
     head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     named = _KINDS.get(_ending(name), "text")
     if head.startswith(b"%pdf-"):
         return "pdf"
     if named == "pdf":
-        raise NoTextError("it is no PDF, whatever its name says")
+        raise NoTextError("it is no PDF, although its name ends with .pdf")
     if head.startswith((b"<!doctype html", b"<html")) or (head.startswith(b"<?xml") and b"<html" in head):
         return "html"
     if named == "text" and head.startswith(b"-----begin ") and b"private key" in head:
@@ -102,20 +102,20 @@ def kind_of(name: str, data: bytes) -> Kind:
 
 
 def check_ending(name: str) -> None:
-    """Raise NoTextError where files with such a name are no documents, whatever they hold."""
+    """Raise NoTextError for endings of files that are never documents."""
     if (ending := _ending(name)) in _NO_DOCUMENTS:
         raise NoTextError(f"{ending} files are no documents")
 
 
 def _ending(name: str) -> str:
-    """As pathlib says it, in a tenth of the time: the name of each source of each answer is looked at."""
+    """Return the ending as pathlib does, in a tenth of the time: this runs for each source of each answer."""
     file = name.rpartition("/")[2]
     dot = file.rfind(".")
     return file[dot:].lower() if 0 < dot < len(file) - 1 else ""
 
 
 def plain_text(data: bytes) -> str:
-    """The text as it was written, without its byte order mark. Raises NoTextError where the bytes are not text."""
+    """Decode a text, without its byte order mark. Raises NoTextError if the bytes are not text."""
     if data.startswith(_UTF_16):
         return _decoded(data, "utf-16")
     if b"\0" in data or len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20:
@@ -124,7 +124,7 @@ def plain_text(data: bytes) -> str:
 
 
 def html_text(data: bytes) -> str:
-    """The main content of a page as Markdown, below its title. Raises NoTextError."""
+    """Return the main content of a page as Markdown, below its title. Raises NoTextError."""
     try:
         page = read_html(plain_text(data) if data.startswith(_UTF_16) else decoded(data))
     except ValueError as error:
@@ -136,7 +136,7 @@ def html_text(data: bytes) -> str:
 
 
 def notebook_text(data: bytes) -> str:
-    """A notebook's prose and code, with the beginning of what was printed; nothing else. Raises NoTextError."""
+    """Return a notebook's prose and code, with the beginning of each printed output. Raises NoTextError."""
     try:
         notebook = msgspec.json.decode(plain_text(data).encode("utf-8", "replace"), type=_Notebook)
     except (msgspec.DecodeError, RecursionError):
@@ -200,7 +200,7 @@ _LONGEST_TITLE = 120
 
 
 def pdf_text(data: bytes, max_chars: int) -> str:
-    """The text, page by page up to `max_chars`, below the title that the file gives itself. Raises NoTextError."""
+    """Return the text of a PDF, page by page up to `max_chars`, below its own title. Raises NoTextError."""
     if find_spec("pypdf") is None:
         raise NoTextError("it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')")
     try:

@@ -2,7 +2,7 @@
 
 What is hidden, scripts, styles, navigation and comments stay out. A page that is long enough to keep a parser busy
 (one tag with 100,000 attributes takes it four minutes) is read in a process of its own, which this module is when it is
-started; what nobody can want to read is refused before. The parser is loaded with the first page.
+started; extreme pages are refused before. The parser is loaded with the first page.
 
 How deep a page's elements are nested, guessed by its tags alone, and never guessed too low.
 
@@ -27,7 +27,7 @@ _FLAT = frozenset(
     | {"link", "meta", "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot", "th", "thead"}
     | {"tr", "track", "wbr"}
 )
-# Whose end tag ends whatever is still open in them; what else may be open there; and what is then opened again after.
+# Elements whose end tag also ends all elements open in them; elements that may be open there; those reopened after.
 _CLOSING = frozenset(
     {"address", "article", "aside", "blockquote", "center", "details", "dialog", "dir", "div", "dl", "fieldset"}
     | {"figcaption", "figure", "footer", "header", "hgroup", "main", "menu", "nav", "ol", "pre", "section", "summary"}
@@ -115,7 +115,7 @@ class PageText(NamedTuple):
 
 
 def decoded(data: bytes, charset: str | None = None) -> str:
-    """The text of bytes from the web: by byte order mark, `charset`, what HTML declares, else UTF-8 or Windows-1252."""
+    """Decode bytes from the web: by byte order mark, `charset`, what HTML declares, else UTF-8 or Windows-1252."""
     from resiliparse.parse.encoding import bytes_to_str, map_encoding_to_html5  # noqa: PLC0415  # pyright: ignore[reportMissingModuleSource]
 
     found = _META_CHARSET.search(data[:_DECLARED_WITHIN])
@@ -128,13 +128,13 @@ def decoded(data: bytes, charset: str | None = None) -> str:
 def read_html(markup: str, base_url: str = "") -> PageText:
     """Title and main content; links as they are from `base_url` on. Blocks.
 
-    Raises ValueError for what nobody should parse.
+    Raises ValueError for pages that would take too long to parse.
     """
     _refuse_monsters(markup)
     if len(markup) <= _HARMLESS:
         return _read(markup, base_url)
     try:
-        # How deep a page is can only be guessed, and whoever tries can make us guess too low.
+        # The depth of a page is only a guess, which an attacker can make too low.
         said = work_apart(__name__, msgspec.json.encode((_whole(markup), _whole(base_url))))
         return msgspec.json.decode(said, type=PageText)
     except TooLongError:
@@ -168,7 +168,7 @@ def _read(markup: str, base_url: str) -> PageText:
 
 
 def _drop_hidden(body: ElementNode) -> None:
-    """Take out what no reader of the page gets to see, nor by opening a tab of it."""
+    """Remove elements that stay hidden from readers."""
     for node in body.query_selector_all(_HIDDEN):
         said = _ESCAPE.sub(_character, node.getattr("style", "") or "")
         is_hidden = (
@@ -191,7 +191,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def _content(body: ElementNode) -> ElementNode:
-    """The one element that says that it is the main one; where several say so, all of the body."""
+    """Return the one element that is marked as the main one; the whole body if several are."""
     marked = body.query_selector_all(_MAIN)
     outer = [node for node in marked if not any(other != node and other.contains(node) for other in marked[:8])]
     return outer[0] if len(outer) == 1 else body
@@ -234,7 +234,7 @@ def _markdown(minimal: str, base_url: str) -> str:
 
 
 def _fence(code: str) -> str:
-    """A line that no line of the code can be taken for."""
+    """Return a line that the code does not contain."""
     longest = max(map(len, re.findall("`{3,}", code)), default=2)
     return "`" * (longest + 1)
 
@@ -285,7 +285,7 @@ def _title(tree: HTMLTree) -> str:
 
 
 def _described(tree: HTMLTree) -> str:
-    """What a page says of itself for search engines."""
+    """Return the description of a page for search engines."""
     meta = _first(tree, "meta[name=description]")
     return " ".join((meta.getattr("content", "") or "").split()) if meta else ""
 

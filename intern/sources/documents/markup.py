@@ -91,7 +91,7 @@ _UNDERLINE = re.compile(r"([=\-~^\"'*+#.:])\1{2,}[ \t]*")
 
 
 def without_markup(text: str) -> str:
-    """The text as a chat can show it. What is no markup of a known kind stays; so does code."""
+    """Return the text as a chat can show it. Unknown markup stays, and so does code."""
     if front := _FRONT_MATTER.match(text):
         text = text[front.end() :]
     kept: list[str] = []
@@ -101,7 +101,7 @@ def without_markup(text: str) -> str:
 
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:
-    """The text in order: the inside of fenced code blocks with their fences, and what stands between them."""
+    """Divide the text into fenced code blocks, with their fences, and the text between them."""
     held: list[str] = []
     fence = ""
     for line in text.splitlines(keepends=True):
@@ -129,7 +129,7 @@ def _outside_code(text: str) -> str:
 
 
 def _beside_code(text: str, change: Callable[[str], str]) -> str:
-    """The text changed where it is no inline code."""
+    """Change the text outside of inline code."""
     kept: list[str] = []
     at = 0
     for code in _INLINE_CODE.finditer(text):

@@ -1,7 +1,7 @@
 """Work on hostile input in a process of its own: a file can keep a parser busy for hours, or eat all memory.
 
 The process runs one of our own modules: the input goes in by stdin, what it says comes out by stdout. It has no
-environment to leak, and bounds on time and memory, so whatever is in the input costs no more than that.
+environment to leak, and bounds on time and memory, so no input costs more than that.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable
 
 APART = "--apart"
-"""What the single binary is called with to be such a process: there is no other Python to call."""
+"""The option that makes the single binary such a process: it contains the only Python."""
 
 SECONDS = 20
-"""Of work; on a busy machine, that may take longer."""
+"""CPU time; on a busy machine, that takes longer."""
 
 _MOST_WAITING = 3 * SECONDS
 _MEMORY = 1 << 30  # bytes
@@ -26,15 +26,15 @@ _FILES = 32
 
 
 class TooLongError(Exception):
-    """It took longer than it may."""
+    """The process exceeded its time."""
 
 
 class BrokenError(Exception):
-    """It ended without a word: a damaged input, or one that needs too much memory."""
+    """The process ended without output: a damaged input, or one that needs too much memory."""
 
 
 def work_apart(module: str, data: bytes, *arguments: str) -> bytes:
-    """What the module, which has to end with `be_apart`, makes of the data. Blocks.
+    """Run a module on the data in a process of its own, and return its output; it ends with `be_apart`. Blocks.
 
     Raises TooLongError and BrokenError.
     """
@@ -58,7 +58,7 @@ def _ourselves() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing; but the single binary unpacks itself once more unless it is told where it already lies."""
+    """Return an empty environment; the single binary needs the place where it is unpacked, or it unpacks again."""
     if not _is_binary():
         return {}
     return {name: value for name, value in os.environ.items() if name.startswith("_PYI_") or name == "LD_LIBRARY_PATH"}
@@ -69,7 +69,7 @@ def _is_binary() -> bool:
 
 
 def be_apart(work: Callable[[bytes], bytes]) -> None:
-    """Be that process."""
+    """Do the work as that process: from stdin to stdout, within its bounds."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
