@@ -9,7 +9,9 @@ from inspect import isawaitable
 from typing import Any
 
 from intern.core.errors import ModelRefusedError
+from intern.core.ids import QAId
 from intern.core.messages import Image
+from intern.core.records import PairDecision
 from intern.models.prompt import InT, OutT, Prompt
 
 
@@ -73,3 +75,17 @@ class ScriptedModel:
 
 def refused() -> ModelRefusedError:
     return ModelRefusedError("the endpoint refused, as the test asked it to")
+
+
+class Uncounted:
+    """Attempts that are not counted."""
+
+    async def begin(self, qa_id: QAId, /) -> int:
+        return 1
+
+    async def clear(self, qa_id: QAId, /) -> None: ...
+
+    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None: ...
+
+
+UNCOUNTED = Uncounted()

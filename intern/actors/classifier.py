@@ -17,7 +17,7 @@ from intern.core.flow import Archived, Failed, Filing, Skip, Topic
 from intern.core.ids import QAId
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair
-from intern.learning.attempts import UNCOUNTED, Attempts, begun
+from intern.learning.attempts import Attempts, begun
 from intern.learning.classifying import GivenUp, failed
 from intern.learning.prompts import CLASSIFY
 
@@ -37,7 +37,7 @@ async def classifier(
     witness: Witness,
     again: DueLog[CapturedPair] | None = None,
     settles_in: Callable[[CapturedPair], float] = lambda _: 0.0,
-    attempts: Attempts = UNCOUNTED,
+    attempts: Attempts,
     pauses: Pauses = growing_pauses,
 ) -> None:
     """File each pair after `after`, in order, until the nudges end; then let the integrator finish too.

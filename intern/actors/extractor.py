@@ -24,7 +24,7 @@ from intern.core.flow import Decided
 from intern.core.ids import ConversationId, QAId
 from intern.core.log import get_logger
 from intern.facts.extracting import Came
-from intern.learning.attempts import MOST_ATTEMPTS, UNCOUNTED, Attempts
+from intern.learning.attempts import MOST_ATTEMPTS, Attempts
 
 _log = get_logger(__name__)
 
@@ -61,7 +61,7 @@ async def extractor(
     after: int | None,
     extraction: Extraction,
     again: DueLog[Step],
-    attempts: Attempts = UNCOUNTED,
+    attempts: Attempts,
     witness: Witness,
     pauses: Pauses = growing_pauses,
 ) -> None:

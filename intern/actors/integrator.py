@@ -20,7 +20,7 @@ from intern.core.flow import Decided, Filing, SourceChanged, Withdrawal
 from intern.core.ids import MessageId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import Decision, PairDecision
-from intern.learning.attempts import UNCOUNTED, Attempts
+from intern.learning.attempts import Attempts
 from intern.learning.classifying import GivenUp
 
 _log = get_logger(__name__)
@@ -57,7 +57,7 @@ async def integrator(
     *,
     filer: Filer,
     witness: Witness,
-    attempts: Attempts = UNCOUNTED,
+    attempts: Attempts,
     pauses: Pauses = growing_pauses,
 ) -> None:
     """Carry out each filing, in order, and each withdrawal, until both inboxes end.

@@ -104,24 +104,6 @@ class Attempts(Protocol):
         ...
 
 
-class Uncounted:
-    """Counts nothing, for work that no crash can repeat."""
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        """Return 1."""
-        del qa_id
-        return 1
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        """Do nothing."""
-
-    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
-        """Do nothing."""
-
-
-UNCOUNTED = Uncounted()
-
-
 async def begun(attempts: Attempts, qa_id: QAId) -> GivenUp | None:
     """Count an attempt. Return the choice to give up if too many attempts did not end."""
     if await attempts.begin(qa_id) <= MOST_ATTEMPTS:
@@ -156,7 +138,7 @@ async def try_once(
     *,
     filer: Filer,
     choose: Choose,
-    attempts: Attempts = UNCOUNTED,
+    attempts: Attempts,
 ) -> PairDecision:
     """Classify and file one pair, as a counted attempt. Raises as `Filer.file` does; that attempt does not count."""
     try:
@@ -178,7 +160,7 @@ async def catch_up(
     choose: Choose,
     filed: Callable[[CapturedPair, PairDecision], Awaitable[None]] | None = None,
     due: Sequence[CapturedPair] = (),
-    attempts: Attempts = UNCOUNTED,
+    attempts: Attempts,
 ) -> Tally:
     """Classify and file all pairs that were archived after a position, in order, then the `due` ones.
 

@@ -105,6 +105,7 @@ async def test_a_pair_waits_with_all_behind_it_until_its_conversation_has_settle
         after=None,
         choose=chooser.choose_topic,
         witness=Witness(),
+        attempts=Attempts(),
         settles_in=lambda pair: 1e6 if pair.qa_id in unsettled else 0.0,
     )
     with fail_after(5), filed:
@@ -133,6 +134,7 @@ async def test_at_the_end_no_pair_waits_any_more() -> None:
             after=None,
             choose=chooser.choose_topic,
             witness=Witness(),
+            attempts=Attempts(),
             settles_in=lambda _: 1e6,
         )
     assert chooser.asked == ["Q1"]
@@ -325,6 +327,7 @@ async def test_a_slow_integrator_holds_the_classifier_back() -> None:
                     after=None,
                     choose=chooser.choose_topic,
                     witness=Witness(),
+                    attempts=Attempts(),
                     pauses=NO_PAUSES,
                 )
             )

@@ -47,7 +47,7 @@ from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.checkpoints import Marks
 from intern.stores.sqlite.database import Database
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
-from tests.fakes import HandClock
+from tests.fakes import HandClock, Uncounted
 from tests.learners import NoPictures
 
 pytestmark = [
@@ -207,10 +207,20 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     after=None,
                     choose=writer.learning.choose_topic,
                     witness=witness,
+                    attempts=Uncounted(),
                 )
             )
             tg.start_soon(
-                partial(integrator, to_file, to_withdraw, changed, decided, filer=writer.learning, witness=witness)
+                partial(
+                    integrator,
+                    to_file,
+                    to_withdraw,
+                    changed,
+                    decided,
+                    filer=writer.learning,
+                    attempts=Uncounted(),
+                    witness=witness,
+                )
             )
             async with events:
                 for messages in conversations:

@@ -19,6 +19,7 @@ from intern.learning.forgetting import Forget, bury, clear, removed, search
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.regenerating import regenerate
 from intern.stores.archive import Archive
+from tests.fakes import Uncounted
 from tests.learning.pairs import NOON, Team
 from tests.learning.test_withdrawing import NODES, held_in
 
@@ -67,7 +68,7 @@ class Library(Team):
         async def choose(_: CapturedPair) -> Topic:
             return Topic(name=NODES)
 
-        await catch_up(self.archive, self.decisions.cursor(), filer=self.filer, choose=choose)
+        await catch_up(self.archive, self.decisions.cursor(), filer=self.filer, choose=choose, attempts=Uncounted())
 
     async def forgotten(self, asked: Forget) -> None:
         found = search(asked, self.archive, self.decisions)

@@ -30,6 +30,7 @@ from intern.models.prompt import Prompt
 from intern.stores.decisions import DecisionLog, read_state
 from intern.stores.files import FileLayer
 from intern.stores.topics import TopicLibrary
+from tests.fakes import Uncounted
 from tests.learning.pairs import Team
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,7 @@ async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[Even
         return await choose_topic(team.model, pair, {})
 
     with capture_logs() as logs, fail_after(5):
-        return await try_once(pair, filer=team.filer, choose=choose), logs
+        return await try_once(pair, filer=team.filer, choose=choose, attempts=Uncounted()), logs
 
 
 def is_archived_and_in_no_topic(team: Team, pair: CapturedPair) -> bool:

@@ -34,6 +34,7 @@ from intern.stores.archive import Archive
 from intern.stores.decisions import read_state
 from intern.stores.files import FileLayer
 from intern.stores.topics import TopicLibrary
+from tests.fakes import UNCOUNTED
 from tests.learning.pairs import NOON, KilledError, KillingLayer, Team
 
 pytestmark = pytest.mark.anyio
@@ -171,7 +172,7 @@ async def test_no_model_sees_what_was_withdrawn_and_none_is_asked_about_what_is_
     await folder.captured("q5", "a6", conversation="thread_5")
     await folder.withdraw("2", "6")
     with fail_after(5):
-        tally = await catch_up(folder.archive, last, filer=folder.filer, choose=choose)
+        tally = await catch_up(folder.archive, last, filer=folder.filer, choose=choose, attempts=UNCOUNTED)
 
     assert tally == Tally(filed=1, removed=1)
     assert [[turn.text for turn in pair.turns] for pair in seen] == [["q1", "a3"]]
@@ -415,7 +416,7 @@ class _Life:
             return Topic(name=NODES)
 
         folder = self._folder
-        await catch_up(folder.archive, folder.decisions.cursor(), filer=folder.filer, choose=choose)
+        await catch_up(folder.archive, folder.decisions.cursor(), filer=folder.filer, choose=choose, attempts=UNCOUNTED)
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
