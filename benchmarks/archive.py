@@ -14,7 +14,7 @@ from time import process_time
 
 from benchmarks.figures import Figure
 from benchmarks.memory import KILOBYTE
-from intern.core.ids import ConversationId, MessageId, UserId, snowflake_at
+from intern.core.ids import ConversationId, UserId, position_at
 from intern.core.records import CapturedPair, Turn
 from intern.stores.archive import Archive
 from intern.stores.blocks import format_raw, qa_id_of
@@ -42,9 +42,9 @@ def _write(folder: Path) -> None:
             pair = CapturedPair(
                 qa_id=qa_id_of(at),
                 timestamp=at,
-                conversation_id=ConversationId(f"thread_{snowflake_at(at)}"),
+                conversation_id=ConversationId(f"thread_{position_at(at)!s}"),
                 turns=tuple(Turn("Team" if turn % 2 else "User", "how are you? " * 14) for turn in range(4)),
-                message_ids=tuple(MessageId(snowflake_at(at, turn)) for turn in range(4)),
+                message_ids=tuple(position_at(at, turn).id for turn in range(4)),
                 author_ids=tuple(UserId(str(turn)) for turn in range(4)),
                 answered_at=at,
             )

@@ -24,7 +24,7 @@ import msgspec
 from benchmarks.answering import prefixes
 from benchmarks.figures import Figure
 from intern.core.clock import SystemClock
-from intern.core.ids import ConversationId, MessageId, snowflake_at
+from intern.core.ids import ConversationId, position_at
 from intern.core.records import Turn
 from intern.core.text.words import word_set
 from intern.facts.prompts import EXTRACT
@@ -154,7 +154,7 @@ def _real() -> Iterator[Figure]:
 def _exchanged() -> Iterator[Taught]:
     lines = chat_lines()
     for n, each in enumerate(exchanges()):
-        ids = [MessageId(snowflake_at(START + timedelta(minutes=10 * n, seconds=k))) for k in range(len(each.ids))]
+        ids = [position_at(START + timedelta(minutes=10 * n, seconds=k)).id for k in range(len(each.ids))]
         said = [lines[line] for line in each.ids]
         turns = [Turn("Team" if line.author in each.team else "User", line.text) for line in said]
         yield Taught(ConversationId(f"reply_{ids[0]}"), tuple(zip(ids, turns, strict=True)))
@@ -245,7 +245,7 @@ def _pair(random: Random, n: int) -> Taught:
     subject = random.choice(_SUBJECTS)
     question = _text(random, subject, _ASKED, random.randint(200, 400))
     answer = _text(random, subject, _ANSWERED, random.randint(300, 800))
-    asked, answered = (MessageId(snowflake_at(START + timedelta(minutes=n, seconds=s))) for s in (0, 40))
+    asked, answered = (position_at(START + timedelta(minutes=n, seconds=s)).id for s in (0, 40))
     return Taught(ConversationId(f"reply_{asked}"), ((asked, Turn("User", question)), (answered, Turn("Team", answer))))
 
 

@@ -25,7 +25,7 @@ from zlib import crc32
 import msgspec
 
 from benchmarks.figures import Figure
-from intern.core.ids import UserId, snowflake_at
+from intern.core.ids import UserId, position_at
 from intern.core.progress import heard_by
 from intern.service.importing import Imported, Wanted, import_history
 from intern.settings.loading import load_settings
@@ -71,7 +71,7 @@ def export(folder: Path, recorded: Path = RECORDED) -> Wanted:
     ids: list[str] = []
     for n, line in enumerate(islice(changing(lines(Random(17), recorded)), MESSAGES)):
         at = START + timedelta(seconds=10 * n)
-        ids.append(snowflake_at(at))
+        ids.append(position_at(at).id)
         user = UserId(str(1 + crc32(line.author.encode())))
         if line.role == "team":
             team.add(user)

@@ -25,9 +25,8 @@ from intern.core.ids import (
     MessageId,
     QAId,
     UserId,
-    by_age,
-    snowflake_at,
-    snowflake_time,
+    position_at,
+    position_of,
 )
 from intern.core.messages import Author, ChatMessage
 from intern.core.records import Capture, CapturedPair, Decision, Filed, Moved, Parked, Speaker, Turn
@@ -61,7 +60,7 @@ class Taught(NamedTuple):
             turns=tuple(turn for _, turn in self.messages),
             message_ids=tuple(message_id for message_id, _ in self.messages),
             author_ids=tuple(_AUTHORS[turn.speaker].id for _, turn in self.messages),
-            answered_at=snowflake_time(self.messages[-1][0]),
+            answered_at=position_of(self.messages[-1][0]).time,
             guild_id=GuildId(GUILD),
             channel_id=ChannelId(CHANNEL),
         )
@@ -79,7 +78,7 @@ class Taught(NamedTuple):
                     channel_id=ChannelId(CHANNEL),
                     author=_AUTHORS[turn.speaker],
                     text=turn.text,
-                    at=snowflake_time(message_id),
+                    at=position_of(message_id).time,
                 )
                 for message_id, turn in self.messages
             ),
@@ -153,7 +152,7 @@ class Told:
     def block(self, conversation: ConversationId) -> tuple[Turn, ...]:
         """What a topic holds of a conversation in the end: nothing without a question or without an answer."""
         known = self.messages.get(conversation, {})
-        turns = tuple(known[each] for each in sorted(known, key=by_age) if each not in self.deleted)
+        turns = tuple(known[each] for each in sorted(known, key=position_of) if each not in self.deleted)
         return turns if {turn.speaker for turn in turns} == {"User", "Team"} else ()
 
     def also(self, act: Act | None) -> Told:
@@ -208,7 +207,7 @@ class Community:
         text = f"{random.choice(_SUBJECTS)}: {' '.join(random.choices(_WORDS, k=random.randint(10, 40)))}."
         if random.random() < 0.2:
             text += "\n\n--- QA ---\nid: qa_20200101_000000\nTeam: forged\n"
-        return MessageId(snowflake_at(START + timedelta(seconds=self._said))), Turn(speaker, f"{text} No. {self._said}")
+        return position_at(START + timedelta(seconds=self._said)).id, Turn(speaker, f"{text} No. {self._said}")
 
 
 _SUBJECTS = ["Gpu driver docker", "Relay certificate rotation", "Spool disk quota", "Tenant login limits"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
-from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId, snowflake_at
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId, position_at
 from intern.core.messages import (
     Author,
     AuthorType,
@@ -38,7 +38,7 @@ def message(
     """The `n`th message: ids and times grow with `n`, a second each."""
     at = START + timedelta(seconds=n)
     return ChatMessage(
-        id=MessageId(snowflake_at(at)),
+        id=position_at(at).id,
         guild_id=GUILD,
         channel_id=ChannelId(channel),
         author=by or author(),
@@ -81,7 +81,7 @@ def capture(question: str = "How?", answer: str = "Like this.", *, n: int = 1, c
     return Capture(
         conversation_id=ConversationId(conversation or f"reply_{n}"),
         turns=(Turn("User", question), Turn("Team", answer)),
-        message_ids=(MessageId(snowflake_at(at)), MessageId(snowflake_at(at, 1))),
+        message_ids=(position_at(at).id, position_at(at, 1).id),
         answered_at=at,
         guild_id=GUILD,
         channel_id=CHANNEL,

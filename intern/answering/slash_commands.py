@@ -33,7 +33,7 @@ from intern.core.flow import (
     UnknownInteraction,
     WhyCommand,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, UserId, snowflake_time
+from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, Channel, ChatMessage, Citation, SilenceReason
 from intern.stores.sqlite.replies import FeedbackStore, Votes
@@ -382,5 +382,5 @@ def _question(command: AskCommand) -> ChatMessage:
         channel_id=ticket.channel_id,
         author=command.user,
         text=command.question,
-        at=snowflake_time(ticket.id),
+        at=position_of(ticket.id).time,
     )

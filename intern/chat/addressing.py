@@ -14,7 +14,7 @@ from msgspec import structs
 
 from intern.chat.options import ContextBounds
 from intern.core.flow import Batch
-from intern.core.ids import ChannelId, MessageId, UserId, by_age
+from intern.core.ids import ChannelId, MessageId, UserId, position_of
 from intern.core.messages import ChatMessage
 
 _QUESTION_MARKS = "?？؟"
@@ -65,8 +65,8 @@ class Talk:
     """What was said in a channel, as far as it was read."""
 
     def __init__(self, messages: Iterable[ChatMessage], bounds: ContextBounds) -> None:
-        self._said = sorted(messages, key=lambda message: by_age(message.id))
-        self._ages = [by_age(message.id) for message in self._said]
+        self._said = sorted(messages, key=lambda message: position_of(message.id))
+        self._ages = [position_of(message.id) for message in self._said]
         self._by_id = {message.id: message for message in self._said}
         self._pause = timedelta(seconds=bounds.window_seconds)
         self._mentioned_within = timedelta(seconds=bounds.mention_seconds)
@@ -174,7 +174,7 @@ class Talk:
 
     def _before(self, message: ChatMessage, within: timedelta | None = None) -> Iterator[ChatMessage]:
         """Older messages, the newest first."""
-        for at in range(bisect_left(self._ages, by_age(message.id)) - 1, -1, -1):
+        for at in range(bisect_left(self._ages, position_of(message.id)) - 1, -1, -1):
             earlier = self._said[at]
             if within is not None and message.at - earlier.at > within:
                 return
@@ -232,7 +232,7 @@ class Recent:
         before = len(said)
         said.update((message.id, _in_short(message)) for message in messages)
         while len(said) > _MOST_LINES:
-            del said[min(said, key=by_age)]
+            del said[min(said, key=position_of)]
         self._lines += len(said) - before
         while self._lines > _MOST_LINES_IN_ALL:
             gone, lines = self._places.popitem(last=False)

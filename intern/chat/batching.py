@@ -22,7 +22,7 @@ from intern.core.flow import (
     MessageRead,
     MessagesDeleted,
 )
-from intern.core.ids import ChannelId, MessageId, UserId, by_age
+from intern.core.ids import ChannelId, MessageId, UserId, position_of
 from intern.core.messages import ChatMessage
 
 _Key = tuple[ChannelId, UserId]
@@ -172,7 +172,7 @@ class Batches:
     def _settle(self, batch: _OpenBatch) -> Batch:
         self._forget(batch)
         # Discord may tell of two messages in the wrong order.
-        messages = tuple(sorted(batch.messages.values(), key=lambda message: by_age(message.id)))
+        messages = tuple(sorted(batch.messages.values(), key=lambda message: position_of(message.id)))
         for message in messages:
             del self._home[message.id]
         batch.messages = {}

@@ -17,22 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import NamedTuple
 
 from intern.core.flow import ChannelSeen, SessionStarted
-from intern.core.ids import ChannelId, GuildId, MessageId
+from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, position_of
 from intern.core.messages import Channel, ChatMessage, Page
 from intern.stores.sqlite.checkpoints import Mark, Marks
 
-# As distances between snowflakes, which count milliseconds above their lowest 22 bits.
-DISORDER = 5_000 << 22
+DISORDER = timedelta(seconds=5)
 """How much older than the newest message of its channel a message may be when it is first heard of.
 
 Discord makes ids on many machines and promises no order; what was seen are milliseconds.
 """
-LAG = 600_000 << 22
+LAG = timedelta(seconds=600)
 """How much longer than the liveliest channel of a server another one may be silent, and still not be passed over."""
-PLENTY = 60_000 << 22
+PLENTY = timedelta(seconds=60)
 """How much older than its server's newest message one must be, to be sure that the gateway has told all up to it.
 
 By DISORDER, a twelfth of that would do; what was seen are milliseconds.
@@ -50,51 +50,51 @@ class Reading:
     def __init__(self, channel: _Channel) -> None:
         self.channel = channel
         self.told = channel.target  # the newest message that we knew of when we asked
-        self.read_to = channel.cursor if channel.late is None else min(channel.cursor, channel.late - 1)
+        self.read_to = channel.cursor if channel.late is None else min(channel.cursor, channel.late.previous)
         self.ended = False
         self.overtaken = False  # a message was heard of that should be on the page, and is not
         self._after = self.read_to
-        self._held: set[int] | None = None
-        self._heard: set[int] = set()
-        self._changed: set[int] = set()
+        self._held: set[Position] | None = None
+        self._heard: set[Position] = set()
+        self._changed: set[Position] = set()
 
     @property
     def after(self) -> MessageId:
         """The page begins behind this."""
-        return _id(self._after)
+        return self._after.id
 
     def received(self, page: Page) -> None:
         """The page is here."""
-        self._held = {int(message.id) for message in page.messages}
-        self.read_to = max(self._after, int(page.read_to))
+        self._held = {position_of(message.id) for message in page.messages}
+        self.read_to = max(self._after, position_of(page.read_to))
         self.ended = not page.more or self.read_to == self._after  # a page that leads nowhere is the last
         if self.ended:
             # What we knew of before we asked, and did not get, is deleted.
             self.read_to = max(self.read_to, self.told)
-        for number in self._heard:
-            self.hear(number)
+        for position in self._heard:
+            self.hear(position)
         self._heard.clear()
 
-    def hear(self, number: int) -> None:
+    def hear(self, position: Position) -> None:
         """The gateway tells of a message. Discord may have made the page before it."""
         if self._held is None:
-            self._heard.add(number)
-        elif number <= self.read_to and number not in self._held:
-            self.miss(number)
+            self._heard.add(position)
+        elif position <= self.read_to and position not in self._held:
+            self.miss(position)
 
-    def miss(self, number: int) -> None:
+    def miss(self, position: Position) -> None:
         """A message that the page should hold must be read by another one."""
         self.overtaken = True
-        self.channel.miss(number)
+        self.channel.miss(position)
 
-    def change(self, number: int) -> None:
+    def change(self, position: Position) -> None:
         """A message was edited or deleted that may be on the page."""
-        if self._held is None or number in self._held:
-            self._changed.add(number)
+        if self._held is None or position in self._held:
+            self._changed.add(position)
 
     def is_stale(self, message: ChatMessage) -> bool:
         """Whether the message may differ from what the page says: then read the page again."""
-        return int(message.id) in self._changed or not self.channel.is_behind
+        return position_of(message.id) in self._changed or not self.channel.is_behind
 
 
 class Unhandled(NamedTuple):
@@ -119,7 +119,7 @@ class Listing:
     @property
     def after(self) -> MessageId:
         """Threads without a message newer than this have nothing for us."""
-        return _id(self._after)
+        return self._after.id
 
 
 class Attendance:
@@ -127,17 +127,17 @@ class Attendance:
 
     def __init__(self, marks: Marks, *, baseline: MessageId) -> None:
         """`baseline` is where a server stands that `marks` does not know, and where private messages do."""
-        self._baseline = int(baseline)
+        self._baseline = position_of(baseline)
         self._guilds: dict[GuildId | None, _Guild] = {None: _Guild(None, self._baseline)}
         self._channels: dict[ChannelId, _Channel] = {}
         self._behind: dict[ChannelId, _Channel] = {}
         self._stirred: set[_Guild] = set()
         for guild_id, until in marks.attended.items():
-            self._guilds[guild_id] = _Guild(guild_id, int(until))
+            self._guilds[guild_id] = _Guild(guild_id, position_of(until))
         for channel_id, mark in marks.channels.items():
             channel = self._enter(channel_id, mark.guild_id)
-            if int(mark.settled_to) > channel.read_to:
-                channel.stand_at(int(mark.settled_to))
+            if position_of(mark.settled_to) > channel.read_to:
+                channel.stand_at(position_of(mark.settled_to))
                 channel.kept = channel.mark
 
     # Messages.
@@ -145,8 +145,8 @@ class Attendance:
     def knows(self, message: ChatMessage) -> bool:
         """Whether a message was begun before: it is in work, or settled."""
         channel = self._channels.get(message.channel_id)
-        number = int(message.id)
-        return channel.knows(number) if channel else number <= self._guild(message.guild_id).until
+        position = position_of(message.id)
+        return channel.knows(position) if channel else position <= self._guild(message.guild_id).until
 
     def begin(self, message: ChatMessage) -> bool:
         """A message is in work from now on, until it is settled. False where it was begun before: leave it alone then.
@@ -155,11 +155,11 @@ class Attendance:
         """
         if self.knows(message):
             return False
-        channel, number = self._enter(message.channel_id, message.guild_id), int(message.id)
-        channel.begin(number)
+        channel, position = self._enter(message.channel_id, message.guild_id), position_of(message.id)
+        channel.begin(position)
         if not channel.is_behind:
             # REST may be ahead of the gateway, so what it shows tells nothing of other channels.
-            channel.guild.hear(number)
+            channel.guild.hear(position)
         self._stirred.add(channel.guild)
         return True
 
@@ -168,7 +168,7 @@ class Attendance:
         channel = self._channels.get(channel_id)
         if channel:
             for message_id in message_ids:
-                channel.settle(int(message_id))
+                channel.settle(position_of(message_id))
             self._stirred.add(channel.guild)
 
     @property
@@ -182,7 +182,7 @@ class Attendance:
         unlisted = {listing.channel_id for listing in self.unlisted()}
         return Unhandled(
             messages=sum(map(len, busy)),
-            oldest=_id(min(map(min, busy))) if busy else None,
+            oldest=min(map(min, busy)).id if busy else None,
             channels=len(unlisted.union(self._behind)),
         )
 
@@ -191,7 +191,7 @@ class Attendance:
     def mark(self, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
         """Everything up to here is settled. A channel that nobody wrote in lately stands where its server does."""
         channel = self._channels.get(channel_id)
-        return _id(channel.mark if channel else self._guild(guild_id).until)
+        return (channel.mark if channel else self._guild(guild_id).until).id
 
     def moved(self) -> Marks:
         """The marks that moved since the last call."""
@@ -205,12 +205,12 @@ class Attendance:
                 continue
             if guild.kept != guild.until:
                 guild.kept = guild.until
-                attended[guild.id] = _id(guild.until)
+                attended[guild.id] = guild.until.id
             for channel in guild.channels.values():
                 # Also where it went back to where the server stands: what is written down says more.
                 if channel.kept != channel.mark and max(channel.kept, channel.mark) > guild.until:
                     channel.kept = channel.mark
-                    channels[channel.id] = Mark(guild_id=guild.id, settled_to=_id(channel.mark))
+                    channels[channel.id] = Mark(guild_id=guild.id, settled_to=channel.mark.id)
         self._stirred.clear()
         return Marks(attended=attended, channels=channels)
 
@@ -226,7 +226,7 @@ class Attendance:
             return False
         channel = self._enter(message.channel_id, message.guild_id)
         channel.guild.told.add(channel.id)
-        return self._fall_behind(channel, int(message.id))
+        return self._fall_behind(channel, position_of(message.id))
 
     def behind(self) -> tuple[ChannelId, ...]:
         """The channels that are behind, longest first."""
@@ -238,11 +238,11 @@ class Attendance:
 
     def will_read(self, channel_id: ChannelId, message_id: MessageId) -> bool:
         """Hear that a message was edited or deleted. True where it is still to be read: as it is now, then."""
-        channel, number = self._behind.get(channel_id), int(message_id)
-        if channel is None or channel.knows(number):
+        channel, position = self._behind.get(channel_id), position_of(message_id)
+        if channel is None or channel.knows(position):
             return False
         if channel.reading:
-            channel.reading.change(number)
+            channel.reading.change(position)
         return True
 
     @contextmanager
@@ -286,7 +286,7 @@ class Attendance:
                 self._pass_over(guild, seen)
                 continue
             if seen.last_message_id:
-                self._see(guild, seen.channel.id, int(seen.last_message_id))
+                self._see(guild, seen.channel.id, position_of(seen.last_message_id))
             if not seen.channel.is_thread:
                 guild.unlisted[seen.channel.id] = Listing(seen.channel.id, guild)
         self._stirred.add(guild)
@@ -301,16 +301,16 @@ class Attendance:
         for seen in threads:
             guild.told.add(seen.channel.id)
             # Where Discord does not tell the newest message, only reading does.
-            self._see(guild, seen.channel.id, int(seen.last_message_id) if seen.last_message_id else None)
+            self._see(guild, seen.channel.id, position_of(seen.last_message_id) if seen.last_message_id else None)
         if guild.unlisted.get(listing.channel_id) is listing:  # else a newer session wants it listed again
             del guild.unlisted[listing.channel_id]
         self._stirred.add(guild)
 
-    def _see(self, guild: _Guild, channel_id: ChannelId, newest: int | None) -> None:
+    def _see(self, guild: _Guild, channel_id: ChannelId, newest: Position | None) -> None:
         channel = self._enter(channel_id, guild.id)
         # Above the floor there may be older messages than we were told, though the newest of all is known.
         if newest is None or (newest > channel.floor and not guild.told_all_of(channel, newest)):
-            self._fall_behind(channel, newest if newest and newest > channel.read_to else 0)
+            self._fall_behind(channel, newest if newest and newest > channel.read_to else FIRST)
         elif channel.is_untouched:
             # Nothing is newer than that. A server's very first mark is made by our clock, which may run fast.
             channel.stand_at(newest)
@@ -318,11 +318,11 @@ class Attendance:
     def _pass_over(self, guild: _Guild, seen: ChannelSeen) -> None:
         channel = self._enter(seen.channel.id, guild.id)
         if seen.last_message_id:
-            channel.read(int(seen.last_message_id))
+            channel.read(position_of(seen.last_message_id))
         if channel.is_behind:
             self.give_up(channel.id)
 
-    def _fall_behind(self, channel: _Channel, target: int) -> bool:
+    def _fall_behind(self, channel: _Channel, target: Position) -> bool:
         newly = not channel.is_behind
         channel.fall_behind(target)
         self._behind[channel.id] = channel
@@ -349,24 +349,24 @@ class Attendance:
 class _Guild:
     """A server, or all private messages. Everything up to `until` is settled, in each of its channels."""
 
-    def __init__(self, guild_id: GuildId | None, until: int) -> None:
+    def __init__(self, guild_id: GuildId | None, until: Position) -> None:
         self.id = guild_id
         self.until = self.kept = until
         self.channels: dict[ChannelId, _Channel] = {}
         self.unlisted: dict[ChannelId, Listing] = {}
         self.told: set[ChannelId] = set()  # channels that we know everything of since this session began
-        self.begun_at: int | None = None  # whatever is newer than this snowflake was made in this session
+        self.begun_at: Position | None = None  # whatever is newer than this was made in this session
         if guild_id is None:
-            self.begun_at = 0  # sessions do not tell of private messages
-        self.newest = 0  # that the gateway told
-        self.told_before = 0  # the newest that it told in earlier sessions, of which nothing is left to be listed
-        self.steady: int | None = None  # what the gateway told first, once all archived threads were listed
+            self.begun_at = FIRST  # sessions do not tell of private messages
+        self.newest = FIRST  # that the gateway told
+        self.told_before = FIRST  # the newest that it told in earlier sessions, of which nothing is left to be listed
+        self.steady: Position | None = None  # what the gateway told first, once all archived threads were listed
 
     def begin(self, channels: Sequence[ChannelSeen]) -> None:
         """A new session."""
         if not self.unlisted:
             self.told_before = self.newest
-        ids = [int(one) for seen in channels for one in (seen.channel.id, seen.last_message_id) if one]
+        ids = [position_of(one) for seen in channels for one in (seen.channel.id, seen.last_message_id) if one]
         self.begun_at = max((self.until, *ids))
         self.told = {seen.channel.id for seen in channels}
         self.steady = None
@@ -377,24 +377,24 @@ class _Guild:
         Of a thread that was archived when the session began, older messages may be unread. It may have woken up before
         anybody could list it.
         """
-        return self.begun_at is not None and (channel_id in self.told or int(channel_id) > self.begun_at)
+        return self.begun_at is not None and (channel_id in self.told or position_of(channel_id) > self.begun_at)
 
-    def told_all_of(self, channel: _Channel, newest: int) -> bool:
+    def told_all_of(self, channel: _Channel, newest: Position) -> bool:
         """Whether an earlier session told of everything in a channel where nothing is newer than that."""
-        return newest <= channel.read_to and newest <= self.told_before - PLENTY
+        return newest <= channel.read_to and newest <= self.told_before.before(PLENTY)
 
-    def hear(self, number: int) -> None:
+    def hear(self, position: Position) -> None:
         """The gateway tells of a message."""
-        self.newest = max(self.newest, number)
+        self.newest = max(self.newest, position)
         if self.steady is None and not self.unlisted:
-            self.steady = number
+            self.steady = position
 
     def advance(self) -> bool:
         """Move on, as far as nothing holds it back. Whether it did."""
-        if self.begun_at is None or self.steady is None or self.newest <= self.steady + PLENTY:
+        if self.begun_at is None or self.steady is None or self.newest <= self.steady.after(PLENTY):
             return False
         # Who woke up a thread before the listing, which then left it out, was told of by now.
-        until = self.newest - LAG
+        until = self.newest.before(LAG)
         if until <= self.until:
             return False
         held = [channel.mark for channel in self.channels.values() if channel.work or channel.is_behind]
@@ -419,60 +419,62 @@ class _Channel:
         self.floor = guild.until  # nothing up to here is begun any more
         self.read_to = guild.until  # everything up to here was begun, is gone, or is not ours
         self.kept = guild.until  # the mark as it was last given away
-        self.work: set[int] = set()
-        self.done: dict[int, None] = {}  # settled, above the floor; in the order of settling, which is nearly theirs
+        self.work: set[Position] = set()
+        self.done: dict[
+            Position, None
+        ] = {}  # settled, above the floor; in the order of settling, which is nearly theirs
         self.is_untouched = True  # nothing was begun here
         self.is_behind = False
-        self.target = 0  # while behind: the newest message that we know of
-        self.cursor = 0  # while behind: where the next page begins
-        self.late: int | None = None  # while behind: the oldest message that was missed on a page
+        self.target = FIRST  # while behind: the newest message that we know of
+        self.cursor = FIRST  # while behind: where the next page begins
+        self.late: Position | None = None  # while behind: the oldest message that was missed on a page
         self.reading: Reading | None = None
 
     @property
-    def mark(self) -> int:
+    def mark(self) -> Position:
         mark = self.read_to
         if self.work:
-            mark = min(mark, min(self.work) - 1)
-        return mark if self.late is None else min(mark, self.late - 1)
+            mark = min(mark, min(self.work).previous)
+        return mark if self.late is None else min(mark, self.late.previous)
 
     @property
     def is_idle(self) -> bool:
         return not self.work and not self.is_behind
 
-    def stand_at(self, number: int) -> None:
-        self.floor = self.read_to = number
+    def stand_at(self, position: Position) -> None:
+        self.floor = self.read_to = position
 
-    def knows(self, number: int) -> bool:
-        return number <= self.floor or number in self.work or number in self.done
+    def knows(self, position: Position) -> bool:
+        return position <= self.floor or position in self.work or position in self.done
 
-    def begin(self, number: int) -> None:
+    def begin(self, position: Position) -> None:
         self.is_untouched = False
-        self.work.add(number)
-        self._reach(number)
+        self.work.add(position)
+        self._reach(position)
 
-    def settle(self, number: int) -> None:
-        if number in self.work:
-            self.work.discard(number)
-            if number > self.floor:
-                self.done[number] = None
+    def settle(self, position: Position) -> None:
+        if position in self.work:
+            self.work.discard(position)
+            if position > self.floor:
+                self.done[position] = None
 
-    def read(self, number: int) -> None:
+    def read(self, position: Position) -> None:
         self.is_untouched = False
-        self.cursor = max(self.cursor, number)
+        self.cursor = max(self.cursor, position)
         missed = self.late is not None
-        if self.late is not None and self.late <= number:  # else a later page has it
+        if self.late is not None and self.late <= position:  # else a later page has it
             self.late = None
-        self._reach(number)
+        self._reach(position)
         if missed:  # the floor may have been far behind
             self.done = {each: None for each in self.done if each > self.floor}
 
-    def fall_behind(self, target: int) -> None:
-        """`target` is 0 where nobody knows whether, and up to where, there is something new."""
+    def fall_behind(self, target: Position) -> None:
+        """`target` is FIRST where nobody knows whether, and up to where, there is something new."""
         if not self.is_behind:
             self.is_behind = True
-            self.target = 0
+            self.target = FIRST
             self.cursor = self.floor  # a little back, should messages have come out of order
-        if target == 0:
+        if target == FIRST:
             if self.reading:
                 self.reading.overtaken = True
         elif target <= self.read_to:  # this one did
@@ -481,21 +483,17 @@ class _Channel:
             self.reading.hear(target)
         self.target = max(self.target, target)
 
-    def miss(self, number: int) -> None:
-        self.late = number if self.late is None else min(self.late, number)
+    def miss(self, position: Position) -> None:
+        self.late = position if self.late is None else min(self.late, position)
 
-    def _reach(self, number: int) -> None:
-        self.read_to = max(self.read_to, number)
+    def _reach(self, position: Position) -> None:
+        self.read_to = max(self.read_to, position)
         if not self.is_untouched:
-            floor = self.read_to - DISORDER
+            floor = self.read_to.before(DISORDER)
             # A page that was overtaken may go far beyond what is missed on it, and that is still to be begun.
-            self.floor = max(self.floor, floor if self.late is None else min(floor, self.late - 1))
+            self.floor = max(self.floor, floor if self.late is None else min(floor, self.late.previous))
             self._forget()
 
     def _forget(self) -> None:
         while self.done and (oldest := next(iter(self.done))) <= self.floor:
             del self.done[oldest]
-
-
-def _id(number: int) -> MessageId:
-    return MessageId(str(number))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from math import ceil
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from intern.chat.options import ContextBounds
 from intern.chat.platform import History
 from intern.core.errors import ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch
-from intern.core.ids import ChannelId, MessageId, by_age
+from intern.core.ids import FIRST, LAST, ChannelId, MessageId, Position, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Author, Channel, ChatMessage, Lookups
 
@@ -26,7 +27,6 @@ _log = get_logger(__name__)
 _PAGE = 100  # what Discord gives at most
 _PAGES = 3  # of what was said before a batch, where that was much
 _CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
-_NEWEST = (1 << 63) - 1  # a snowflake after all others
 
 
 class Chain(Struct, frozen=True):
@@ -69,7 +69,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
 def in_order(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The union of the groups by message id, oldest first; of two versions the one that comes later here wins."""
     known = {message.id: message for group in groups for message in group}
-    return tuple(sorted(known.values(), key=lambda message: by_age(message.id)))
+    return tuple(sorted(known.values(), key=lambda message: position_of(message.id)))
 
 
 async def gather(
@@ -128,21 +128,21 @@ async def gather(
 
 
 class _Shelf:
-    """What is known of one channel: messages by number, and the ranges of ids within which nothing is missing."""
+    """What is known of one channel: messages by position, and the ranges within which nothing is missing."""
 
     def __init__(self) -> None:
-        self.messages: dict[int, ChatMessage] = {}
-        self._ranges: list[tuple[int, int]] = []  # [from, to), sorted, apart from each other
+        self.messages: dict[Position, ChatMessage] = {}
+        self._ranges: list[tuple[Position, Position]] = []  # [from, to), sorted, apart from each other
 
-    def put(self, messages: Iterable[ChatMessage], start: int, end: int) -> None:
+    def put(self, messages: Iterable[ChatMessage], start: Position, end: Position) -> None:
         for message in messages:
-            self.messages.setdefault(int(message.id), message)
+            self.messages.setdefault(position_of(message.id), message)
         apart = [(a, b) for a, b in self._ranges if b < start or end < a]
         joined = [(a, b) for a, b in self._ranges if not (b < start or end < a)]
         start, end = min([start, *(a for a, _ in joined)]), max([end, *(b for _, b in joined)])
         self._ranges = sorted([*apart, (start, end)])
 
-    def gap_below(self, start: int, end: int) -> int | None:
+    def gap_below(self, start: Position, end: Position) -> Position | None:
         """The upper end of the highest unknown range within [start, end); None where all of it is known."""
         for a, b in self._ranges:
             if a < end <= b:
@@ -160,20 +160,19 @@ class _Reader:
         self._batch = batch
         self._channel = channel
         self._shelves: dict[ChannelId, _Shelf] = {}
-        # A window as a distance between snowflakes, which count milliseconds above their lowest 22 bits.
-        self._window = (ceil(bounds.window_seconds * 1000) + 1) << 22
+        self._window = timedelta(milliseconds=ceil(bounds.window_seconds * 1000) + 1)
         # What came after a question was not what it asks. A thread that the team answered in is kept whole.
         self.teaches = batch.author.type == "team_member"
-        self._horizon = _NEWEST if channel.is_thread and self.teaches else int(batch.last.id) + 1
+        self._horizon = LAST if channel.is_thread and self.teaches else position_of(batch.last.id).next
         self._talk: Talk | None = None
         self.calls = 0
         self.cut = False
         own_replies = sum(1 for message in batch.messages if message.reply_to)
         self._max_calls = max(bounds.max_calls, _CALLS_PER_REPLY * own_replies)
-        if channel.is_thread and (born := _number(channel.id)) is not None:
-            self._shelf(channel.id).put((), 0, born)  # nothing in a thread is older than the thread
+        if channel.is_thread and (born := position_of(channel.id)).is_known:
+            self._shelf(channel.id).put((), FIRST, born)  # nothing in a thread is older than the thread
         for message in batch.messages:
-            self._shelf(batch.channel_id).messages[int(message.id)] = message
+            self._shelf(batch.channel_id).messages[position_of(message.id)] = message
 
     async def thread(self) -> tuple[ChatMessage, ...]:
         """The thread up to the batch's last message; of a long one, the newest."""
@@ -185,7 +184,7 @@ class _Reader:
             # System messages are left out of a page, so one that is nearly full need not be the last.
             if not page or len(page) < _PAGE // 2:
                 break
-            cursor = int(page[0].id)
+            cursor = position_of(page[0].id)
         everything = in_order(said, self._batch.messages)
         self.cut = self.cut or len(everything) > self._bounds.max_messages
         return everything[-self._bounds.max_messages :]
@@ -219,7 +218,7 @@ class _Reader:
             page = await self._page(self._channel.id, cursor)
             if not page or (first.at - page[0].at).total_seconds() > within:
                 break
-            cursor = int(page[0].id)
+            cursor = position_of(page[0].id)
 
     def read(self) -> tuple[ChatMessage, ...]:
         """What was read in the channel beside the batch."""
@@ -276,7 +275,7 @@ class _Reader:
         talk = self.talk()
         # Oldest first, for nothing replies to what is not there yet.
         for message in in_order(self._shelf(self._channel.id).messages.values()):
-            if message.id in known or message.id in own or int(message.id) >= self._horizon:
+            if message.id in known or message.id in own or position_of(message.id) >= self._horizon:
                 continue
             target = known.get(message.reply_to) if message.reply_to else None
             if talk and not message.reply_to and not askers.isdisjoint((message.author.id, named_by(message))):
@@ -302,8 +301,7 @@ class _Reader:
     def known(self, reply: ChatMessage, target: MessageId) -> ChatMessage | None:
         """A reply's target, if it was found."""
         place = self._place_of(reply)
-        number = _number(target)
-        return self._shelf(place).messages.get(number) if place and number is not None else None
+        return self._shelf(place).messages.get(position_of(target)) if place else None
 
     async def _target(self, reply: ChatMessage) -> ChatMessage | None:
         place = self._place_of(reply)
@@ -316,16 +314,16 @@ class _Reader:
         return place if place in {reply.channel_id, self._channel.id, self._channel.parent_id} else None
 
     async def _find(self, place: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        number = _number(message_id)
-        if number is None or number >= self._horizon:
+        position = position_of(message_id)
+        if not position.is_known or position >= self._horizon:
             return None
         shelf = self._shelf(place)
         # The page that ends a window after the target also holds its neighbours and, mostly, the hops above it. Where
         # a hundred others wrote meanwhile, it does not reach the target, and a second page begins right there.
-        for cursor in (min(number + 1 + self._window, self._horizon), number + 1):
-            if number not in shelf.messages and shelf.gap_below(number, number + 1) is not None:
+        for cursor in (min(position.next.after(self._window), self._horizon), position.next):
+            if position not in shelf.messages and shelf.gap_below(position, position.next) is not None:
                 await self._page(place, cursor)
-        return shelf.messages.get(number)
+        return shelf.messages.get(position)
 
     async def _neighbours(self, message: ChatMessage) -> list[ChatMessage]:
         """The message with those of its author's around it that belong to it. A bot's message stands alone."""
@@ -340,17 +338,17 @@ class _Reader:
 
     async def _neighbour(self, message: ChatMessage, step: int) -> ChatMessage | None:
         """The author's next message within the window, in one direction of time."""
-        number = int(message.id)
-        start, end = number - self._window, number
+        position = position_of(message.id)
+        start, end = position.before(self._window), position
         if step > 0:
-            start, end = number + 1, min(number + 1 + self._window, self._horizon)
+            start, end = position.next, min(position.next.after(self._window), self._horizon)
         shelf = self._shelf(message.channel_id)
         gap = shelf.gap_below(start, end)
         if gap is not None:
             await self._page(message.channel_id, gap)
-        numbers = sorted(shelf.messages)
-        at = bisect_left(numbers, number)
-        for other in reversed(numbers[:at]) if step < 0 else numbers[at + 1 :]:
+        positions = sorted(shelf.messages)
+        at = bisect_left(positions, position)
+        for other in reversed(positions[:at]) if step < 0 else positions[at + 1 :]:
             candidate = shelf.messages[other]
             if abs((candidate.at - message.at).total_seconds()) > self._bounds.window_seconds:
                 return None
@@ -358,7 +356,7 @@ class _Reader:
                 return candidate
         return None
 
-    async def _page(self, place: ChannelId, cursor: int) -> Sequence[ChatMessage] | None:
+    async def _page(self, place: ChannelId, cursor: Position) -> Sequence[ChatMessage] | None:
         """Read the page that ends before `cursor`; None where the budget does not allow it."""
         if self.calls >= self._max_calls:
             self.cut = True
@@ -367,7 +365,7 @@ class _Reader:
         # Half of what is left: the next page may tell more than who wrote this one.
         lookups = Lookups((self._max_calls - self.calls) // 2)
         try:
-            page = await self._history.before(place, MessageId(str(cursor)), limit=_PAGE, lookups=lookups)
+            page = await self._history.before(place, cursor.id, limit=_PAGE, lookups=lookups)
         except ChatRefusedError as error:
             if self.teaches and not isinstance(error, ChatNotFoundError):
                 raise
@@ -377,12 +375,12 @@ class _Reader:
             self._check_shown(place, page, cursor)
         self.calls += lookups.made
         self.cut = self.cut or lookups.refused
-        self._shelf(place).put(page, int(page[0].id) if page else 0, cursor)
+        self._shelf(place).put(page, position_of(page[0].id) if page else FIRST, cursor)
         return page
 
-    def _check_shown(self, place: ChannelId, page: Sequence[ChatMessage], cursor: int) -> None:
+    def _check_shown(self, place: ChannelId, page: Sequence[ChatMessage], cursor: Position) -> None:
         # Without the right to read history, Discord gives empty pages.
-        expected = self.teaches and place == self._batch.channel_id and cursor > int(self._batch.last.id)
+        expected = self.teaches and place == self._batch.channel_id and cursor > position_of(self._batch.last.id)
         if expected and not page:
             raise ChatRefusedError(f"channel {place} shows no history, not even what was just written there")
 
@@ -392,7 +390,3 @@ class _Reader:
 
 def _is_own(message: ChatMessage | None, author: Author) -> bool:
     return message is not None and message.author.id == author.id
-
-
-def _number(snowflake: str) -> int | None:
-    return int(snowflake) if snowflake.isascii() and snowflake.isdigit() else None

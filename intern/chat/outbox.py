@@ -24,7 +24,7 @@ from intern.core.errors import (
     KnowledgeError,
 )
 from intern.core.flow import Reply
-from intern.core.ids import ChannelId, MessageId, UserId, by_age, snowflake_time
+from intern.core.ids import LAST, ChannelId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
 from intern.stores.sqlite.outbox import Part, Post, PostLedger
@@ -34,8 +34,8 @@ _log = get_logger(__name__)
 _PAGE = 100  # what Discord gives at most
 _PAGES = 5  # how far we look: for a message of ours that may have been posted, from a question's beginning to its end
 
-NO_LONGER = MessageId(str((1 << 63) - 1))
-"""A snowflake after all others: whatever the asker adds, it is not waited for."""
+NO_LONGER = LAST.id
+"""After all messages: whatever the asker adds, it is not waited for."""
 
 
 class PostOutcome(Struct, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ class Posting:
 
     def is_very_late(self, entry: Post) -> bool:
         """Whether nobody waits for any word any more."""
-        return self.clock.now() - snowflake_time(entry.question_id) > STILL_WAITED_FOR
+        return self.clock.now() - position_of(entry.question_id).time > STILL_WAITED_FOR
 
 
 @dataclass
@@ -276,7 +276,7 @@ class _Delivery:
         if await self._is_answered(question.author.id, said, asked):
             return await self.drop("team_answered")
         newest = _newest_of(question, said, asked)
-        if newest and (waited_for is None or by_age(waited_for) < by_age(newest)):
+        if newest and (waited_for is None or position_of(waited_for) < position_of(newest)):
             return PostOutcome(status="held", reason="asker_goes_on", newest=newest)
         return None
 
@@ -290,17 +290,17 @@ class _Delivery:
         """What was said since the first message of the question, and a page's worth from its last one on."""
         channel, last = self.begun.channel_id, self.begun.question_id
         said: list[ChatMessage] = []
-        cursor = _before(min(asked, key=by_age))
+        cursor, from_last = min(map(position_of, asked)).previous, position_of(last).previous
         for _ in range(_PAGES):
-            if cursor >= _before(last):
+            if cursor >= from_last:
                 break
-            page = await self.to.history.after(channel, _id(cursor), limit=_PAGE)
+            page = await self.to.history.after(channel, cursor.id, limit=_PAGE)
             said += page
             # Discord's own messages are left out of a page, so one that is nearly full need not be the last.
             if len(page) < _PAGE // 2:
                 return said
-            cursor = int(page[-1].id)
-        return [*said, *await self.to.history.after(channel, _id(_before(last)), limit=_PAGE)]
+            cursor = position_of(page[-1].id)
+        return [*said, *await self.to.history.after(channel, from_last.id, limit=_PAGE)]
 
     async def _is_answered(self, asker: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> bool:
         """Whether the team speaks: in the thread, by reply or mention, or in a thread that hangs on what was asked."""
@@ -409,7 +409,7 @@ def _newest_of(question: ChatMessage, said: Sequence[ChatMessage], asked: Collec
         for message in said
         if message.author.id == asker and message.id not in asked and message.reply_to not in others
     ]
-    return max((each for each in mine if by_age(each) > by_age(question.id)), key=by_age, default=None)
+    return max((each for each in mine if position_of(each) > position_of(question.id)), key=position_of, default=None)
 
 
 def _is_for(message: ChatMessage, asker: UserId, asked: Collection[MessageId]) -> bool:
@@ -418,11 +418,3 @@ def _is_for(message: ChatMessage, asker: UserId, asked: Collection[MessageId]) -
 
 def _is_of_team(message: ChatMessage, asker: UserId) -> bool:
     return message.author.type == "team_member" and message.author.id != asker
-
-
-def _before(message_id: MessageId) -> int:
-    return int(message_id) - 1
-
-
-def _id(number: int) -> MessageId:
-    return MessageId(str(number))

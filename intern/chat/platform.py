@@ -62,7 +62,7 @@ class History(Protocol):
     async def before(
         self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int, *, lookups: Lookups | None = None
     ) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id` (any snowflake will do; None: of all), oldest first.
+        """The newest messages older than `message_id` (which need not exist; None: of all), oldest first.
 
         `lookups` bounds the further calls that finding out about the authors may cost; None: as many as it takes.
         """

@@ -1,12 +1,14 @@
 """Ids, each a type of its own, so that a channel is never passed where a message is meant.
 
-Discord's ids are snowflakes kept as decimal strings, as they travel; compare them with `by_age`.
+Ids are text, as a platform writes them. The id of a message also tells its `Position`, the one order that there is.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import NewType
+
+from msgspec import Struct
 
 GuildId = NewType("GuildId", str)
 ChannelId = NewType("ChannelId", str)
@@ -34,26 +36,78 @@ FactId = NewType("FactId", str)
 TopicName = NewType("TopicName", str)
 """A slug: `[a-z0-9-]`, 1 to 64 characters. Made by `core.text.words.topic_name`, never taken raw from a model."""
 
-# Discord's epoch, the first second of 2015 (Discord's reference, "Snowflakes").
-_DISCORD_EPOCH = datetime(2015, 1, 1, tzinfo=UTC)
+# Positions count from here, so that they equal the ids of the platform with the most data.
+_BEGINNING = datetime(2015, 1, 1, tzinfo=UTC)
+_TICKS = 1 << 22  # of a position, in a millisecond
+_MILLISECOND = timedelta(milliseconds=1)
+_FOREIGN = 1 << 64
 
 _ANSWERED = "answered_"
 _REPLY = "reply_"
 
 
-def by_age(snowflake: str) -> tuple[int, str]:
-    """Sort key that puts older snowflakes first; foreign ids (not decimal) sort by their text, after all others."""
-    return (int(snowflake), "") if snowflake.isascii() and snowflake.isdigit() else (1 << 64, snowflake)
+class Position(Struct, frozen=True, order=True):
+    """A place in the order of all messages of a community, across its channels."""
+
+    ticks: int
+    """Milliseconds in the upper bits; the lowest 22 tell messages of one millisecond apart."""
+    foreign: str = ""
+    """An id that tells no position; it comes after all others."""
+
+    def __str__(self) -> str:
+        return self.foreign or str(self.ticks)
+
+    @property
+    def id(self) -> MessageId:
+        """The id of a message there. History can be asked about it, whether or not there is such a message."""
+        return MessageId(str(self))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the id told it."""
+        return self.ticks != _FOREIGN
+
+    @property
+    def time(self) -> datetime:
+        """When a message there was written (UTC, to the millisecond). Raises ValueError for a foreign id."""
+        if not self.is_known:
+            raise ValueError(f"{self.foreign[:40]!r} tells no time")
+        return _BEGINNING + _MILLISECOND * (self.ticks // _TICKS)
+
+    @property
+    def previous(self) -> Position:
+        """The place right before this one."""
+        return Position(self.ticks - 1)
+
+    @property
+    def next(self) -> Position:
+        """The place right after this one."""
+        return Position(self.ticks + 1)
+
+    def before(self, duration: timedelta) -> Position:
+        """Return the place so much earlier."""
+        return Position(self.ticks - duration // _MILLISECOND * _TICKS)
+
+    def after(self, duration: timedelta) -> Position:
+        """Return the place so much later."""
+        return Position(self.ticks + duration // _MILLISECOND * _TICKS)
 
 
-def snowflake_time(snowflake: str) -> datetime:
-    """When Discord made the id (UTC, to the millisecond). Raises ValueError for what is no snowflake."""
-    return _DISCORD_EPOCH + timedelta(milliseconds=int(snowflake) >> 22)
+FIRST = Position(0)
+"""The place before all messages."""
+LAST = Position((1 << 63) - 1)
+"""The place after all messages."""
 
 
-def snowflake_at(moment: datetime, sequence: int = 0) -> str:
-    """Return the snowflake of a moment; `sequence` (0 to 4095) distinguishes equal milliseconds."""
-    return str((((moment - _DISCORD_EPOCH) // timedelta(milliseconds=1)) << 22) | sequence)
+def position_of(message_id: str) -> Position:
+    """Return where a message stands. Only this and the platform read an id. Channels have ids of the same kind."""
+    is_position = message_id.isascii() and message_id.isdigit()
+    return Position(int(message_id)) if is_position else Position(_FOREIGN, message_id)
+
+
+def position_at(moment: datetime, sequence: int = 0) -> Position:
+    """Return the place of a message written at `moment`; `sequence` (0 to 4095) tells equal milliseconds apart."""
+    return Position((moment - _BEGINNING) // _MILLISECOND * _TICKS | sequence)
 
 
 def thread_conversation(thread: ChannelId) -> ConversationId:

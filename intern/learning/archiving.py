@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
 from intern.core.errors import ConfigError
-from intern.core.ids import ConversationId, MessageId, UserId, by_age
+from intern.core.ids import ConversationId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import Capture, CapturedPair, Turn
@@ -168,7 +168,7 @@ def _union(before: CapturedPair, capture: Capture) -> Capture:
     aligned = len(before.turns) == len(before.message_ids)
     known = dict(zip(before.message_ids, before.turns, strict=True)) if aligned else {}
     known.update(zip(capture.message_ids, capture.turns, strict=True))
-    ids = tuple(sorted(known, key=by_age))
+    ids = tuple(sorted(known, key=position_of))
     authors = {**(_authors_of(before) if aligned else {}), **_authors_of(capture)}
     return Capture(
         conversation_id=before.conversation_id,

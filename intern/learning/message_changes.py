@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from intern.chat.platform import ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, CaptureRequest, LateChange, MessageEdited, MessagesDeleted
-from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, snowflake_at
+from intern.core.ids import FIRST, ChannelId, ConversationId, GuildId, MessageId, Position, position_at, position_of
 from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage, Lookups
 from intern.core.records import CapturedPair, Speaker
@@ -290,7 +290,7 @@ class MissedChanges:
         The newest messages come first. Waits while Discord is away. Raises KnowledgeError if the archive cannot be
         read.
         """
-        left = await run_sync(self._captured, MessageId(snowflake_at(outage - timedelta(days=DAYS))))
+        left = await run_sync(self._captured, position_at(outage - timedelta(days=DAYS)))
         asking = _Asking(self._requests)
         try:
             while left:
@@ -302,22 +302,22 @@ class MissedChanges:
             _log.warning("missed_changes_cut", requests=asking.made, messages_left=count)
         return asking.made
 
-    def _captured(self, floor: MessageId) -> dict[ChannelId, dict[int, CapturedPair]]:
+    def _captured(self, floor: Position) -> dict[ChannelId, dict[Position, CapturedPair]]:
         """Map channels and messages to their captures. Blocks."""
-        found: dict[ChannelId, dict[int, CapturedPair]] = {}
-        for conversation_id in self._archive.written_since(floor):
+        found: dict[ChannelId, dict[Position, CapturedPair]] = {}
+        for conversation_id in self._archive.written_since(floor.id):
             pair = self._archive.latest_of(conversation_id)
-            if pair is None or not _is_id(pair.channel_id or ""):
+            if pair is None or not position_of(pair.channel_id or "").is_known:
                 continue
-            for message_id in filter(_is_id, pair.message_ids):
-                if int(message_id) >= int(floor) and not self._is_withdrawn(message_id):
-                    found.setdefault(ChannelId(pair.channel_id or ""), {})[int(message_id)] = pair
+            for position in map(position_of, pair.message_ids):
+                if position.is_known and position >= floor and not self._is_withdrawn(position.id):
+                    found.setdefault(ChannelId(pair.channel_id or ""), {})[position] = pair
         return found
 
     async def _look_at_newest(
         self,
         channel_id: ChannelId,
-        left: dict[int, CapturedPair],
+        left: dict[Position, CapturedPair],
         asking: _Asking,
         tell: Callable[[LateChange], object],
     ) -> bool:
@@ -329,61 +329,63 @@ class MissedChanges:
         except ChatRefusedError as refusal:
             _log.info("missed_changes_unseen", channel_id=channel_id, reason=str(refusal))
             return False
-        for number in sorted((each for each in left if each >= down_to), reverse=True):
-            pair = left[number]
-            message = shown.get(number) or await self._search(number, pair, asking)
-            del left[number]
+        for position in sorted((each for each in left if each >= down_to), reverse=True):
+            pair = left[position]
+            message = shown.get(position) or await self._search(position, pair, asking)
+            del left[position]
             if message is None:
-                gone = (_id(number),)
+                gone = (position.id,)
                 tell(MessagesDeleted(guild_id=pair.guild_id, channel_id=channel_id, message_ids=gone))
             elif isinstance(message, ChatMessage) and message.edited_at:
                 # Also if it was reported before: the archive ignores a text that it has already.
                 tell(MessageEdited(message=message))
         return bool(left)
 
-    async def _read(self, channel_id: ChannelId, newest: int, asking: _Asking) -> tuple[Mapping[int, ChatMessage], int]:
+    async def _read(
+        self, channel_id: ChannelId, newest: Position, asking: _Asking
+    ) -> tuple[Mapping[Position, ChatMessage], Position]:
         """Read the page that ends with a message; return also from where on it is complete. Raises ChatRefusedError."""
-        if newest <= int(channel_id):
-            return {}, 0  # a channel has nothing older than itself; the first message of a thread is searched for
-        page = await asking.ask(partial(self._page, channel_id, _id(newest + 1)))
+        if newest <= position_of(channel_id):
+            return {}, FIRST  # a channel has nothing older than itself; the first message of a thread is searched for
+        page = await asking.ask(partial(self._page, channel_id, newest.next.id))
         # Without the right to read history, Discord gives empty pages.
         if not page and not await asking.ask(partial(self._page, channel_id, None)):
             raise ChatRefusedError(f"channel {channel_id} shows no history")
         # A page leaves out system messages, so even the last page but one may be less than full.
-        down_to = int(page[0].id) if len(page) >= _PAGE // 2 else 0
-        return {int(message.id): message for message in page}, down_to
+        down_to = position_of(page[0].id) if len(page) >= _PAGE // 2 else FIRST
+        return {position_of(message.id): message for message in page}, down_to
 
     async def _page(self, channel_id: ChannelId, before: MessageId | None) -> Sequence[ChatMessage]:
         # The archive knows the authors.
         return await self._shown.before(channel_id, before, limit=_PAGE, lookups=Lookups(0))
 
     async def _search(
-        self, number: int, pair: CapturedPair, asking: _Asking
+        self, position: Position, pair: CapturedPair, asking: _Asking
     ) -> ChatMessage | Literal["unknown"] | None:
         """Find the message in its possible channels; None if Discord says of each that it is not there."""
         try:
-            for place in await self._places(number, pair, asking):
+            for place in await self._places(position, pair, asking):
                 if not await asking.of_channel(place, partial(self._admits, place)):
                     return "unknown"
-                if message := await asking.ask(partial(self._shown.look_up, place, _id(number))):
+                if message := await asking.ask(partial(self._shown.look_up, place, position.id)):
                     return message
         except ChatRefusedError as refusal:
-            _log.info("missed_changes_unseen", message_id=_id(number), reason=str(refusal))
+            _log.info("missed_changes_unseen", message_id=position.id, reason=str(refusal))
             return "unknown"
         return None
 
-    async def _places(self, number: int, pair: CapturedPair, asking: _Asking) -> Sequence[ChannelId]:
+    async def _places(self, position: Position, pair: CapturedPair, asking: _Asking) -> Sequence[ChannelId]:
         """List the possible channels of a message, the likeliest first: those of its captures, and parents of threads.
 
         Raises ChatRefusedError if they are unknown.
         """
         places: list[ChannelId] = []
-        for captured_in in await run_sync(self._captured_in, _id(number), pair):
+        for captured_in in await run_sync(self._captured_in, position.id, pair):
             channel = await asking.of_channel(captured_in, partial(self._shown.channel, captured_in))
             places.append(channel.id)
             if channel.kind == "thread" and channel.parent_id:
                 # A thread's first message in the parent channel is not newer than the thread.
-                places.insert(0 if number <= int(channel.id) else len(places), channel.parent_id)
+                places.insert(0 if position <= position_of(channel.id) else len(places), channel.parent_id)
         return tuple(dict.fromkeys(places))
 
     def _captured_in(self, message_id: MessageId, pair: CapturedPair) -> Collection[ChannelId]:
@@ -441,11 +443,3 @@ class _Asking:
                 _log.warning("missed_changes_delayed", reason=str(error), again_in_seconds=pause)
                 await sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _is_id(snowflake: str) -> bool:
-    return snowflake.isascii() and snowflake.isdigit()
-
-
-def _id(number: int) -> MessageId:
-    return MessageId(str(number))

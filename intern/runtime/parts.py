@@ -35,7 +35,7 @@ from intern.chat.platform import ChatPlatform, Gateway, Interactions
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, Interaction
-from intern.core.ids import ChannelId, MessageId, RoleId, snowflake_at, snowflake_time
+from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_of
 from intern.core.messages import Channel, ChatMessage
 from intern.learning.answered_threads import Answered, ThreadReader
 from intern.learning.captioning import Captioning, Images
@@ -120,7 +120,7 @@ async def parts_around(
             await writer.stores.pending.load()
             await writer.extraction.extractor.mend()
             # A server that we never attended is looked back at as far as the operator wants.
-            first = MessageId(snowflake_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)))
+            first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
             marks = await MarkStore(db).open(platform.chat.guild_ids, first)
             audience = _Audience(platform.chat, settings.conversations)
             missed = MissedChanges(
@@ -129,7 +129,7 @@ async def parts_around(
                 is_withdrawn=writer.stores.decisions.is_withdrawn,
                 admits=audience.admits_id,
             )
-            here = [snowflake_time(marks.attended[guild_id]) for guild_id in platform.chat.guild_ids]
+            here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
             gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
             overheard = Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)

@@ -25,7 +25,7 @@ from intern.chat.platform import Gateway
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted
-from intern.core.ids import ChannelId, FactId, MessageId, QAId, snowflake_time
+from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, Conversation, Message, RequestContext
 from intern.core.records import Fact, Filed, Moved, Nugget, PairDecision, Parked, Replaced
 from intern.core.text.similarity import grouped
@@ -219,7 +219,7 @@ class OverviewDesk:
         rest = self._at.attendance.unhandled()
         return Unhandled(
             messages=rest.messages,
-            oldest_at=None if rest.oldest is None else snowflake_time(rest.oldest),
+            oldest_at=None if rest.oldest is None else position_of(rest.oldest).time,
             channels=rest.channels,
         )
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
-from intern.core.ids import QAId, snowflake_time
+from intern.core.ids import QAId, position_of
 from intern.core.records import Filed, Parked
 from intern.service.models import embedding_model
 from intern.settings.loading import Paths, Settings
@@ -202,7 +202,7 @@ def _masked(counts: Iterable[Sequence[Any]]) -> dict[str, int]:
 
 def _attended(row: Sequence[Any], clock: Clock) -> Attended:
     guild_id, until, ahead, furthest = row
-    now, moment, newest = clock.now(), snowflake_time(str(until)), snowflake_time(str(furthest))
+    now, moment, newest = clock.now(), position_of(str(until)).time, position_of(str(furthest)).time
     return Attended(
         guild_id=guild_id,
         until=moment,

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from intern.core.ids import MessageId, QAId, UserId, snowflake_time
+from intern.core.ids import MessageId, QAId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.records import Approved, AwaitingReview, Decision, Forgotten, PairDecision, Parked, Rejected, Withdrawn
 from intern.core.text.untrusted import whole
@@ -140,7 +140,7 @@ class DecisionLog:
         if until is None:
             return False
         try:
-            return snowflake_time(bare(message_id)) <= until
+            return position_of(bare(message_id)).time <= until
         except (ValueError, OverflowError):
             return True
 

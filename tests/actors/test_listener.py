@@ -27,7 +27,7 @@ from intern.core.flow import (
     SessionStarted,
     WhyCommand,
 )
-from intern.core.ids import ChannelId, MessageId, UserId, snowflake_at
+from intern.core.ids import ChannelId, MessageId, UserId, position_at
 from intern.core.messages import Channel, ChatMessage, Page
 from intern.core.secret import Secret
 from intern.learning.review import Approvals
@@ -37,7 +37,7 @@ from tests.samples import CHANNEL, GUILD, START, author, channel, message
 
 pytestmark = pytest.mark.anyio
 
-BASELINE = MessageId(snowflake_at(START))
+BASELINE = position_at(START).id
 
 
 class Gateway:

@@ -22,7 +22,7 @@ from intern.core.flow import (
     UnknownInteraction,
     WhyCommand,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, snowflake_at
+from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, position_at
 from intern.core.messages import AIResult, Author, ChatMessage, Citation, Conversation, RequestContext, SilenceReason
 from intern.core.secret import Secret
 from intern.platforms.memory.chat import Sandbox
@@ -154,7 +154,7 @@ class World:
     def ticket(self, channel: ChannelId | None = None, guild: GuildId | None = None) -> InteractionTicket:
         self._serial += 1
         return InteractionTicket(
-            id=snowflake_at(self.clock.now(), self._serial),
+            id=position_at(self.clock.now(), self._serial).id,
             token=Secret("t"),
             application_id="1",
             guild_id=guild or self.discord.guild_id,

@@ -10,7 +10,7 @@ import pytest
 
 from intern.chat.checkpoints import DISORDER, LAG, PLENTY, Attendance, Listing, Reading
 from intern.core.flow import ChannelSeen, SessionStarted
-from intern.core.ids import ChannelId, GuildId, MessageId, UserId, snowflake_at
+from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_at
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage, Page
 from intern.stores.sqlite.checkpoints import Mark, Marks
 
@@ -18,11 +18,11 @@ NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 GUILD = GuildId("5")
 ALICE = Author(id=UserId("1"), name="alice", type="community_user")
 GENERAL, HELP, THREAD = ChannelId("10"), ChannelId("11"), ChannelId("12")
-BASELINE = MessageId(snowflake_at(NOON))
+BASELINE = position_at(NOON).id
 
 
 def snowflake(seconds: float) -> MessageId:
-    return MessageId(snowflake_at(NOON + timedelta(seconds=seconds)))
+    return position_at(NOON + timedelta(seconds=seconds)).id
 
 
 def message(
@@ -183,8 +183,8 @@ def test_what_is_remembered_does_not_grow_with_messages() -> None:
         attendance.begin(message(second, channel=place))
         attendance.settle(place, [message(second).id])
         attendance.moved()
-    assert len(attendance._channels) <= (LAG >> 22) / 1000 / 10 + 2
-    assert max(len(channel.done) for channel in attendance._channels.values()) <= (DISORDER >> 22) / 1000 + 1
+    assert len(attendance._channels) <= LAG.total_seconds() / 10 + 2
+    assert max(len(channel.done) for channel in attendance._channels.values()) <= DISORDER.total_seconds() + 1
 
 
 def test_channels_that_their_server_has_passed_are_told_no_more_and_stand_where_it_does() -> None:
@@ -405,7 +405,7 @@ def test_a_new_session_looks_a_little_back_should_an_older_message_not_have_been
 def test_a_new_session_does_not_look_back_where_the_last_one_went_on_for_a_minute() -> None:
     attendance = attending(seen(GENERAL, None), seen(HELP, None))
     attendance.begin(message(2))
-    attendance.begin(message(2 + (PLENTY >> 22) / 1000, channel=HELP))
+    attendance.begin(message(2 + PLENTY.total_seconds(), channel=HELP))
     attendance.session(session(seen(GENERAL, message(2).id)))
     assert attendance.behind() == ()
     attendance.session(session(seen(GENERAL, message(3).id)))
@@ -781,7 +781,7 @@ class Discord:
                     # Of one that is told out of order nobody has heard yet.
                     assert one.number in self.tardy - self.begun.keys(), "the mark passes what is not settled"
         for each in self.attendance._channels.values():
-            assert all(number > each.floor - DISORDER for number in each.done), "too much is remembered"
+            assert all(number > each.floor.before(DISORDER) for number in each.done), "too much is remembered"
 
     def stands(self, channel: ChannelId, marks: Marks) -> int:
         mark = marks.channels.get(channel)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, strategies as st
 
-from intern.core.ids import by_age, snowflake_at, snowflake_time
+from intern.core.ids import position_at, position_of
 
 # Discord's epoch is the first second of 2015; the ids last until 2154.
 MOMENTS = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=50_000)).map(
@@ -13,22 +13,33 @@ MOMENTS = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=50_000)
 
 
 @given(MOMENTS, st.integers(min_value=0, max_value=4095))
-def test_a_snowflake_tells_its_time_to_the_millisecond(moment: datetime, sequence: int) -> None:
-    told = snowflake_time(snowflake_at(moment, sequence))
+def test_a_position_tells_its_time_to_the_millisecond(moment: datetime, sequence: int) -> None:
+    told = position_of(position_at(moment, sequence).id).time
     assert timedelta(0) <= moment - told < timedelta(milliseconds=1)
 
 
 @given(st.lists(st.integers(min_value=0, max_value=(1 << 63) - 1).map(str)))
-def test_snowflakes_sort_by_age_and_not_by_spelling(ids: list[str]) -> None:
-    assert sorted(ids, key=by_age) == [str(number) for number in sorted(map(int, ids))]
+def test_positions_sort_by_age_and_not_by_spelling(ids: list[str]) -> None:
+    assert sorted(ids, key=position_of) == [str(number) for number in sorted(map(int, ids))]
 
 
 @given(st.text(), st.integers(min_value=0, max_value=(1 << 64) - 1))
-def test_foreign_ids_come_after_all_snowflakes(foreign: str, number: int) -> None:
+def test_foreign_ids_come_after_all_positions(foreign: str, number: int) -> None:
     if not (foreign.isascii() and foreign.isdigit()):
-        assert by_age(str(number)) < by_age(foreign)
+        assert position_of(str(number)) < position_of(foreign)
 
 
 def test_discord_s_own_example_is_read_as_discord_reads_it() -> None:
     # Discord's reference, "Snowflakes": 175928847299117063 was made at 1462015105796 ms.
-    assert snowflake_time("175928847299117063") == datetime.fromtimestamp(1462015105.796, UTC)
+    assert position_of("175928847299117063").time == datetime.fromtimestamp(1462015105.796, UTC)
+
+
+@given(MOMENTS, st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)))
+def test_a_position_moves_by_its_time_and_keeps_its_place_in_the_millisecond(
+    moment: datetime, duration: timedelta
+) -> None:
+    position = position_at(moment, 7)
+    assert position.before(duration).after(duration) == position
+    assert position.before(duration).time == position.time - (duration - duration % timedelta(milliseconds=1))
+    assert position.previous < position < position.next
+    assert position_of(position.id) == position

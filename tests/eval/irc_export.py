@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from intern.core.ids import MessageId, UserId, snowflake_at
+from intern.core.ids import MessageId, UserId, position_at
 from tests.eval.chats import ChatLine, chat_lines, rows
 
 GUILD = "5"
@@ -55,7 +55,7 @@ def export(folder: Path) -> Exported:
 def _ids(lines: Sequence[ChatLine]) -> Iterator[tuple[str, MessageId]]:
     taken: Counter[datetime] = Counter()
     for line in lines:  # in order, for most of the logs tell the minute only
-        yield line.message_id, MessageId(snowflake_at(line.at + _LATER, taken[line.at]))
+        yield line.message_id, position_at(line.at + _LATER, taken[line.at]).id
         taken[line.at] += 1
 
 

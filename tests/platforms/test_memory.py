@@ -21,7 +21,7 @@ from intern.core.flow import (
     MessagesDeleted,
     SessionStarted,
 )
-from intern.core.ids import ChannelId, MessageId, RoleId, snowflake_time
+from intern.core.ids import ChannelId, MessageId, RoleId, position_of
 from intern.core.messages import Button, Page
 from intern.core.secret import Secret
 from intern.platforms.memory.chat import NONCE_LIFETIME, Sandbox
@@ -41,7 +41,7 @@ def test_ids_carry_the_time_and_increase_even_if_the_clock_does_not() -> None:
     ids = [int(sandbox.say("alice", "hi").id) for _ in range(3)]
     clock.turn(hours=1)
     late = sandbox.say("alice", "hi")
-    assert late.at == clock.now() == snowflake_time(late.id)
+    assert late.at == clock.now() == position_of(late.id).time
     clock.turn(hours=-2)
     ids += [int(late.id), int(sandbox.say("alice", "hi").id)]
     assert ids == sorted(set(ids))

@@ -19,7 +19,7 @@ from intern.core.errors import (
     ChatUnknownOutcomeError,
     ConfigError,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, snowflake_at
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at
 from intern.core.messages import Button, Page
 from intern.core.secret import Secret
 from intern.platforms.discord.limits import in_seconds
@@ -462,7 +462,7 @@ ARCHIVED = "/channels/{channel_id}/threads/archived/public"
 async def test_archived_threads_with_something_new_are_found() -> None:
     now = datetime.now(UTC)
     async with connected() as (discord, rest):
-        mark = snowflake_at(now - timedelta(hours=2))
+        mark = position_at(now - timedelta(hours=2)).id
         threads: dict[str, Channel] = {}
         for name, hours in [("old", 3), ("new", 1), ("woken", 3)]:
             at = now - timedelta(hours=hours)
@@ -500,15 +500,13 @@ async def test_archived_threads_are_read_page_by_page_and_no_further_than_needed
         for n in range(250):
             thread = discord.acts.start_bare_thread(discord.help, f"t{n}", discord.bob)
             thread.archived, thread.archived_at = True, now - timedelta(hours=n)
-            thread.last_message_id = snowflake_at(thread.archived_at - timedelta(minutes=1))
+            thread.last_message_id = position_at(thread.archived_at - timedelta(minutes=1)).id
 
         everything = await rest.archived_since(channel_id(discord.help), MessageId("0"))
         assert len({seen.channel.id for seen in everything}) == 250
         assert len(discord.requests_to("GET", ARCHIVED)) == 3
 
-        recent = await rest.archived_since(
-            channel_id(discord.help), MessageId(snowflake_at(now - timedelta(hours=120)))
-        )
+        recent = await rest.archived_since(channel_id(discord.help), position_at(now - timedelta(hours=120)).id)
         assert len(recent) == 120
         assert len(discord.requests_to("GET", ARCHIVED)) == 5
 
@@ -704,7 +702,7 @@ async def test_where_nothing_says_whether_there_are_more_archived_threads_the_ne
         threads = [await discord.create_thread(f"t{n}", author=discord.bob, channel=discord.help) for n in range(3)]
         for n, thread in enumerate(threads):
             thread.archived, thread.archived_at = True, discord.world.now() - timedelta(hours=n)
-            thread.last_message_id = snowflake_at(thread.archived_at)
+            thread.last_message_id = position_at(thread.archived_at).id
         asked = rest.ask
 
         async def ask(what: str, route: Any, **more: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.core.flow import Approval, MessageCreated, MessageEdited, MessagesDeleted
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, snowflake_time
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import Channel, ChatMessage, MemberRoles
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.wire import (
@@ -89,7 +89,7 @@ def test_ids_and_an_author_are_enough() -> None:
     message = event.message
     assert message.guild_id is None
     assert (message.text, message.author.name, message.author.type) == ("", "7", "community_user")
-    assert message.at == snowflake_time("5")
+    assert message.at == position_of("5").time
 
 
 @pytest.mark.parametrize("absent", ["id", "channel_id", "author"])

@@ -17,7 +17,7 @@ from intern.actors.streams import ANSWERS
 from intern.answering.replying import load_wording
 from intern.chat.dispatching import PRIVATE_NOTE
 from intern.core.flow import Batch, Declined, Reply
-from intern.core.ids import snowflake_at
+from intern.core.ids import position_at
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair
 from intern.runtime.bot import parts_on_discord
@@ -226,7 +226,7 @@ async def test_private_messages_get_one_note_over_all_starts(stage: Stage) -> No
         async with stage.up():
             stage.clock.turn(seconds=1)
             told = {
-                "id": snowflake_at(stage.clock.now()),
+                "id": position_at(stage.clock.now()).id,
                 "channel_id": "7",
                 "author": {"id": "5"},
                 "content": "Hello?",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from intern.core.ids import snowflake_at
+from intern.core.ids import position_at
 
 NOON = datetime(2025, 2, 1, 12, tzinfo=UTC)
 ALICE, BOB, MAYA, TOM = "11", "12", "21", "22"
@@ -34,7 +34,7 @@ class Town:
 
     def next_id(self) -> str:
         """The id that the next message or thread gets, if no time passes."""
-        return snowflake_at(self.now, self.written)
+        return position_at(self.now, self.written).id
 
     def wait(self, **delta: float) -> datetime:
         """Time passes."""

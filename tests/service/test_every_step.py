@@ -20,7 +20,7 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 
 from intern.chat.conversations import capture_of
-from intern.core.ids import MessageId, snowflake_time
+from intern.core.ids import MessageId, position_of
 from intern.core.records import Moved
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
@@ -176,7 +176,7 @@ def _acts() -> list[Act]:
 async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_can_go_on(
     tmp_path: Path, *, rest: bool
 ) -> None:
-    life, clock = Life(tmp_path), HandClock(snowflake_time(MessageId("1467356551315456000")))
+    life, clock = Life(tmp_path), HandClock(position_of(MessageId("1467356551315456000")).time)
     settings = _settings(life.folder)
     acts = _acts()
     with fail_after(60):

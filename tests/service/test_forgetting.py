@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from intern.actors.job_worker import clerk
 from intern.core.errors import ConfigError, ModelUnavailableError
 from intern.core.flow import CaptureRequest, Filing, Topic
-from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId, snowflake_at
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId, position_at
 from intern.core.messages import Author, ChatMessage, Image, MemberRoles
 from intern.core.records import Capture, CapturedPair, Filed, Forgotten, Removed, Speaker, Turn
 from intern.learning.forgetting import Forget, Forgot
@@ -46,7 +46,7 @@ CLOCK = HandClock()
 
 def message(n: int) -> MessageId:
     """The id of the nth message, a minute after the one before, all of them long ago."""
-    return MessageId(snowflake_at(CLOCK.now() - timedelta(days=30) + timedelta(minutes=n)))
+    return position_at(CLOCK.now() - timedelta(days=30) + timedelta(minutes=n)).id
 
 
 class Shop:
@@ -235,7 +235,7 @@ async def test_it_does_not_come_back_by_a_regeneration_nor_when_the_thread_is_re
         await work.learning.catch_up()
         assert await shop.taught("1", QUESTION) is None
         # What she writes from now on is hers to write.
-        now = MessageId(snowflake_at(shop.clock.now() + timedelta(hours=1)))
+        now = position_at(shop.clock.now() + timedelta(hours=1)).id
         new = replace(capture("1", QUESTION), message_ids=(now,))
         pair = await work.learning.keep(new)
         assert pair is not None

@@ -13,7 +13,7 @@ from anyio import fail_after
 
 from intern.actors.events import Witness
 from intern.core.errors import ConfigError
-from intern.core.ids import ConversationId, MessageId, UserId, snowflake_at
+from intern.core.ids import ConversationId, MessageId, UserId, position_at
 from intern.core.messages import ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import Capture, CapturedPair, Filed, Turn, Withdrawn
@@ -49,7 +49,7 @@ class Chat:
         self, who: str, text: str, *, to: str | None = None, after: float = 5, own_id: str | None = None, **more: Any
     ) -> str:
         self.now += timedelta(seconds=after)
-        message_id = own_id or snowflake_at(self.now, len(self.messages))
+        message_id = own_id or position_at(self.now, len(self.messages)).id
         message: dict[str, Any] = {
             "id": message_id,
             "type": "Reply" if to else "Default",
@@ -324,7 +324,7 @@ def live(asked: str, answer: str, *turns: str, at: datetime) -> Capture:
 
 async def test_an_imported_answer_makes_no_newer_live_one_obsolete(tmp_path: Path) -> None:
     now = datetime(2026, 5, 1, tzinfo=UTC)
-    newer = live(snowflake_at(now), snowflake_at(now, 1), QUESTION, "On 9000 since version 3.", at=now)
+    newer = live(position_at(now).id, position_at(now, 1).id, QUESTION, "On 9000 since version 3.", at=now)
     async with open_intern(settings_in(tmp_path)) as intern:
         await intern.capture(newer)
     chat = Chat()
@@ -349,7 +349,7 @@ async def test_a_live_answer_makes_an_older_imported_one_obsolete(tmp_path: Path
     now = datetime(2026, 5, 1, tzinfo=UTC)
     async with open_intern(settings_in(tmp_path)) as intern:
         await intern.capture(
-            live(snowflake_at(now), snowflake_at(now, 1), QUESTION, "On 9000 since version 3.", at=now)
+            live(position_at(now).id, position_at(now, 1).id, QUESTION, "On 9000 since version 3.", at=now)
         )
     assert "Always on 7480." not in blocks(tmp_path)
 

@@ -19,7 +19,7 @@ from intern.core.errors import (
     ModelUnavailableError,
 )
 from intern.core.flow import InteractionTicket
-from intern.core.ids import snowflake_time
+from intern.core.ids import position_of
 from intern.core.messages import Button, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.platforms.memory.commands import SandboxCommands
@@ -73,7 +73,7 @@ class ShakyResponses(SandboxCommands):
 
     async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
         await sleep(self._rng.uniform(0, LATENCY))
-        age = (self._clock.now() - snowflake_time(ticket.id)).total_seconds()
+        age = (self._clock.now() - position_of(ticket.id).time).total_seconds()
         if ticket.id not in self.told and age > _FIRST_ANSWER:
             raise ChatRefusedError("Discord refused: unknown interaction")
         await super().defer(ticket, ephemeral=ephemeral, update=update)

@@ -27,7 +27,7 @@ from anyio.abc import Process
 from anyio.to_thread import run_sync
 
 from intern.core.errors import InternError
-from intern.core.ids import MessageId, snowflake_time
+from intern.core.ids import MessageId, position_of
 from intern.core.memory import EVERY_SECONDS
 from intern.settings.loading import Settings, load_settings
 from tests.double.discord import DiscordDouble, Request
@@ -475,7 +475,7 @@ class Soak:
         idle = datetime.now(UTC) - _THREADS_REST_AFTER
         for thread in self.discord.world.threads():
             newest = thread.last_message_id or thread.id
-            if not thread.archived and snowflake_time(MessageId(newest)) < idle:
+            if not thread.archived and position_of(MessageId(newest)).time < idle:
                 self.discord.acts.change_channel(thread, {"archived": True})
 
     def _forget(self) -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from structlog.testing import capture_logs
 
 from intern.core.errors import KnowledgeError
-from intern.core.ids import MessageId, QAId, TopicName, UserId, snowflake_at
+from intern.core.ids import MessageId, QAId, TopicName, UserId, position_at
 from intern.core.records import (
     Approved,
     AwaitingReview,
@@ -87,7 +87,7 @@ def test_all_that_was_decided_is_known_live_and_after_a_restart(
             assert opened.review_of(qa_id) == said_of.get(qa_id)
         for kind, told in ((Approved, opened.due()), (Parked, opened.parked()), (AwaitingReview, opened.awaiting())):
             assert list(told) == [last for _, last in sorted(last_of.items()) if isinstance(last, kind)]
-        assert opened.is_forgotten(UserId("9"), MessageId(snowflake_at(NOW))) == forgotten
+        assert opened.is_forgotten(UserId("9"), position_at(NOW).id) == forgotten
         assert opened.cursor() == max((decision.qa_id for decision in about_pairs), default=None)
 
 
@@ -129,7 +129,7 @@ def test_a_message_is_met_however_its_id_is_written(tmp_path: Path) -> None:
 
 def test_what_a_member_wrote_before_the_wish_to_be_forgotten_is_and_what_comes_later_is_not(tmp_path: Path) -> None:
     log, member, other = DecisionLog(tmp_path / "decisions.jsonl"), UserId("9"), UserId("10")
-    before, at, later = (MessageId(snowflake_at(NOW + timedelta(seconds=n))) for n in (-1, 0, 1))
+    before, at, later = (position_at(NOW + timedelta(seconds=n)).id for n in (-1, 0, 1))
     log.append(Forgotten(message_ids=(MessageId("11"),), user_id=member, at=NOW))
     log.append(Forgotten(message_ids=(), user_id=member, at=NOW - timedelta(days=1)))
 

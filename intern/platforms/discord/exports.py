@@ -21,7 +21,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from intern.core.errors import ChatRefusedError, ConfigError
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, by_age
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage, Lookups
 from intern.core.progress import tell
 from intern.core.text.untrusted import whole_json
@@ -229,7 +229,7 @@ class _Reading:
 
     def _place(self, channel_id: ChannelId) -> ExportedChannel:
         raw, guild_id = self._heads[channel_id]
-        messages = sorted(self._messages[channel_id].values(), key=lambda message: by_age(message.id))
+        messages = sorted(self._messages[channel_id].values(), key=lambda message: position_of(message.id))
         return ExportedChannel(
             channel=_channel(raw, guild_id, opens_itself=MessageId(channel_id) in self._messages[channel_id]),
             messages=tuple(self._with_team(message) for message in messages),

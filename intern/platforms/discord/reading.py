@@ -12,13 +12,13 @@ from typing import Any, TypeVar, cast, get_args
 import msgspec
 from msgspec import Struct
 
-from intern.core.ids import MessageId, by_age
+from intern.core.ids import MessageId, position_of
 from intern.core.messages import ChatMessage
 
 
 def position(messages: Sequence[ChatMessage], message_id: MessageId) -> int:
     """Where a message stands, or would stand, among messages that are sorted from the oldest to the newest."""
-    return bisect_left(messages, by_age(message_id), key=lambda message: by_age(message.id))
+    return bisect_left(messages, position_of(message_id), key=lambda message: position_of(message.id))
 
 
 _Kind = TypeVar("_Kind", bound=Struct)

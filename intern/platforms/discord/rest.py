@@ -33,7 +33,7 @@ from intern.core.errors import (
     ConfigError,
 )
 from intern.core.flow import ChannelSeen
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, by_age, snowflake_time
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
 from intern.platforms.discord.limits import Buckets
@@ -209,13 +209,13 @@ class HikariRest:
         if self._memory.holds_threads(channel_id) is False:
             return ()
         # Writing wakes a thread up, so one that was archived before `after` was written holds nothing newer.
-        horizon = snowflake_time(ids(message=after)["message"])
+        horizon = position_of(ids(message=after)["message"]).time
         seen: dict[ChannelId, ChannelSeen] = {}
         before: datetime | None = None
         for _ in range(_THREAD_PAGES):
             page = await self._archived(channel_id, before)
             for raw in readable(page.threads, RawChannel):
-                if raw.newest is None or by_age(raw.newest) > by_age(after):
+                if raw.newest is None or position_of(raw.newest) > position_of(after):
                     seen[raw.id] = ChannelSeen(channel=await self._remembered(raw), last_message_id=raw.newest)
             moments = [one.thread_metadata.archive_timestamp for one in readable(page.threads, RawArchived)]
             # Where nothing says whether there is more, the next page does.
@@ -334,7 +334,7 @@ class HikariRest:
                 continue
             if message:
                 messages.append(message)
-        return sorted(messages, key=lambda message: by_age(message.id))
+        return sorted(messages, key=lambda message: position_of(message.id))
 
     async def _roles(self, raw: RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
         """The author's roles, looked up only where they decide something."""

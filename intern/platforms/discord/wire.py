@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from intern.core.flow import Approval, MessageCreated, MessageEdited, MessageEvent, MessagesDeleted
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, snowflake_time
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChannelKind, ChatMessage, MemberRoles
 from intern.core.text.untrusted import whole
 from intern.platforms.discord.reading import fitted, readable
@@ -486,7 +486,7 @@ def message_of(
             handles=raw.author.handles,
         ),
         text=said,
-        at=_utc(raw.timestamp) or snowflake_time(raw.id),
+        at=_utc(raw.timestamp) or position_of(raw.id).time,
         edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,

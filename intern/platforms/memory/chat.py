@@ -30,7 +30,7 @@ from intern.core.flow import (
     MessagesDeleted,
     SessionStarted,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, by_age, snowflake_at
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at, position_of
 from intern.core.messages import (
     Attachment,
     Author,
@@ -272,7 +272,7 @@ class Sandbox:
         if channel_id is not None:
             return tuple(self._messages[channel_id])
         everything = (message for place in self._messages.values() for message in place)
-        return tuple(sorted(everything, key=lambda message: by_age(message.id)))
+        return tuple(sorted(everything, key=lambda message: position_of(message.id)))
 
     def threads(self, parent_id: ChannelId | None = None) -> tuple[Channel, ...]:
         """Threads and posts, oldest first; of one channel, if it is given."""
@@ -392,7 +392,9 @@ class Sandbox:
         def work() -> Sequence[ChannelSeen]:
             here = [thread for thread in self.threads(self._place(channel_id).id) if thread.id in self._archived]
             seen = [self._seen(thread) for thread in here if not thread.private]
-            return [one for one in seen if one.last_message_id and by_age(one.last_message_id) > by_age(after)]
+            return [
+                one for one in seen if one.last_message_id and position_of(one.last_message_id) > position_of(after)
+            ]
 
         return await self._call("archived_since", work)
 
@@ -537,7 +539,7 @@ class Sandbox:
 
     def _snowflake(self) -> str:
         """Strictly increasing, also while the clock stands still or goes back."""
-        self._newest = max(self._newest + 1, int(snowflake_at(self._clock.now())))
+        self._newest = max(self._newest + 1, int(position_at(self._clock.now()).id))
         return str(self._newest)
 
 

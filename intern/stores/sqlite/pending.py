@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.flow import CaptureRequest
-from intern.core.ids import ConversationId, MessageId, QAId, by_age
+from intern.core.ids import ConversationId, MessageId, QAId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage
 from intern.core.records import PairDecision, Parked
@@ -307,7 +307,7 @@ _Changed = Mapping[int, frozenset[MessageId] | None]
 def _union(requests: Sequence[CaptureRequest]) -> CaptureRequest:
     """All of them as the first one; of a message, the last version."""
     held = {message.id: message for request in requests for message in request.messages}
-    messages = tuple(held[message_id] for message_id in sorted(held, key=by_age))
+    messages = tuple(held[message_id] for message_id in sorted(held, key=position_of))
     # The batches behind them are settled by whoever hands them over.
     return replace(requests[0], messages=messages, settles=())
 

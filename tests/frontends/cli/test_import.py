@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from intern.core.ids import snowflake_at
+from intern.core.ids import position_at
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
 
 
 def export(folder: Path, *, guild: str = "5") -> Path:
     clock = HandClock()
-    asked, answer = snowflake_at(clock.now()), snowflake_at(clock.now(), 1)
+    asked, answer = position_at(clock.now()).id, position_at(clock.now(), 1).id
     at = clock.now().isoformat()
     messages = [
         {"id": asked, "timestamp": at, "content": "How do I stake tokens?", "author": {"id": "11", "name": "alice"}},

@@ -17,7 +17,7 @@ import pytest
 from intern.actors.events import Witness
 from intern.core.clock import SystemClock
 from intern.core.flow import Declined
-from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, snowflake_at, snowflake_time
+from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, position_at, position_of
 from intern.core.records import Approved, AwaitingReview, Filed, Parked, TopicBlock
 from intern.service.intern import open_intern
 from intern.service.status import SHED
@@ -203,7 +203,7 @@ def test_what_the_operator_passes_over_is_not_missed(intern: Intern) -> None:
 
 def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) -> None:
     clock = SystemClock()
-    hours_ago = MessageId(snowflake_at(clock.now() - timedelta(hours=5)))
+    hours_ago = position_at(clock.now() - timedelta(hours=5)).id
 
     async def work(db: Database) -> None:
         votes = FeedbackStore(db, clock=clock)
@@ -242,7 +242,7 @@ def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) ->
 
 def test_marks_of_quiet_channels_are_not_told_as_a_backlog(intern: Intern) -> None:
     now = SystemClock().now()
-    long_ago, lately = (MessageId(snowflake_at(now - timedelta(**each))) for each in ({"hours": 5}, {"minutes": 3}))
+    long_ago, lately = (position_at(now - timedelta(**each)).id for each in ({"hours": 5}, {"minutes": 3}))
 
     async def work(db: Database) -> None:
         marks = MarkStore(db)
@@ -255,10 +255,10 @@ def test_marks_of_quiet_channels_are_not_told_as_a_backlog(intern: Intern) -> No
     assert 180 <= mark["newest_age_seconds"] < 240
     assert 5 * 3600 <= mark["age_seconds"] < 5 * 3600 + 60
     assert (mark["until"], mark["newest"]) == tuple(
-        snowflake_time(each).isoformat().replace("+00:00", "Z") for each in (long_ago, lately)
+        position_of(each).time.isoformat().replace("+00:00", "Z") for each in (long_ago, lately)
     )
     out = intern("status").out
-    newest, until = (f"{snowflake_time(each):%Y-%m-%d %H:%M:%S} UTC" for each in (lately, long_ago))
+    newest, until = (f"{position_of(each).time:%Y-%m-%d %H:%M:%S} UTC" for each in (lately, long_ago))
     assert f"handled up to {newest} (3 minutes ago) where people write" in out
     assert f"; a restart looks at quiet channels from {until} on" in out
 

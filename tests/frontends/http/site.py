@@ -21,7 +21,7 @@ from intern.answering.workflow import Answerer
 from intern.chat.checkpoints import Attendance
 from intern.core.errors import ModelUnavailableError
 from intern.core.flow import GatewayEvent
-from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, NuggetId, SourceId, snowflake_at
+from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, NuggetId, SourceId, position_at
 from intern.core.messages import AIResult, Citation, Conversation, Image, RequestContext
 from intern.core.records import AwaitingReview, CapturedPair, Fact, Nugget, Occurrence, Parked
 from intern.core.secret import Secret
@@ -236,7 +236,7 @@ async def _outdated(made: Site, texts: Sequence[str]) -> None:
         await posts.begin(
             asked.id, asked.channel_id, "in_place", ["so"], citations=[cited], asked=text, author_id=asked.author.id
         )
-        await posts.part_sent(asked.id, 0, MessageId(snowflake_at(asked.at, 1)))
+        await posts.part_sent(asked.id, 0, position_at(asked.at, 1).id)
         await posts.finished(asked.id)
         gone = Compared(question_id=asked.id, n=0, source_id=cited.source_id, digest="-", state="gone")
         await made.writer.stores.cited.compared([gone])
@@ -314,10 +314,10 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
             reason="no_sources",
             debug={"gate": {"kind": "question", "seconds": 0.1}, "select": {"sources": [], "said": text}},
         )
-    answered = MessageId(snowflake_at(made.clock.now() - timedelta(hours=1)))
+    answered = position_at(made.clock.now() - timedelta(hours=1)).id
     await traces.keep([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})
     counts.add("questions_answered", 4)
     await counts.store()
     await made.writer.stores.unanswered.store()
     await UsageLog(made.db).add(made.clock.now().date(), "answer", Meter(3, 3_000, 450, 0.0375, 2_048))
-    await MarkStore(made.db).open([GuildId("100")], MessageId(snowflake_at(made.clock.now())))
+    await MarkStore(made.db).open([GuildId("100")], position_at(made.clock.now()).id)
