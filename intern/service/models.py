@@ -33,8 +33,7 @@ from intern.settings.loading import Settings
 from intern.sources import descriptions as offline_indexing
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.usage import FormLog, UsageLog
-from intern.stores.sqlite.vector_memory import VectorMemory
+from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
 
 _log = get_logger(__name__)
 

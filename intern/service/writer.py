@@ -34,7 +34,7 @@ from intern.stores.files import FileLayer
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.jobs import Job
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.vector_memory import VectorMemory
+from intern.stores.sqlite.usage import VectorMemory
 from intern.stores.topics import TopicLibrary
 
 _log = get_logger(__name__)

@@ -32,7 +32,7 @@ from intern.search.query import any_of
 from intern.sources.searchable import Embedding
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.vector_memory import VectorMemory
+from intern.stores.sqlite.usage import VectorMemory
 from tests.eval.chats import EVAL
 
 DEPTH = 50

@@ -9,7 +9,7 @@ from anyio import fail_after
 
 from intern.core.ids import MessageId
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.vector_memory import VectorMemory
+from intern.stores.sqlite.usage import VectorMemory
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -22,7 +22,7 @@ from intern.core.clock import Clock
 from intern.core.ids import ChannelId, MessageId, SourceId, UserId
 from intern.core.messages import Citation
 from intern.core.text.masking import mask_secrets
-from intern.stores.blocks import bare
+from intern.stores.sqlite.columns import IN, Table, bare_ids, keep_first, keep_newest
 from intern.stores.sqlite.database import Database, Transaction, Value
 from intern.stores.sqlite.traces import presentable
 
@@ -100,14 +100,13 @@ class CitedStore:
     async def sources(self) -> tuple[Watched, ...]:
         """Every source that a posted answer cites."""
         statement = f"select source_id, max(digest = '') from posted_citations where {_POSTED} group by source_id"
-        rows = await self._db.read(lambda db: db.rows(statement))
+        rows = await self._db.rows(statement)
         return tuple(Watched(source_id=SourceId(str(each)), is_new=bool(is_new)) for each, is_new in rows)
 
     async def citing(self, source_id: SourceId) -> tuple[Cited, ...]:
         """The citations of a source."""
-        statement = f"{_SELECT} where source_id = ? and {_POSTED}"
-        rows = await self._db.read(lambda db: db.rows(statement, (source_id,)))
-        return tuple(map(_cited, rows))
+        rows = await self._db.rows(f"{_CITED.select} where source_id = ? and {_POSTED}", (source_id,))
+        return tuple(map(_CITED.struct, rows))
 
     async def compared(self, results: Sequence[Compared]) -> None:
         """Keep what came of comparisons, and since when."""
@@ -127,7 +126,7 @@ class CitedStore:
 
     async def count(self) -> int:
         """How many answers have citations that do not stand any more."""
-        return msgspec.convert(await self._db.read(lambda db: db.row(COUNT_OUTDATED)), tuple[int])[0]
+        return await self._db.number(COUNT_OUTDATED)
 
     async def outdated(self, limit: int) -> tuple[OutdatedAnswer, ...]:
         """The answers with citations that do not stand any more, newest first."""
@@ -142,21 +141,17 @@ class CitedStore:
 
         A conversation that merely went on is no reason.
         """
-        rows = await self._db.read(
-            lambda db: db.rows(
-                "select question_id from posted_answers join posts using (question_id)"
-                " where state = 'finished' and (retracted = 'open' or (retracted = '' and exists"
-                " (select 1 from posted_citations where posted_citations.question_id = posted_answers.question_id"
-                " and posted_citations.state in ('changed', 'gone') and since <= ?))) order by at",
-                (before.isoformat(),),
-            )
+        statement = (
+            "select question_id from posted_answers join posts using (question_id)"
+            " where state = 'finished' and (retracted = 'open' or (retracted = '' and exists"
+            " (select 1 from posted_citations where posted_citations.question_id = posted_answers.question_id"
+            " and posted_citations.state in ('changed', 'gone') and since <= ?))) order by at"
         )
-        return tuple(MessageId(str(row[0])) for row in rows)
+        return tuple(map(MessageId, await self._db.texts(statement, (before.isoformat(),))))
 
     async def retract(self, question_id: MessageId, how: Retracted) -> None:
         """Keep how far the retraction of an answer is."""
-        values = (how, question_id)
-        await self._db.write(lambda db: db.run("update posted_answers set retracted = ? where question_id = ?", values))
+        await self._db.run("update posted_answers set retracted = ? where question_id = ?", (how, question_id))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """A member's messages that were answered."""
@@ -164,20 +159,19 @@ class CitedStore:
             "select message_id from post_messages where question_id in"
             " (select question_id from posted_answers where author_id = ?)"
         )
-        rows = await self._db.read(lambda db: db.rows(statement, (user_id,)))
-        return frozenset(MessageId(str(row[0])) for row in rows)
+        return frozenset(map(MessageId, await self._db.texts(statement, (user_id,))))
 
     async def drop(self, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages."""
-        listed = _listed(message_ids)
-        await self._db.write(lambda db: db.run(_DROP, (listed, listed)))
+        gone = bare_ids(message_ids)
+        await self._db.run(_DROP, (gone, gone))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages, and no quote of anybody's: it may be of one of them."""
-        listed = _listed(message_ids)
+        gone = bare_ids(message_ids)
 
         def work(db: Transaction) -> None:
-            db.run(_DROP, (listed, listed))
+            db.run(_DROP, (gone, gone))
             db.run(_UNQUOTE)
 
         await self._db.write(work)
@@ -212,7 +206,7 @@ def keep_cited(
         rows,
     )
     db.run("delete from posted_answers where at < ?", ((now - MAX_AGE).isoformat(),))
-    db.run("delete from posted_answers where rid <= (select max(rid) from posted_answers) - ?", (KEPT,))
+    keep_newest(db, "posted_answers", KEPT)
 
 
 def _masked(text: str, *, emails: bool) -> str:
@@ -238,30 +232,19 @@ _UNQUOTE = (
     "update posted_citations set quote = '', title = ''"
     " where source_id glob 'team:*' or source_id glob 'nugget:*' or source_id glob 'fact:*'"
 )
-_COLUMNS = ("question_id", "n", "source_id", "title", "quote", "digest", "state", "since")
-_SELECT = f"select {', '.join(_COLUMNS)} from posted_citations"
-_GONE = "(select value from json_each(?))"
+_CITED = Table("posted_citations", Cited)
 _DROP = (
-    f"delete from posted_answers where question_id in {_GONE} or question_id in"
-    f" (select question_id from post_messages where message_id in {_GONE})"
+    f"delete from posted_answers where question_id {IN} or question_id in"
+    f" (select question_id from post_messages where message_id {IN})"
 )
-
-
-def _listed(message_ids: Collection[MessageId]) -> str:
-    return msgspec.json.encode(sorted(map(bare, message_ids))).decode()
-
-
-def _cited(row: Sequence[Value]) -> Cited:
-    return msgspec.convert(dict(zip(_COLUMNS, row, strict=True)), Cited)
 
 
 def _outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
     names = ("question_id", "place", "message_id", "asked", "at", "retracted")
-    rows = db.rows(f"{_SELECT} where question_id = ? and state <> '' order by n", (row[0],))
+    rows = db.rows(f"{_CITED.select} where question_id = ? and state <> '' order by n", (row[0],))
     fields = dict(zip(names, row, strict=True))
-    return msgspec.convert(
-        {**fields, "message_id": fields["message_id"] or row[0], "citations": tuple(map(_cited, rows))}, OutdatedAnswer
-    )
+    fields["message_id"] = fields["message_id"] or row[0]
+    return msgspec.convert({**fields, "citations": tuple(map(_CITED.struct, rows))}, OutdatedAnswer)
 
 
 KEPT_REPLIES = 1_000
@@ -327,7 +310,7 @@ class ReplyStore:
             values = (key, reply, now.isoformat(), now.isoformat())
             db.run("insert into model_replies (key, reply, made_at, used_at) values (?, ?, ?, ?)", values)
             _use(db, key, question_id, now)
-            db.run(_PRUNE, (KEPT_REPLIES,))
+            keep_first(db, "model_replies", "key", "used_at desc, key", KEPT_REPLIES)
 
         await self._db.write(work)
 
@@ -345,24 +328,23 @@ class ReplyStore:
         """Drop all replies: they may quote anybody."""
         if not message_ids:
             return
-        listed = _listed(message_ids)
 
         def work(db: Transaction) -> None:
             db.run("delete from model_replies")
             db.run(_COUNT_DROP)
-            db.run("delete from reply_uses where message_id in (select value from json_each(?))", (listed,))
+            db.run(f"delete from reply_uses where message_id {IN}", (bare_ids(message_ids),))
 
         await self._db.write(work)
 
 
 def drop_replies(db: Transaction, message_ids: Collection[MessageId]) -> None:
     """Drop the replies that were used for these questions, in the caller's own transaction."""
-    db.run(_DROP_REPLIES, (_listed(message_ids),))
+    db.run(_DROP_REPLIES, (bare_ids(message_ids),))
     db.run(_COUNT_DROP)
 
 
 def _drops(db: Transaction) -> int:
-    return msgspec.convert(db.row("select count from reply_drops", ()), tuple[int])[0]
+    return db.number("select count from reply_drops")
 
 
 def _use(db: Transaction, key: str, question_id: MessageId | None, now: datetime) -> None:
@@ -373,14 +355,7 @@ def _use(db: Transaction, key: str, question_id: MessageId | None, now: datetime
 
 
 _COUNT_DROP = "update reply_drops set count = count + 1"
-_DROP_REPLIES = (
-    "delete from model_replies where key in"
-    " (select key from reply_uses where message_id in (select value from json_each(?)))"
-)
-_PRUNE = (
-    "delete from model_replies where key in"
-    " (select key from model_replies order by used_at desc, key limit -1 offset ?)"
-)
+_DROP_REPLIES = f"delete from model_replies where key in (select key from reply_uses where message_id {IN})"
 
 
 class Votes(Struct, frozen=True, kw_only=True):
