@@ -7,7 +7,6 @@ what the bot has learned there is not. Nothing is posted.
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Literal
 
 import anyio
 from anyio.to_thread import run_sync
@@ -31,6 +29,16 @@ from intern.core.messages import COULD_NOT_LOOK, AIResult
 from intern.core.records import Capture
 from intern.core.text.masking import mask_secrets
 from intern.lab.judging import Bars, Likeness, Patience, cosine, shared_words
+from intern.lab.outcomes import (
+    NOTES,
+    TEAM_ANSWERED,
+    VERSION,
+    Backtest,
+    Learned,
+    Outcome,
+    Verdict,
+    totals_of,
+)
 from intern.lab.timeline import Asked, Taught, Timeline, by_reason, sampled, timeline_of
 from intern.models.usage import Meter, metered
 from intern.platforms.discord.exports import Exports, read_exports
@@ -42,43 +50,6 @@ from intern.service.settings import KbSection, Settings
 from intern.service.writer import Writer
 
 _log = get_logger(__name__)
-
-VERSION = 1
-"""Of the report's format: a reader of one version may not know the fields of the next."""
-
-Verdict = Literal["agreed", "differed", "not_comparable", "team_silent", "silent", "could_not_look"]
-
-VERDICTS: dict[Verdict, str] = {
-    "agreed": "answered, like the team",
-    "differed": "answered, unlike the team",
-    "not_comparable": "answered; what the team said cannot be compared",
-    "team_silent": "answered, the team never did",
-    "silent": "stayed silent",
-    "could_not_look": "could not look",
-}
-"""In words."""
-
-TEAM_ANSWERED = "team_answered"
-"""The reason where there was nothing left to ask: the team had answered by then."""
-
-NOTES: tuple[str, ...] = (
-    "Documents have no history: answers draw on them as they are now, whatever was known then.",
-    (
-        "An export holds a message's last text only. What was edited is taken to be unknown until the edit. A question"
-        " that was edited after its author's pause is left out. What was deleted is in no export."
-    ),
-    "Who is of the team now counts as of the team always.",
-    (
-        "Each question is asked once, by itself: no reply of the bot's changes how people went on. Images are not"
-        " looked at, a reviewer's consent is taken as given, and limits per member do not count."
-    ),
-    (
-        "What the team answered is what replies to the question, or came next in its thread or chain of replies."
-        " Answers without a reply cannot be told from other talk; who got no other counts as never answered."
-    ),
-    "Whether two answers agree is judged by likeness, not by truth: read the examples.",
-)
-"""What a backtest cannot know."""
 
 _AWAY = frozenset({"model_unavailable", "over_budget"})
 """Reasons that say nothing of the question: asked later, it may find an answer."""
@@ -101,120 +72,6 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Whether answers may draw on the documents of the settings' folder."""
     concurrency: int = 1
     """Questions at a time, between which nothing was learned."""
-
-
-class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What would have become of a question."""
-
-    message_id: MessageId
-    link: str
-    asked_at: datetime
-    question: str
-    verdict: Verdict
-    reason: str = ""
-    """Of a silence; why nobody could look."""
-    error: str = ""
-    reply: str | None = None
-    citations: tuple[str, ...] = ()
-    team: str | None = None
-    """What the team said; None where it never answered."""
-    team_link: str | None = None
-    team_after_seconds: float | None = None
-    team_was_first: bool = False
-    """The team had answered before the asker's pause was over: the bot would not have posted what it had to say."""
-    likeness_words: float | None = None
-    likeness_vectors: float | None = None
-    knew: int = 0
-    """Conversations that were learned by then."""
-    calls: int = 0
-    tokens: int = 0
-    tokens_by_prompt: dict[str, int] = {}
-    cost: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def likeness(self) -> Likeness:
-        """How like the team's answer."""
-        return Likeness(words=self.likeness_words, vectors=self.likeness_vectors)
-
-
-class Silences(Struct, frozen=True, kw_only=True):
-    """Questions that got no answer for one reason."""
-
-    reason: str
-    questions: int
-    team_answered: int
-    """Of these, those that the team answered."""
-
-
-class Spent(Struct, frozen=True, kw_only=True):
-    """What models took."""
-
-    calls: int
-    tokens: int
-    cost: float
-
-
-class Totals(Struct, frozen=True, kw_only=True):
-    """The sum of it."""
-
-    questions: int
-    verdicts: dict[str, int]
-    silences: tuple[Silences, ...]
-    could_not_look: dict[str, int]
-    team_answered: int
-    """Questions that the team answered."""
-    team_was_first: int
-    """Answers that the bot would have kept to itself, since the team was quicker."""
-    answering: Spent
-    learning: Spent
-    tokens_by_prompt: dict[str, int]
-    """Of answering."""
-
-
-class Learned(Struct, frozen=True, kw_only=True):
-    """What was taught on the way."""
-
-    conversations: int
-    topics: int
-    delayed: int
-    """How often a model could not be asked, so that learning waited for the next question."""
-    untold: int
-    """Captures that came after the last question, and were not learned."""
-
-
-class Backtest(Struct, frozen=True, kw_only=True):
-    """The whole report."""
-
-    version: int
-    finished: bool
-    """False where it was stopped before its end: what is there is true of the questions that it has."""
-    stopped: str = ""
-    """Why it gave up before its end; empty where it did not, or somebody stopped it."""
-    made_at: datetime
-    seconds: float
-    model: str
-    learning_model: str
-    embeddings: str | None
-    currency: str
-    priced: bool
-    """Whether the settings tell what the models take."""
-    files: tuple[str, ...]
-    channels: int
-    messages: int
-    team_replies: int
-    since: datetime | None
-    until: datetime | None
-    documents: int | None
-    """How many were there; None where answers were not to draw on them."""
-    questions: int
-    """How many there were to ask; `totals` tells how many were asked."""
-    left_out: dict[str, int]
-    bars: Bars
-    notes: tuple[str, ...]
-    totals: Totals
-    learned: Learned
-    outcomes: tuple[Outcome, ...]
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -495,37 +352,6 @@ class Replay:
         kb = self._settings.kb
         masked = mask_secrets(text, secrets=kb.mask_secrets, emails=kb.mask_emails).text
         return masked if len(masked) <= _MOST_CHARS else masked[:_MOST_CHARS] + " […]"
-
-
-def totals_of(outcomes: Sequence[Outcome], learning: Meter) -> Totals:
-    """The sum of them."""
-    verdicts = Counter(outcome.verdict for outcome in outcomes)
-    silent = [outcome for outcome in outcomes if outcome.verdict == "silent"]
-    prompts: Counter[str] = Counter()
-    for outcome in outcomes:
-        prompts.update(outcome.tokens_by_prompt)
-    return Totals(
-        questions=len(outcomes),
-        verdicts={verdict: verdicts[verdict] for verdict in VERDICTS if verdicts[verdict]},
-        silences=tuple(
-            Silences(
-                reason=reason,
-                questions=number,
-                team_answered=sum(each.team is not None for each in silent if each.reason == reason),
-            )
-            for reason, number in by_reason(Counter(each.reason for each in silent)).items()
-        ),
-        could_not_look=by_reason(Counter(each.reason for each in outcomes if each.verdict == "could_not_look")),
-        team_answered=sum(each.team is not None for each in outcomes),
-        team_was_first=sum(each.team_was_first and each.reply is not None for each in outcomes),
-        answering=Spent(
-            calls=sum(each.calls for each in outcomes),
-            tokens=sum(each.tokens for each in outcomes),
-            cost=round(sum(each.cost for each in outcomes), 6),
-        ),
-        learning=Spent(calls=learning.calls, tokens=learning.tokens, cost=round(learning.cost, 6)),
-        tokens_by_prompt=dict(prompts),
-    )
 
 
 def _with(outcome: Outcome, result: AIResult) -> Outcome:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from jinja2 import DictLoader, Environment, StrictUndefined
 from msgspec import Struct
 
-from intern.lab.backtest import VERDICTS, Backtest, Outcome
+from intern.lab.outcomes import VERDICTS, Backtest, Outcome
 
 _EXAMPLES = 10  # of each kind: more than that, and nobody reads the last ones
 

@@ -47,11 +47,11 @@ from intern.models.prompt import Model
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder, Finder, LastVectors
 from intern.service.health import HealthChecks, ModelWatch, posting_check
-from intern.service.measuring import CountedModel, Counters, Standing, count_embeddings, count_request
+from intern.service.measuring import CountedModel, Counters, Overheard, Standing, count_embeddings, count_request
 from intern.service.models import Models, open_embedder, open_models, templates_of
-from intern.service.overview import Looked, Overheard, OverviewDesk, leaves_open
+from intern.service.running import Looked, Running
 from intern.service.searching import Ranking, discovered_sources, never_discovered
-from intern.service.views import Check, Desk
+from intern.service.views import Check
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.sources.discovery.scanning import Changes
@@ -80,7 +80,7 @@ class Beside(NamedTuple):
     """What a front end runs beside the bot, such as the status page."""
 
     counters: Counters
-    serving: Callable[[Desk, Standing], AbstractAsyncContextManager[object]]
+    serving: Callable[[Running, Standing], AbstractAsyncContextManager[object]]
     """Serves for as long as the bot is at work and until it has left."""
 
 
@@ -379,7 +379,7 @@ class _Books:
 
 
 def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> None:
-    if leaves_open(reason):
+    if reason != "not_a_question":  # then there is nothing to answer
         unanswered.add(request.batch.messages, reason)
 
 
@@ -402,7 +402,7 @@ def _counted(model: Model, counters: Counters | None) -> Model:
 
 def _looked_at(
     room: _Room, parts: Parts, posted: PostedAnswers, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
-) -> tuple[OverviewDesk, Standing]:
+) -> tuple[Running, Standing]:
     """What a page shows, and what a monitoring system reads."""
     waiting = parts.posting.waiting
 
@@ -412,7 +412,7 @@ def _looked_at(
     checks = HealthChecks(
         room.db, lock, clock=room.clock, is_open=lambda: room.platform.chat.is_open, elsewhere=asked_elsewhere
     )
-    desk = OverviewDesk(
+    running = Running(
         Looked(
             settings=room.settings,
             db=room.db,
@@ -436,7 +436,7 @@ def _looked_at(
         breakers=_breakers(room.models, room.embedder),
         clock=room.clock,
     )
-    return desk, standing
+    return running, standing
 
 
 def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Breaker]:

@@ -22,13 +22,10 @@ from intern.core.log import get_logger
 from intern.core.messages import AIResult, Conversation, RequestContext
 from intern.core.progress import tell
 from intern.core.records import (
-    Approved,
     Capture,
     CapturedPair,
     IndexEntry,
     PairDecision,
-    Parked,
-    Rejected,
     SearchFilter,
 )
 from intern.core.text.untrusted import encoded
@@ -39,10 +36,11 @@ from intern.learning.archiving import Kept
 from intern.learning.attempts import Tally
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
-from intern.learning.review import Review, check_waits
+from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, LastVectors, best_found
 from intern.service.extraction import NotesJob, NotesRead
 from intern.service.known import Known
+from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models
 from intern.service.searching import (
     Freshness,
@@ -56,7 +54,7 @@ from intern.service.searching import (
 from intern.service.writer import Writer, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
-from intern.sources.discovery.investigating import Discovered, Feed, Question
+from intern.sources.discovery.investigating import Discovered, Feed
 from intern.sources.files import SourceFolder
 from intern.sources.library import Library
 from intern.sources.page_copies import PageCopies
@@ -243,7 +241,7 @@ class Intern:
 
         Raises ConfigError for an id that is unknown or of a pair that does not wait, and KnowledgeError.
         """
-        await run_sync(_check_waiting, self._settings, review)
+        await run_sync(check_waiting, self._settings, review)
         said = await self._have_done("review", msgspec.json.encode(review))
         return msgspec.json.decode(said, type=tuple[PairDecision, ...])
 
@@ -279,7 +277,7 @@ class Intern:
         Raises ConfigError for an id that is unknown or of a pair that is not parked, and the KnowledgeError and
         ModelError families while nothing can be filed.
         """
-        await run_sync(_check_parked, self._settings, qa_ids)
+        await run_sync(check_parked, self._settings, qa_ids)
         retried = await self._have_done("retry", msgspec.json.encode(tuple(qa_ids)))
         return msgspec.json.decode(retried, type=tuple[PairDecision, ...])
 
@@ -309,10 +307,6 @@ class Intern:
     async def look_around(self) -> Feed:
         """What discovery would look into, and where it cannot look. Changes nothing. Raises KnowledgeError."""
         return await discovery_of(self._settings, self._search, self._models.learning, self._clock).look()
-
-    async def discovery_feed(self) -> tuple[Question, ...]:
-        """What discovery would look into, the weightiest first. Changes nothing. Raises KnowledgeError."""
-        return (await self.look_around()).questions
 
     async def discover(self) -> Discovered:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
@@ -498,30 +492,6 @@ async def open_intern(
             yield intern
         finally:
             intern.close()
-
-
-def _check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
-    """That none of these pairs has its end already: a job may be done twice, a command is meant once. Blocks."""
-    if not qa_ids:
-        return
-    decisions = DecisionLog(settings.paths.decisions)
-    for qa_id in qa_ids:
-        decided = decisions.of(qa_id)
-        if decided is not None and not isinstance(decided, Parked):
-            word = str(decided.__struct_config__.tag).replace("_", " ")
-            raise ConfigError(f"{qa_id} is not parked but {word}; `intern status` lists those that are")
-
-
-def _check_waiting(settings: Settings, review: Review) -> None:
-    """That nobody has said of one of these pairs what is asked for, as `_check_parked`. Blocks.
-
-    What is approved and not filed yet may be approved again, which files it.
-    """
-    decisions = DecisionLog(settings.paths.decisions)
-    for qa_id in review.qa_ids:
-        said = decisions.of(qa_id) and decisions.review_of(qa_id)
-        if said is not None and (isinstance(said, Rejected) or not isinstance(decisions.of(qa_id), Approved)):
-            check_waits(qa_id, decisions)
 
 
 def _stores(settings: Settings, clock: Clock) -> tuple[Archive, TopicLibrary]:

@@ -16,7 +16,7 @@ from intern.core.errors import ConfigError, KnowledgeError, ModelError
 from intern.core.flow import Failed, Filing, Skip, Topic
 from intern.core.ids import MessageId, QAId, TopicName, UserId, in_channel
 from intern.core.log import get_logger
-from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Withdrawn
+from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Rejected, Withdrawn
 from intern.learning.archiving import Archivist, Kept, keep_imported, names_of
 from intern.learning.attempts import Again, Tally, again, catch_up, choice_for, try_once
 from intern.learning.classifying import choose_topic
@@ -24,7 +24,7 @@ from intern.learning.draft import awaiting_review
 from intern.learning.filing import Filer
 from intern.learning.material import left_of
 from intern.learning.regenerating import Progress, Regenerated, regenerate
-from intern.learning.review import Review, pair_of, reviewed, waiting_with
+from intern.learning.review import Review, check_waits, pair_of, reviewed, waiting_with
 from intern.models.prompt import Model
 from intern.service.indexing import Indexing
 from intern.service.models import what_decides_topics
@@ -33,6 +33,7 @@ from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.descriptions import describe_by_rules
 from intern.stores.blocks import time_of
+from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.pending import PAUSES, Retry
 
@@ -355,3 +356,27 @@ class Learning:
             if self._decisions.of(pair.qa_id) is None:
                 raise ConfigError(f"{pair.qa_id} is not parked: nobody has looked at it yet; it comes by itself")
         return pairs
+
+
+def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
+    """That none of these pairs has its end already: a job may be done twice, a command is meant once. Blocks."""
+    if not qa_ids:
+        return
+    decisions = DecisionLog(settings.paths.decisions)
+    for qa_id in qa_ids:
+        decided = decisions.of(qa_id)
+        if decided is not None and not isinstance(decided, Parked):
+            word = str(decided.__struct_config__.tag).replace("_", " ")
+            raise ConfigError(f"{qa_id} is not parked but {word}; `intern status` lists those that are")
+
+
+def check_waiting(settings: Settings, review: Review) -> None:
+    """That nobody has said of one of these pairs what is asked for, as `check_parked`. Blocks.
+
+    What is approved and not filed yet may be approved again, which files it.
+    """
+    decisions = DecisionLog(settings.paths.decisions)
+    for qa_id in review.qa_ids:
+        said = decisions.of(qa_id) and decisions.review_of(qa_id)
+        if said is not None and (isinstance(said, Rejected) or not isinstance(decisions.of(qa_id), Approved)):
+            check_waits(qa_id, decisions)

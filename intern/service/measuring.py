@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -12,6 +13,7 @@ from anyio.to_thread import run_sync
 
 from intern.actors.events import Tally
 from intern.actors.streams import Fill
+from intern.chat.platform import Gateway
 from intern.core.clock import Clock
 from intern.core.errors import (
     ChatError,
@@ -27,6 +29,7 @@ from intern.core.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
+from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted
 from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.models.circuit_breaker import Breaker
@@ -34,10 +37,10 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
 from intern.service.models import PROMPTS
-from intern.service.overview import Overheard
 from intern.service.sources_status import sources_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
+from intern.stores.sqlite.traces import Unanswered
 
 _log = get_logger(__name__)
 
@@ -139,6 +142,31 @@ class CountedModel:
             raise
         self._counters.called(prompt.name, "ok", current_time() - began)
         return reply
+
+
+class Overheard:
+    """A gateway that notes what passes: when a message was last told of, and which were deleted."""
+
+    def __init__(self, gateway: Gateway, *, clock: Clock, unanswered: Unanswered) -> None:
+        self._gateway = gateway
+        self._clock = clock
+        self._unanswered = unanswered
+        self.last_message_at: datetime | None = None
+
+    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+        """As the gateway does it."""
+
+        def note(event: GatewayEvent) -> None:
+            match event:
+                case MessageCreated():
+                    self.last_message_at = self._clock.now()
+                case MessagesDeleted(message_ids=message_ids):
+                    self._unanswered.drop(message_ids)
+                case _:
+                    pass
+            deliver(event)
+
+        await self._gateway.listen(note)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,19 +1,17 @@
-"""What the server asks of whoever knows the stores.
-
-What the pages show: plain values, put together by whoever knows the stores. All texts in them are strangers'.
-"""
+"""What the pages show, as plain values (see `intern.service.running`). All texts in them are strangers'."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from intern.core.ids import ChannelId, FactId, MessageId, QAId, TopicName
+from intern.core.ids import ChannelId, MessageId, QAId
 from intern.core.messages import AIResult
-from intern.core.records import Fact, Nugget, Occurrence, Turn
+from intern.core.records import Fact, Nugget, Occurrence, PairDecision
+from intern.service.reading import TopicText, WaitingPair
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -174,20 +172,10 @@ class OpenQuestions(Struct, frozen=True, kw_only=True):
     """In all groups."""
 
 
-class WaitingCapture(Struct, frozen=True, kw_only=True):
-    """A capture that waits for somebody of the team."""
-
-    qa_id: QAId
-    answered_at: datetime
-    turns: tuple[Turn, ...]
-    """None where its question or its answer was deleted since."""
-    in_newer: QAId | None
-
-
 class Waiting(Struct, frozen=True, kw_only=True):
     """The oldest captures that wait, and how many there are in all."""
 
-    captures: tuple[WaitingCapture, ...]
+    captures: tuple[WaitingPair, ...]
     total: int
     review: bool
     """Whether captures wait at all (`kb.review`)."""
@@ -212,42 +200,12 @@ class ParkedCaptures(Struct, frozen=True, kw_only=True):
     total: int
 
 
-class TopicRow(Struct, frozen=True, kw_only=True):
-    """A topic in the list."""
-
-    name: TopicName
-    blocks: int
-    chars: int
-    answered_at: datetime | None
-    description: str
-
-
-class Pair(Struct, frozen=True, kw_only=True):
-    """A question and its answer, in a topic or taken out of it."""
-
-    qa_id: QAId
-    at: datetime
-    turns: tuple[Turn, ...]
-    removed_by: QAId | None = None
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """A decision about a pair."""
-
-    at: datetime
-    qa_id: QAId
-    what: str
-    reason: str
-
-
 class TopicPage(Struct, frozen=True, kw_only=True):
     """A topic with all that happened to it."""
 
-    name: TopicName
-    description: str
-    pairs: tuple[Pair, ...]
-    removed: tuple[Pair, ...]
-    history: tuple[Change, ...]
+    topic: TopicText
+    history: tuple[PairDecision, ...]
+    """Newest first."""
 
 
 class SourceRow(Struct, frozen=True, kw_only=True):
@@ -377,83 +335,3 @@ class Nuggets(Struct, frozen=True, kw_only=True):
 
 Done = Literal["done", "parked", "waiting"]
 """`parked`: it was tried and could not be filed; `waiting`: it is in work, and takes its time."""
-
-
-class Desk(Protocol):
-    """All that the pages show, and the little that can be done on them.
-
-    Raises KnowledgeError where a store cannot be read or written, ConfigError where what was asked for is not there
-    or cannot be done.
-    """
-
-    async def health(self) -> Health:
-        """How the process is; soon said, and raises nothing."""
-        ...
-
-    def known_health(self) -> Health:
-        """The same as it was when somebody looked last; said at once."""
-        ...
-
-    async def overview(self) -> Overview:
-        """The front page."""
-        ...
-
-    async def unanswered(self) -> OpenQuestions:
-        """What nobody could answer, the most frequent first."""
-        ...
-
-    async def outdated(self) -> OutdatedAnswers:
-        """Posted answers whose sources do not back them any more, the newest first."""
-        ...
-
-    async def waiting(self) -> Waiting:
-        """Captures that wait for the team."""
-        ...
-
-    async def review(self, action: Literal["approve", "reject"], qa_id: QAId, /) -> Done:
-        """Take somebody's word on a capture."""
-        ...
-
-    async def parked(self) -> ParkedCaptures:
-        """Pairs that could not be filed, the newest first."""
-        ...
-
-    async def retry(self, qa_id: QAId, /) -> Done:
-        """Try to file one of them."""
-        ...
-
-    async def topics(self) -> Sequence[TopicRow]:
-        """All topics, by name."""
-        ...
-
-    async def topic(self, name: str, /) -> TopicPage:
-        """One of them."""
-        ...
-
-    async def sources(self) -> Sources:
-        """All sources, and what is left out."""
-        ...
-
-    async def answers(self, offset: int, /) -> Listed:
-        """What became of questions, newest first."""
-        ...
-
-    async def answer(self, question_id: MessageId, /) -> AnswerPage:
-        """How that came about for one of them, met by any of its messages."""
-        ...
-
-    async def facts(self, offset: int, /) -> Facts:
-        """Facts but for the secret ones, newest first."""
-        ...
-
-    async def fact(self, fact_id: FactId, /) -> FactPage:
-        """One of them; of a secret one, that there is none."""
-        ...
-
-    async def nuggets(self, offset: int, /) -> Nuggets:
-        """Nuggets, newest first."""
-        ...
-
-    async def ask(self, question: str, /) -> Answered:
-        """An answer as a member would get it; raises nothing."""
-        ...

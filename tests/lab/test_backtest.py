@@ -16,8 +16,9 @@ from anyio import fail_after
 from intern.core.errors import ConfigError, ModelUnavailableError
 from intern.core.ids import UserId
 from intern.core.messages import Image
-from intern.lab.backtest import Backtest, Outcome, Prepared, Replay, ReplayClock, Wanted, prepare
+from intern.lab.backtest import Prepared, Replay, ReplayClock, Wanted, prepare
 from intern.lab.estimating import Range, estimate_backtest
+from intern.lab.outcomes import Backtest, Outcome
 from intern.lab.timeline import EDITED, NOT_SAMPLED
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.service.intern import open_intern

@@ -135,11 +135,11 @@ async def test_discovered_files_are_found_fresh_and_do_not_serve_answers(tmp_pat
     notes = put(tmp_path / "docs" / "notes.md", "# Notes\n\nOn the spool and its limits.\n")
     with fail_after(20):
         async with open_intern(settings) as intern:
-            assert [question.why for question in await intern.discovery_feed()] == ["new", "new"]
+            assert [question.why for question in (await intern.look_around()).questions] == ["new", "new"]
             assert await intern.search("spool") == ()
             done = await intern.discover()
             assert done.indexed == (str(notes), str(code))
-            assert await intern.discovery_feed() == ()
+            assert (await intern.look_around()).questions == ()
             found = await intern.search("spool", SearchFilter(type="source_code"))
             assert [each.path for each in found] == [str(code)]
             assert "Lists classes: Relay" in found[0].summary

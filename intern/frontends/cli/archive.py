@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from intern.frontends.cli.options import show, show_json
-from intern.frontends.cli.telling import json_option, minute, reading, said, told
+from intern.frontends.cli.telling import json_option, reading, said, told
+from intern.frontends.words import minute
 
 _LISTED = 50  # a screen or two; --all has the rest
 

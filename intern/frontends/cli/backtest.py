@@ -20,8 +20,9 @@ from intern.frontends.cli.options import say, settings_of, show, team_options
 from intern.frontends.cli.progress import Asking
 
 if TYPE_CHECKING:
-    from intern.lab.backtest import Backtest, Replay, Wanted
+    from intern.lab.backtest import Replay, Wanted
     from intern.lab.estimating import Estimate, Range
+    from intern.lab.outcomes import Backtest
     from intern.service.settings import Settings
 
 _JSON, _HTML = Path("backtest.json"), Path("backtest.html")

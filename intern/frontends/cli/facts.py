@@ -12,7 +12,8 @@ import click
 from intern.core.errors import ConfigError
 from intern.core.records import Fact, FactCategory
 from intern.frontends.cli.options import show, show_json
-from intern.frontends.cli.telling import ask_folder, json_option, minute, show_each
+from intern.frontends.cli.telling import ask_folder, json_option, show_each
+from intern.frontends.words import minute
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern

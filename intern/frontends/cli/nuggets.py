@@ -8,7 +8,8 @@ import click
 
 from intern.core.records import Nugget, NuggetStatus
 from intern.frontends.cli.options import show, show_json
-from intern.frontends.cli.telling import ask_folder, json_option, minute, show_each
+from intern.frontends.cli.telling import ask_folder, json_option, show_each
+from intern.frontends.words import minute
 
 
 @click.group("nuggets", invoke_without_command=True)

@@ -7,7 +7,8 @@ from typing import Literal
 import click
 
 from intern.frontends.cli.options import say, show, show_json
-from intern.frontends.cli.telling import ago, ask_folder, json_option, minute, reading, said, show_each, told
+from intern.frontends.cli.telling import ago, ask_folder, json_option, reading, said, show_each, told
+from intern.frontends.words import minute
 
 _qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
 

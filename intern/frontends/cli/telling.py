@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import click
 
-from intern.core.records import Approved, Filed, Forgotten, Moved, Rejected, Replaced, Turn, Withdrawn
+from intern.core.records import Approved, Forgotten, Rejected, Turn, Withdrawn
 from intern.frontends.cli.options import say, settings_of, show, show_json
+from intern.frontends.words import became, minute
 
 if TYPE_CHECKING:
     from intern.core.records import Decision
@@ -60,11 +60,6 @@ def vectors_later(missing: int) -> str:
     return f"search by words works now; `intern run` or `intern index --wait` makes the vectors of {missing} passages"
 
 
-def minute(moment: datetime) -> str:
-    """A time, as exact as people want it."""
-    return f"{moment:%Y-%m-%d %H:%M}"
-
-
 def ago(seconds: float) -> str:
     """How long something is ago, as exact as people want it."""
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
@@ -80,22 +75,12 @@ def said(turns: Iterable[Turn]) -> list[str]:
 
 def told(decision: Decision) -> str:
     """A decision on one line."""
-    what = str(decision.__struct_config__.tag).replace("_", " ")
-    about = ""
+    what = became(decision)
     match decision:
         case Withdrawn(message_ids=ids) | Forgotten(message_ids=ids):
             about = f"{len(ids)} messages"
         case _:
             about = decision.qa_id
-    match decision:
-        case Filed(topic=topic, removed=removed):
-            what += f" under {topic}" + (f", removing {', '.join(removed)}" if removed else "")
-        case Moved(topic=topic):
-            what += f" to {topic}"
-        case Replaced(by=by):
-            what += f" by {by}"
-        case Approved(by=by) | Rejected(by=by) if by:
-            what += f" by member {by}"
-        case _:
-            pass
+            if isinstance(decision, Approved | Rejected) and decision.by:
+                what += f" by member {decision.by}"
     return f"{minute(decision.at)}  {about}  {what}" + (f": {decision.reason}" if decision.reason else "")

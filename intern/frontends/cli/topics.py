@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from intern.frontends.cli.options import show, show_json
-from intern.frontends.cli.telling import json_option, minute, reading, said, show_each, told
+from intern.frontends.cli.telling import json_option, reading, said, show_each, told
+from intern.frontends.words import minute
 
 
 @click.group("topics", invoke_without_command=True)

@@ -13,8 +13,8 @@ from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import serving
 from intern.runtime.parts import Beside
 from intern.service.measuring import CALLED, Standing
+from intern.service.running import Running
 from intern.service.settings import Settings
-from intern.service.views import Desk
 
 
 def metrics_of(settings: Settings) -> Metrics:
@@ -29,8 +29,8 @@ def page_beside(settings: Settings) -> Beside | None:
     metrics = metrics_of(settings)
 
     @asynccontextmanager
-    async def served(desk: Desk, standing: Standing) -> AsyncGenerator[None]:
-        async with serving(settings.page, desk, now=standing.clock.now, metrics=partial(text_of, metrics, standing)):
+    async def served(running: Running, standing: Standing) -> AsyncGenerator[None]:
+        async with serving(settings.page, running, now=standing.clock.now, metrics=partial(text_of, metrics, standing)):
             yield
 
     return Beside(metrics, served)

@@ -12,6 +12,7 @@ import msgspec
 from jinja2 import DictLoader, Environment, StrictUndefined
 
 from intern.frontends.http.plots import drawn
+from intern.frontends.words import became, minute
 
 _UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
 
@@ -38,6 +39,7 @@ class Templates:
             "pretty": pretty,
             "drawn": drawn,
             "grouped_digits": grouped_digits,
+            "became": became,
         }
         self._made.filters.update(filters)
 
@@ -56,11 +58,6 @@ def _long(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(seconds, 0):.0f} seconds"
-
-
-def minute(moment: datetime) -> str:
-    """A time, as exact as people want it."""
-    return f"{moment:%Y-%m-%d %H:%M}"
 
 
 def spoken(word: str) -> str:

@@ -24,8 +24,9 @@ from intern.core.ids import FactId, MessageId, QAId
 from intern.core.log import get_logger
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
 from intern.frontends.http.rendering import Templates
+from intern.service.running import Running
 from intern.service.settings import PageOptions
-from intern.service.views import Desk, Done
+from intern.service.views import Done
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -80,11 +81,11 @@ _SAID: Final[Mapping[str, str]] = {
 
 @asynccontextmanager
 async def serving(
-    options: PageOptions, desk: Desk, *, now: Callable[[], datetime], metrics: Metrics | None = None
+    options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: Metrics | None = None
 ) -> AsyncGenerator[str]:
     """The page, served until the block is left; gives its address. Raises ConfigError where the port cannot be had."""
     runner = web.AppRunner(
-        _Pages(options, desk, now=now, metrics=metrics).application(),
+        _Pages(options, running, now=now, metrics=metrics).application(),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=_CLOSE_SECONDS,
@@ -124,10 +125,10 @@ class _Pages:
     """The routes."""
 
     def __init__(
-        self, options: PageOptions, desk: Desk, *, now: Callable[[], datetime], metrics: Metrics | None
+        self, options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: Metrics | None
     ) -> None:
         self._options = options
-        self._desk = desk
+        self._running = running
         self._metrics = metrics
         self._templates = Templates(now)
         self._gate = Gate(options, now=asyncio.get_running_loop().time)
@@ -234,7 +235,7 @@ class _Pages:
 
     async def _told(self, *, ready_counts: bool) -> web.Response:
         # Who only asks whether it lives waits for nothing: a slow disk is no reason to be killed.
-        health = await self._desk.health() if ready_counts else self._desk.known_health()
+        health = await self._running.health() if ready_counts else self._running.known_health()
         told: dict[str, object] = {
             "live": True,
             "ready": health.ready,
@@ -258,26 +259,28 @@ class _Pages:
         return web.Response(body=body, headers={"Content-Type": kind})
 
     async def _overview(self, request: web.Request) -> web.Response:
-        return self._page(request, "overview", "Overview", view=await self._desk.overview())
+        return self._page(request, "overview", "Overview", view=await self._running.overview())
 
     async def _unanswered(self, request: web.Request) -> web.Response:
-        return self._page(request, "unanswered", "Unanswered questions", view=await self._desk.unanswered())
+        return self._page(request, "unanswered", "Unanswered questions", view=await self._running.unanswered())
 
     async def _answers(self, request: web.Request) -> web.Response:
-        return self._page(request, "answers", "Answers and silences", view=await self._desk.answers(_offset(request)))
+        return self._page(
+            request, "answers", "Answers and silences", view=await self._running.answers(_offset(request))
+        )
 
     async def _answer(self, request: web.Request) -> web.Response:
-        view = await self._desk.answer(MessageId(request.match_info["question_id"]))
+        view = await self._running.answer(MessageId(request.match_info["question_id"]))
         return self._page(request, "answer", f"Question {view.row.question_id}", view=view)
 
     async def _outdated(self, request: web.Request) -> web.Response:
-        return self._page(request, "outdated", "Outdated answers", view=await self._desk.outdated())
+        return self._page(request, "outdated", "Outdated answers", view=await self._running.outdated())
 
     async def _review(self, request: web.Request) -> web.Response:
         return await self._waiting(request)
 
     async def _waiting(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
-        view, done = await self._desk.waiting(), _SAID.get(request.query.get("done", ""), "")
+        view, done = await self._running.waiting(), _SAID.get(request.query.get("done", ""), "")
         return self._page(request, "review", "Review", status, view=view, done=done, problem=problem)
 
     async def _decide(self, request: web.Request) -> web.Response:
@@ -286,7 +289,7 @@ class _Pages:
         if action not in {"approve", "reject"}:
             raise web.HTTPBadRequest(reason="Say approve or reject")
         try:
-            done = await self._desk.review(cast("Literal['approve', 'reject']", action), QAId(qa_id))
+            done = await self._running.review(cast("Literal['approve', 'reject']", action), QAId(qa_id))
         except ConfigError as error:
             return await self._waiting(request, f"{error}.", 409)
         raise web.HTTPSeeOther(f"/review?done={action if done == 'done' else done}")
@@ -295,36 +298,36 @@ class _Pages:
         return await self._list_parked(request)
 
     async def _list_parked(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
-        view, done = await self._desk.parked(), _SAID.get(request.query.get("done", ""), "")
+        view, done = await self._running.parked(), _SAID.get(request.query.get("done", ""), "")
         return self._page(request, "parked", "Parked", status, view=view, done=done, problem=problem)
 
     async def _retry(self, request: web.Request) -> web.Response:
         qa_id = _text(await request.post(), "qa_id")
         try:
-            done: Done = await self._desk.retry(QAId(qa_id))
+            done: Done = await self._running.retry(QAId(qa_id))
         except ConfigError as error:
             return await self._list_parked(request, f"{error}.", 409)
         raise web.HTTPSeeOther(f"/parked?done={done}")
 
     async def _topics(self, request: web.Request) -> web.Response:
-        return self._page(request, "topics", "Topics", view=await self._desk.topics())
+        return self._page(request, "topics", "Topics", view=await self._running.topics())
 
     async def _topic(self, request: web.Request) -> web.Response:
-        view = await self._desk.topic(request.match_info["name"])
-        return self._page(request, "topic", f"Topic {view.name}", view=view)
+        view = await self._running.topic(request.match_info["name"])
+        return self._page(request, "topic", f"Topic {view.topic.name}", view=view)
 
     async def _facts(self, request: web.Request) -> web.Response:
-        return self._page(request, "facts", "Facts", view=await self._desk.facts(_offset(request)))
+        return self._page(request, "facts", "Facts", view=await self._running.facts(_offset(request)))
 
     async def _fact(self, request: web.Request) -> web.Response:
-        view = await self._desk.fact(FactId(request.match_info["fact_id"]))
+        view = await self._running.fact(FactId(request.match_info["fact_id"]))
         return self._page(request, "fact", "A fact", view=view)
 
     async def _nuggets(self, request: web.Request) -> web.Response:
-        return self._page(request, "nuggets", "Nuggets", view=await self._desk.nuggets(_offset(request)))
+        return self._page(request, "nuggets", "Nuggets", view=await self._running.nuggets(_offset(request)))
 
     async def _sources(self, request: web.Request) -> web.Response:
-        return self._page(request, "sources", "Sources", view=await self._desk.sources())
+        return self._page(request, "sources", "Sources", view=await self._running.sources())
 
     async def _ask(self, request: web.Request) -> web.Response:
         return self._page(request, "ask", "Ask", view=None, problem="")
@@ -338,7 +341,7 @@ class _Pages:
             problem = "Another question is in work here; ask again once it is answered."
             return self._page(request, "ask", "Ask", 429, view=None, problem=problem)
         async with self._asking:
-            return self._page(request, "ask", "Ask", view=await self._desk.ask(question), problem="")
+            return self._page(request, "ask", "Ask", view=await self._running.ask(question), problem="")
 
     # Coming and going.
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from intern.lab import judging as backtest_patience
-from intern.lab.backtest import Backtest
+from intern.lab.outcomes import Backtest
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.frontends.cli.conftest import Ended, Intern, process
 from tests.service.chatting import ALICE, BOB, MAYA, Town

@@ -29,8 +29,9 @@ from intern.frontends.http.server import Metrics, serving
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import Meter
 from intern.service.health import HealthChecks
+from intern.service.measuring import Overheard
 from intern.service.models import offline_rules
-from intern.service.overview import Looked, Overheard, OverviewDesk
+from intern.service.running import Looked, Running
 from intern.service.views import Check
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
@@ -161,7 +162,7 @@ async def site(
                 elsewhere=lambda: (outside.model,),
                 within=looked_within,
             )
-            desk = OverviewDesk(
+            desk = Running(
                 Looked(
                     settings=settings,
                     db=db,

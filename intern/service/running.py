@@ -5,9 +5,9 @@ Reads what the process holds already; nothing is opened anew, and nobody is made
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from hashlib import sha256
 from itertools import islice
 from typing import Literal
@@ -21,16 +21,15 @@ from intern.actors.streams import Fill, StreamFill
 from intern.answering.images import Answers
 from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.chat.checkpoints import Attendance
-from intern.chat.platform import Gateway
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, Conversation, Message, RequestContext
-from intern.core.records import Fact, Filed, Moved, Nugget, PairDecision, Parked, Replaced
+from intern.core.records import Fact, Nugget, Parked
 from intern.core.text.similarity import grouped
 from intern.learning.review import Review
-from intern.service.reading import Reading
+from intern.service.measuring import Overheard
+from intern.service.reading import Reading, TopicLine
 from intern.service.sources_status import SourceStatus, sources_of
 from intern.service.status import SHED
 from intern.service.stores import Stores
@@ -40,7 +39,6 @@ from intern.service.views import (
     AnswerPage,
     AnswerRow,
     Budget,
-    Change,
     Done,
     FactPage,
     Facts,
@@ -54,7 +52,6 @@ from intern.service.views import (
     OutdatedAnswers,
     OutdatedRow,
     Overview,
-    Pair,
     ParkedCapture,
     ParkedCaptures,
     Plot,
@@ -66,10 +63,8 @@ from intern.service.views import (
     Sources,
     Stream,
     TopicPage,
-    TopicRow,
     Unhandled,
     Waiting,
-    WaitingCapture,
 )
 from intern.settings.loading import Settings
 from intern.sources.library import message_link
@@ -78,7 +73,7 @@ from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.pending import Retry, retry_of
 from intern.stores.sqlite.replies import FeedbackStore
-from intern.stores.sqlite.traces import Counts, Trace, TraceStore, Unanswered, UnansweredQuestion
+from intern.stores.sqlite.traces import Counts, Trace, TraceStore, UnansweredQuestion
 from intern.stores.sqlite.usage import UsageLog
 
 DAYS = 14
@@ -88,39 +83,6 @@ _DONE_WITHIN = 10.0  # seconds; a person waits. What takes longer goes on, and i
 _POLL_SECONDS = 0.1
 _STALE_FIRST = ("failed", "gone", "pending", "ok")
 _OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
-
-_SILENCES = frozenset({"not_a_question"})
-"""Reasons that leave nothing open: nobody asked."""
-
-
-class Overheard:
-    """A gateway that notes what passes: when a message was last told of, and which were deleted."""
-
-    def __init__(self, gateway: Gateway, *, clock: Clock, unanswered: Unanswered) -> None:
-        self._gateway = gateway
-        self._clock = clock
-        self._unanswered = unanswered
-        self.last_message_at: datetime | None = None
-
-    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
-        """As the gateway does it."""
-
-        def note(event: GatewayEvent) -> None:
-            match event:
-                case MessageCreated():
-                    self.last_message_at = self._clock.now()
-                case MessagesDeleted(message_ids=message_ids):
-                    self._unanswered.drop(message_ids)
-                case _:
-                    pass
-            deliver(event)
-
-        await self._gateway.listen(note)
-
-
-def leaves_open(reason: str) -> bool:
-    """Whether a question that got no answer for this reason is one that somebody could have answered."""
-    return reason not in _SILENCES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +102,12 @@ class Looked:
     known_health: Callable[[], Health]
 
 
-class OverviewDesk:
-    """Serves `intern.service.views.Desk`."""
+class Running:
+    """A running bot, as its page sees it.
+
+    Raises KnowledgeError where a store cannot be read or written, ConfigError where what was asked for is not there or
+    cannot be done.
+    """
 
     def __init__(self, looked: Looked) -> None:
         self._at = looked
@@ -299,14 +265,7 @@ class OverviewDesk:
     async def waiting(self) -> Waiting:
         """Captures that wait for the team."""
         waiting = await run_sync(lambda: self._reading().awaiting(self._at.clock.now()))
-        return Waiting(
-            captures=tuple(
-                WaitingCapture(qa_id=each.qa_id, answered_at=each.answered_at, turns=each.turns, in_newer=each.in_newer)
-                for each in waiting[:_MOST_SHOWN]
-            ),
-            total=len(waiting),
-            review=self._at.settings.kb.review,
-        )
+        return Waiting(captures=waiting[:_MOST_SHOWN], total=len(waiting), review=self._at.settings.kb.review)
 
     async def review(self, action: Literal["approve", "reject"], qa_id: QAId) -> Done:
         """Take somebody's word on a capture, as `intern review` does it."""
@@ -327,19 +286,9 @@ class OverviewDesk:
         done = await self._have_done("retry", msgspec.json.encode((qa_id,)))
         return "parked" if done == "done" and isinstance(self._at.stores.decisions.of(qa_id), Parked) else done
 
-    async def topics(self) -> Sequence[TopicRow]:
+    async def topics(self) -> Sequence[TopicLine]:
         """All topics, by name."""
-        lines = await run_sync(lambda: self._reading().topics())
-        return [
-            TopicRow(
-                name=line.name,
-                blocks=line.blocks,
-                chars=line.chars,
-                answered_at=line.answered_at,
-                description=line.description,
-            )
-            for line in lines
-        ]
+        return await run_sync(lambda: self._reading().topics())
 
     async def topic(self, name: str) -> TopicPage:
         """One of them, with all that was decided about its pairs, newest first."""
@@ -477,40 +426,11 @@ class OverviewDesk:
     def _topic(self, name: str) -> TopicPage:
         reading = self._reading()
         topic = reading.topic(name)
-        return TopicPage(
-            name=topic.name,
-            description=topic.description,
-            pairs=tuple(
-                Pair(qa_id=block.qa_id, at=block.answered_at or block.timestamp, turns=block.turns)
-                for block in topic.blocks
-            ),
-            removed=tuple(
-                Pair(qa_id=each.qa_id, at=each.at, turns=each.turns, removed_by=each.by) for each in topic.removed
-            ),
-            history=tuple(_changes(reading, topic.name)),
-        )
-
-
-def _changes(reading: Reading, name: str) -> Iterator[Change]:
-    try:
-        history = reading.history(name)
-    except ConfigError:
-        return  # somebody put the file there by hand
-    for decision in reversed(history):
-        yield Change(at=decision.at, qa_id=decision.qa_id, what=_told(decision), reason=decision.reason)
-
-
-def _told(decision: PairDecision) -> str:
-    what = str(decision.__struct_config__.tag).replace("_", " ")
-    match decision:
-        case Filed(topic=topic, removed=removed):
-            return f"{what} under {topic}" + (f", removing {', '.join(removed)}" if removed else "")
-        case Moved(topic=topic):
-            return f"{what} to {topic}"
-        case Replaced(by=by):
-            return f"{what} by {by}"
-        case _:
-            return what
+        try:
+            history = reading.history(topic.name)
+        except ConfigError:
+            history = ()  # somebody put the file there by hand
+        return TopicPage(topic=topic, history=history[::-1])
 
 
 def _stream(fill: StreamFill) -> Stream:

@@ -1,0 +1,26 @@
+"""Times and decisions in words, for every front end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from intern.core.records import Decision, Filed, Moved, Replaced
+
+
+def minute(moment: datetime) -> str:
+    """A time, as exact as people want it."""
+    return f"{moment:%Y-%m-%d %H:%M}"
+
+
+def became(decision: Decision) -> str:
+    """What was decided."""
+    what = str(decision.__struct_config__.tag).replace("_", " ")
+    match decision:
+        case Filed(topic=topic, removed=removed):
+            return f"{what} under {topic}" + (f", removing {', '.join(removed)}" if removed else "")
+        case Moved(topic=topic):
+            return f"{what} to {topic}"
+        case Replaced(by=by):
+            return f"{what} by {by}"
+        case _:
+            return what
