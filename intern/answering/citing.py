@@ -79,6 +79,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     source_ids: tuple[SourceId, ...]
     dropped_citations: int
     strange_urls: tuple[str, ...] = ()
+    suspicions: tuple[str, ...] = ()
+    """For the verifying model."""
 
 
 def checked(

@@ -245,7 +245,7 @@ async def generate(work: Work, loaded: Loaded) -> Drafted:
             unnamed_count=len(draft.unnamed),
         )
         quotes = [quote.line for quote in decision.quotes]
-        work.told.add("generation", answer=decision.answer or "", quotes=quotes, strange=draft.strange)
+        work.trace.say("generation", answer=decision.answer or "", quotes=quotes, strange=draft.strange)
         return draft
 
 
@@ -335,7 +335,7 @@ async def verify(work: Work, draft: Drafted) -> bool:
             claims_count=len(verdict.claims),
             issues_count=len(unquoted),
         )
-        work.told.add("verification", asked=verdict.asked, told=verdict.told, issues=unquoted)
+        work.trace.say("verification", asked=verdict.asked, told=verdict.told, issues=unquoted)
         return holds
 
 

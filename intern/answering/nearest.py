@@ -197,7 +197,7 @@ _REMEMBERED = 2000  # vectors, of 1.5 kB each
 # Pieces whose meaning is compared, the best by words: for all 30 questions in other words than the sample, the
 # nearest of all pieces is among them. With 12, it is for 29.
 _MOST_EMBEDDED = 16
-_FENCE_NEAREST = "```"
+_TICKS = "```"
 
 
 class Near(Struct, frozen=True, kw_only=True):
@@ -236,7 +236,7 @@ class Nearest:
 
     async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
         """The pieces, nearest first; of equals the shortest. They overlap. Only the best by words are compared."""
-        pieces = [piece for passage in shown for piece in _pieces_nearest(passage)]
+        pieces = [piece for passage in shown for piece in _quotable(passage)]
         if self._embedder is not None and (found := await self._by_likeness(question, pieces)) is not None:
             return found
         # What stands above it is part of its meaning.
@@ -313,7 +313,7 @@ def _overlap(one: Near, other: Near) -> bool:
     return one.line in other.text or other.line in one.text
 
 
-def _pieces_nearest(passage: Shown) -> Iterator[Near]:
+def _quotable(passage: Shown) -> Iterator[Near]:
     for each in _sayings(passage):
         lines = (line[:MAX_LINE] for line in each.text.split("\n"))
         line = next((line for line in lines if holds(passage.text, line)), None)
@@ -379,10 +379,10 @@ def beginning(text: str, room: int) -> str:
     """The text, or what fits of its beginning, with a sign that more follows."""
     if len(text) <= room:
         return text
-    room -= len(GAP.rstrip()) + len(f"\n{_FENCE_NEAREST}")
+    room -= len(GAP.rstrip()) + len(f"\n{_TICKS}")
     if room < 1:
         return ""
     begun = text[:room]
     borders = (begun.rfind(mark) for mark in ("\n\n", "\n", " "))
     begun = begun[: next((at for at in borders if at >= room // 2), room)].rstrip()
-    return f"{begun}\n{_FENCE_NEAREST}{GAP.rstrip()}" if begun.count(_FENCE_NEAREST) % 2 else f"{begun}{GAP.rstrip()}"
+    return f"{begun}\n{_TICKS}{GAP.rstrip()}" if begun.count(_TICKS) % 2 else f"{begun}{GAP.rstrip()}"

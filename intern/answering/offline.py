@@ -39,7 +39,6 @@ from intern.answering.prompts import (
     VerifyIn,
 )
 from intern.answering.selecting import entry_words
-from intern.core.log import get_logger
 from intern.core.messages import is_team
 from intern.core.text.passages import GAP, passages
 from intern.core.text.words import words
@@ -90,7 +89,6 @@ def gate(given: GateIn) -> GateDecision:
     return GateDecision(reason="it does not read like a question", kind="chatter")
 
 
-_log = get_logger(__name__)
 _words_of = lru_cache(maxsize=1024)(entry_words)  # what is shown for one question is often shown for the next
 
 

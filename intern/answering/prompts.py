@@ -117,7 +117,7 @@ DECIDE = Prompt("decide", takes=DecideIn, gives=Decision, bounded_by=_BOUNDED)
 CONFIRM = Prompt("confirm", takes=ConfirmIn, gives=Confirmation, bounded_by=_BOUNDED)
 
 
-_Line_prompts = Annotated[str, Meta(max_length=300)]
+_Short = Annotated[str, Meta(max_length=300)]
 _Remark = Annotated[str, Meta(max_length=1000)]
 _Id = Annotated[str, Meta(max_length=2500)]  # an address of a page has up to 2,000 characters
 
@@ -139,9 +139,7 @@ MessageKind: TypeAlias = Literal["question", "chatter", "out_of_scope", "unclear
 class GateDecision(Struct, frozen=True, kw_only=True):
     """What a message is, and what it asks."""
 
-    reason: Annotated[
-        _Line_prompts, Meta(description="What the message is, in one short sentence; for the log only.")
-    ] = ""
+    reason: Annotated[_Short, Meta(description="What the message is, in one short sentence; for the log only.")] = ""
     kind: MessageKind
     rewrite_query: Annotated[
         _Remark | None,
@@ -203,7 +201,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     """An answer that nobody has checked yet."""
 
     quotes: Annotated[
-        tuple[_Line_prompts, ...],
+        tuple[_Short, ...],
         Meta(max_length=5, description="Lines of the sources that answer the question, word for word; empty if none."),
     ] = ()
     """Nothing is made of them: a model that has to look for them first answers less from what is beside the point."""
@@ -232,9 +230,9 @@ class VerifyIn(Struct, frozen=True, kw_only=True):
 class Verification(Struct, frozen=True, kw_only=True):
     """Whether an answer may be posted."""
 
-    reason: Annotated[_Line_prompts, Meta(description="What the sources say of it, in one short sentence.")] = ""
+    reason: Annotated[_Short, Meta(description="What the sources say of it, in one short sentence.")] = ""
     issues: Annotated[
-        tuple[_Line_prompts, ...],
+        tuple[_Short, ...],
         Meta(max_length=10, description="What is wrong, each in one sentence; empty if nothing is."),
     ] = ()
     is_good_enough: Annotated[bool, Meta(description="The answer is right by the sources, clear, and safe to post.")]

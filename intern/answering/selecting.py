@@ -110,17 +110,6 @@ MOST_SHOWN = 200
 """Entries that are worth ranking by their texts; with descriptions of a line or two, fewer fit into a prompt."""
 
 
-def shown_entries(
-    entries: Iterable[IndexEntry], query: str, max_chars: int, best: Sequence[SourceId] = ()
-) -> tuple[IndexEntry, ...]:
-    """The index whole while it fits `max_chars`, else the entries that fit the query best; always in its own order.
-
-    These are the `best` (found by their texts) in their order, then those whose own words fit.
-    An id that would break a line is left out, and a description is made one line: none can forge an entry.
-    """
-    return listed(tuple(entries)).shown(query, max_chars, best)
-
-
 def chosen(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) -> Chosen:
     """The first `max_sources` of the ids that were shown, each once, in the model's order."""
     known = {str(entry.source_id): entry.source_id for entry in shown}
@@ -165,7 +154,10 @@ def listable(nuggets: Iterable[IndexEntry], max_chars: int) -> tuple[IndexEntry,
 
 
 class Index:
-    """An index, and which of its entries hold a word: made once, asked for each question."""
+    """An index, and which of its entries hold a word: made once, asked for each question.
+
+    An id that would break a line is left out, and a description is made one line: none can forge an entry.
+    """
 
     def __init__(self, entries: Iterable[IndexEntry]) -> None:
         self.entries = tuple(
@@ -194,7 +186,10 @@ class Index:
         return min(2 * shown, MOST_SHOWN, len(self.entries))
 
     def shown(self, query: str, max_chars: int, best: Sequence[SourceId] = ()) -> tuple[IndexEntry, ...]:
-        """What `shown_entries` says."""
+        """The index whole while it fits `max_chars`, else the entries that fit the query best; always in its own order.
+
+        These are the `best` (found by their texts) in their order, then those whose own words fit.
+        """
         if self.fits(max_chars):
             return self.entries
         kept: list[int] = []

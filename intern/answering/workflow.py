@@ -6,9 +6,8 @@ the caller gets silence with its reason: never half an answer, never an error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -36,7 +35,6 @@ from intern.answering.prompts import (
 from intern.answering.selecting import Chosen, chosen, distinct, listable, shown_sources, size
 from intern.answering.working import (
     Knowledge,
-    Told,
     Trace,
     Work,
     answer_link,
@@ -77,16 +75,6 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """Sources that could not be read."""
 
 
-class Drafted(Struct, frozen=True, kw_only=True):
-    """An answer that code has held against its sources. With a `reason` it must not be posted."""
-
-    reason: SilenceReason
-    text: str
-    source_ids: tuple[SourceId, ...]
-    suspicions: tuple[str, ...] = ()
-    """For the verifying model."""
-
-
 class Answerer:
     """Answers questions from what is known. Holds no conversation: each call is told all it needs."""
 
@@ -111,7 +99,7 @@ class Answerer:
             "message_id": context.message_id,
         }
         log = _log.bind(**asked_where)
-        trace, told = Trace(log), Told()
+        trace = Trace(log)
         result = AIResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
         try:
@@ -128,7 +116,6 @@ class Answerer:
                         asked=asked(conversation, addressed=addressed),
                         nearest=self._nearest,
                         trace=trace,
-                        told=told,
                     )
                 )
         except InternError as error:
@@ -148,7 +135,7 @@ class Answerer:
             reply_text=result.reply_text,
             citations=result.citations,
             reason=result.reason,
-            debug={**told.beside(trace.steps), **failure, "seconds": trace.seconds},
+            debug={**trace.debug(), **failure, "seconds": trace.seconds},
         )
 
 
@@ -222,7 +209,7 @@ async def load(work: Work, selection: Chosen, query: str) -> Loaded:
         return Loaded(sources=sources, shown=shown, failed=failed)
 
 
-async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
+async def generate(work: Work, query: str, loaded: Loaded) -> Checked:
     """Write the answer, and hold it against its sources as far as code can."""
     with work.trace.step("generation", ANSWER) as fields:
         given = AnswerIn(
@@ -245,9 +232,9 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
             dropped_citations_count=draft.dropped_citations,
             strange_urls_count=len(draft.strange_urls),
         )
-        work.told.add("generation", strange_urls=draft.strange_urls)
+        work.trace.say("generation", strange_urls=draft.strange_urls)
         if draft.reason:
-            return Drafted(reason=draft.reason, text=draft.text, source_ids=draft.source_ids)
+            return draft
         texts = [source.vouched for source in _of(draft, loaded)]
         claims = (draft.text, texts, (work.asked.question, work.asked.history))
         # In a thread where they are long: an answer and its sources are text from strangers.
@@ -255,17 +242,14 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
         held = grounding(*claims) if is_short else await anyio.to_thread.run_sync(grounding, *claims)
         strange = (*held.strange_commands, *held.strange_versions)
         fields.update(strange_count=len(strange), suspicions_count=len(held.suspicions))
-        work.told.add("generation", strange=strange)
+        work.trace.say("generation", strange=strange)
         is_refused = work.options.strict_grounding and not held.holds
-        return Drafted(
-            reason="ungrounded" if is_refused else "",
-            text=draft.text,
-            source_ids=draft.source_ids,
-            suspicions=(*strange, *held.suspicions),
+        return structs.replace(
+            draft, reason="ungrounded" if is_refused else "", suspicions=(*strange, *held.suspicions)
         )
 
 
-async def verify(work: Work, draft: Drafted, loaded: Loaded) -> Verification:
+async def verify(work: Work, draft: Checked, loaded: Loaded) -> Verification:
     """A second look, always: is the answer right by its sources, clear, and safe to post?
 
     The model sees what the answer cites, and the team's word, which may gainsay it.
@@ -286,13 +270,13 @@ async def verify(work: Work, draft: Drafted, loaded: Loaded) -> Verification:
             issues_count=len(verdict.issues),
             has_fix=bool(verdict.suggested_fix),
         )
-        work.told.add("verification", reason=verdict.reason, issues=verdict.issues)
+        work.trace.say("verification", reason=verdict.reason, issues=verdict.issues)
         if verdict.suggested_fix:
-            work.told.add("verification", suggested_fix=verdict.suggested_fix)
+            work.trace.say("verification", suggested_fix=verdict.suggested_fix)
         return verdict
 
 
-def _of(draft: Drafted | Checked, loaded: Loaded) -> list[ShownSource]:
+def _of(draft: Checked, loaded: Loaded) -> list[ShownSource]:
     """What is shown of the sources that an answer cites."""
     cited = {source_of(source_id) for source_id in draft.source_ids}
     return [source for source in loaded.shown if source.source_id in cited]
@@ -354,38 +338,34 @@ async def _one_after_the_other(work: Work) -> tuple[GateDecision, Chosen | None]
 
 async def _side_by_side(work: Work) -> tuple[GateDecision, Chosen | None]:
     """Saves a wait where the gate will likely say yes. Where it says no, or fails, nobody waits for the selection."""
-    decision, selection = _Held[GateDecision](), _Held[Chosen]()
+    decided: list[GateDecision | Exception] = []
+    found: list[Chosen | Exception] = []
+
+    async def guess() -> None:
+        found.append(await _held(select(work, "")))
+
     async with anyio.create_task_group() as tg:
-        tg.start_soon(selection.hold, partial(select, work, ""))
-        await decision.hold(partial(gate, work))
-        if decision.failed or refusal(decision.take()):
+        tg.start_soon(guess)
+        decided.append(await _held(gate(work)))
+        if isinstance(decided[0], Exception) or refusal(decided[0]):
             tg.cancel_scope.cancel()
-    if refusal(decision.take()):
-        return decision.take(), None
-    return decision.take(), selection.take()
+    [decision] = decided
+    if isinstance(decision, Exception):
+        raise decision
+    if refusal(decision):
+        return decision, None
+    [selection] = found
+    if isinstance(selection, Exception):
+        raise selection
+    return decision, selection
 
 
-class _Held(Generic[T]):
-    """A call's value or error, kept until it is taken: an error leaves a task group as itself, not in a group."""
-
-    _value: T
-    _error: Exception | None = None
-
-    async def hold(self, call: Callable[[], Awaitable[T]]) -> None:
-        try:
-            self._value = await call()
-        except Exception as error:  # noqa: BLE001
-            # Whatever it is, a bug too: `take` raises it.
-            self._error = error
-
-    @property
-    def failed(self) -> bool:
-        return self._error is not None
-
-    def take(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._value
+async def _held(call: Awaitable[T]) -> T | Exception:
+    """A call's value or error: an error that leaves a task group as a value leaves it as itself, not in a group."""
+    try:
+        return await call
+    except Exception as error:  # noqa: BLE001 a bug, too: it is raised by who takes it
+        return error
 
 
 def _failure_reason(error: InternError) -> SilenceReason:

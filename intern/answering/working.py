@@ -108,6 +108,7 @@ class Trace:
 
     def __init__(self, log: Logger) -> None:
         self.steps: dict[str, dict[str, Any]] = {}
+        self._said: dict[str, dict[str, Any]] = {}
         self._log = log
         self._began = anyio.current_time()
 
@@ -141,6 +142,20 @@ class Trace:
                     fields["cached_tokens"] = meter.cached_tokens
                 if self._log.isEnabledFor(DEBUG):
                     self._log.debug("ai_step", step=name, **flat(name, fields))
+
+    def say(self, step: str, **texts: str | Sequence[str]) -> None:
+        """Keep what a model said at a step, for `debug`: a text, or the first few of several, cut and without secrets.
+
+        The log has none of it: models may repeat what people wrote.
+        """
+        self._said.setdefault(step, {}).update(
+            (name, start_of(said) if isinstance(said, str) else tuple(map(start_of, said[:5])))
+            for name, said in texts.items()
+        )
+
+    def debug(self) -> dict[str, dict[str, Any]]:
+        """The steps' fields, with what was said at each."""
+        return {step: {**fields, **self._said.get(step, {})} for step, fields in self.steps.items()}
 
     def fields(self) -> dict[str, Any]:
         """All steps' fields for one log line: `gate.kind` and so on."""
@@ -199,24 +214,6 @@ class Knowledge(Protocol):
         ...
 
 
-class Told:
-    """What models said at the steps, for `debug`. The log has none of it: they may repeat what people wrote."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, dict[str, Any]] = {}
-
-    def add(self, step: str, **texts: str | Sequence[str]) -> None:
-        """A text, or the first few of several, each as far as `debug` bears and without secrets."""
-        self._texts.setdefault(step, {}).update(
-            (name, start_of(said) if isinstance(said, str) else tuple(map(start_of, said[:5])))
-            for name, said in texts.items()
-        )
-
-    def beside(self, steps: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """The steps' fields, with what was said at each."""
-        return {step: {**fields, **self._texts.get(step, {})} for step, fields in steps.items()}
-
-
 def start_of(text: str) -> str:
     """As much of what a model said as is kept, without secrets."""
     return masked_start(text, _MOST_CHARS)
@@ -233,7 +230,6 @@ class Work:
     nearest: Nearest | None
     """Points a model at pieces of the passages; None where rules answer, which do so by themselves."""
     trace: Trace
-    told: Told
 
 
 async def index_of(entries: tuple[IndexEntry, ...]) -> Index:

@@ -7,7 +7,7 @@ from anyio import fail_after
 
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, GateDecision, Selection
-from intern.answering.selecting import listed, shown_entries
+from intern.answering.selecting import listed
 from intern.answering.workflow import Answerer
 from intern.core.ids import SourceId
 from intern.core.messages import Conversation, Message, RequestContext
@@ -63,5 +63,5 @@ def test_the_search_in_the_texts_decides_the_order_and_descriptions_what_comes_a
     ranked = [index.entries[n].source_id for n in index.ranked("rotate a key", order)]
     assert ranked[:4] == ["kb:3.md", "kb:7.md", "kb:keys.md", "kb:key.md"]
     assert sorted(ranked) == sorted(entry.source_id for entry in entries)
-    shown = {entry.source_id for entry in shown_entries(entries, "rotate a key", 80, order)}
+    shown = {entry.source_id for entry in listed(tuple(entries)).shown("rotate a key", 80, order)}
     assert shown == {"kb:3.md", "kb:7.md"}

@@ -14,7 +14,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from intern.answering.selecting import MOST_SHOWN, listed, shown_entries
+from intern.answering.selecting import MOST_SHOWN, listed
 from intern.core.ids import SourceId
 from intern.search.finding import Embedder, Finder
 from intern.search.query import any_of, terms_of
@@ -90,10 +90,10 @@ async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
     ]
     plain = _plain(texts, [query.query for query in queries])
     shown = [
-        {entry.source_id for entry in shown_entries(entries, query.query, room, best)}
+        {entry.source_id for entry in listed(tuple(entries)).shown(query.query, room, best)}
         for query, best in zip(queries, by_text, strict=True)
     ]
-    described = [{entry.source_id for entry in shown_entries(entries, query.query, room)} for query in queries]
+    described = [{entry.source_id for entry in listed(tuple(entries)).shown(query.query, room)} for query in queries]
     return Retrieved(
         asked=len(queries),
         ours={depth: _recall([each[:depth] for each in ours], wanted) for depth in DEPTHS},
