@@ -1,7 +1,7 @@
-"""A model that is not asked the same twice: the very same request gets the reply that it got before.
+"""Exact cache of model replies: the same request gets the same reply without a call.
 
 The request holds all that decides about a reply: prompt, examples and settings, the question, every passage that is
-shown, model and temperature. So whatever changes of these is another request. Questions with a history or with images
+shown, model and temperature. A change of any of these makes another request. Questions with a history or with images
 are always asked.
 """
 
@@ -41,7 +41,7 @@ class RepeatingModel:
         self._key_of = key_of
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        """The reply to the same request, if there is one; else as the model does it."""
+        """Return the kept reply to the same request, or ask the model and keep its reply."""
         asked = _plain(given)
         if asked is None or images:
             return await self._model.ask(prompt, given, images=images)
@@ -80,9 +80,9 @@ def request_key(options: LlmOptions, templates: Templates) -> KeyOf:
 
 
 def normalised(question: str) -> str:
-    """A question without what makes it no other one: white space, a capital at its start, marks at its end.
+    """Normalise a question: collapse white space, lower a capital at its start, drop marks at its end.
 
-    A question mark stays: without it, a message may ask nothing.
+    A question mark stays: without one, the message may not be a question.
     """
     line = " ".join(question.split())
     line = re.sub(r"\?[?!\s]*\Z", "?", line) if line.rstrip("! ").endswith("?") else line.rstrip(".!… ")
@@ -90,7 +90,7 @@ def normalised(question: str) -> str:
 
 
 def _plain(given: object) -> Struct | None:
-    """What is asked, with the question normalised; None where it is none by itself."""
+    """Normalise the question of a prompt's input; None if it has none, or if it has a history."""
     if not isinstance(given, Struct) or not {"question", "history"} <= set(given.__struct_fields__):
         return None
     fields = cast("Any", given)

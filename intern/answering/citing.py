@@ -1,8 +1,6 @@
-"""Whether two texts read the same, whatever their white space, typography and markup. Pure.
+"""Compare an answer's citations, links and quotes with the sources that were shown. Pure.
 
-What an answer stands on: its citations and its links, held against the sources that were shown. Pure.
-
-Whether a quote stands in a text: white space, typography and markup do not count. Pure.
+Texts are compared by how they read: white space, typography and markup do not count.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _SPACE = re.compile(r"[\s\u200b-\u200d\u2060\ufeff]+")
 
 
 def reading(text: str) -> str:
-    """The signs that make up how a text reads: equal for texts that differ in nothing else.
+    """Return the characters of a text without white space, typography and markup, for comparison.
 
     A part of a text, cut anywhere between words, reads as a part of the whole, and so does a wrapped paragraph on one
     line.
@@ -39,7 +37,7 @@ def reading(text: str) -> str:
 
 
 def digest(read_as: str) -> str:
-    """A short digest of what `reading` gave."""
+    """Return a short digest of the result of `reading`."""
     return blake2b(read_as.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -91,7 +89,7 @@ def checked(
     max_answer_chars: int,
     require_citations: bool,
 ) -> Checked:
-    """Everything about a draft that code can tell. `own_urls` holds the page of each source that is one."""
+    """Check a draft as far as code can. `own_urls` holds the address of each source that is a page."""
     text = answer_text(draft.answer)
     holding = cited(draft.citations, sources)
     own = [own_urls.get(source_of(source_id)) for source_id in holding.source_ids]
@@ -124,7 +122,7 @@ class Cited(Struct, frozen=True, kw_only=True):
 
 
 def answer_text(answer: str | None) -> str:
-    """The answer without white space around it; empty for the ways in which models say that they have none."""
+    """Strip the answer; return an empty text for the ways in which models say that they have none."""
     text = (answer or "").strip()
     return "" if text.strip(_AROUND_NOTHING).casefold() in _NOTHING else text
 
@@ -174,7 +172,7 @@ def nearest_sentence(said: str, text: str) -> str | None:
 
 
 def source_of(citation: str) -> SourceId:
-    """The source that a citation is of: a team answer's topic, anything else itself."""
+    """Return the source of a citation: the topic of a team answer, else the citation itself."""
     return SourceId(citation.partition("#")[0] if is_team(citation) else citation)
 
 

@@ -98,7 +98,7 @@ class Drafted(Struct, frozen=True, kw_only=True):
 
 
 async def worked_out(work: Work) -> AIResult:
-    """The answer to a question, or silence with its reason. Raises `InternError`."""
+    """Answer a question, or return silence with its reason. Raises `InternError`."""
     if not work.asked.question or not gate(work):
         return silence("not_a_question")
     selected = await select(work)
@@ -121,7 +121,7 @@ async def _written(work: Work, loaded: Loaded) -> AIResult:
 
 
 def gate(work: Work) -> bool:
-    """Whether a message may be a question; what is addressed to the bot always may. A model decides the rest."""
+    """Return whether a message may be a question; one that is addressed to the bot always may be."""
     with work.trace.step("gate") as fields:
         chatter = not work.asked.addressed and is_chatter(work.asked.question)
         fields.update(by="code" if chatter else "model", kind="chatter" if chatter else "")
@@ -136,7 +136,7 @@ def passed_over(work: Work, score: float) -> AIResult:
 
 
 async def select(work: Work) -> Selected:
-    """The sources whose passages fit best; where nobody can tell, or nothing fits, those whose descriptions do."""
+    """Choose the sources whose passages fit best; if the search cannot tell or finds none, by their descriptions."""
     with work.trace.step("selection") as fields:
         entries = tuple(await work.knowledge.entries())
         query = wanted(work)
@@ -182,7 +182,7 @@ def _best_nugget(learned: Learned) -> Iterator[Hit]:
 
 
 def wanted(work: Work) -> str:
-    """What to search for: a short question may lean on what its asker said before."""
+    """Return the search text: a short question is joined with the last message of its asker."""
     question = work.asked.question
     if not work.asked.history or len(words(question)) > _FEW_WORDS:
         return question
@@ -250,7 +250,7 @@ async def generate(work: Work, loaded: Loaded) -> Drafted:
 
 
 async def near_pieces(work: Work, shown: Sequence[Shown]) -> list[Near]:
-    """What comes nearest to the question, best first: small models quote the first line that they see, else."""
+    """Find the pieces that come nearest to the question, best first; small models quote the first line else."""
     return await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
 
 
@@ -264,7 +264,7 @@ def _is_near(draft: Drafted, found: Sequence[Near]) -> bool:
 
 
 def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
-    """Everything about a decision that code can tell."""
+    """Check a decision as far as code can."""
     quotes = tuple(_held(decision, shown))
     if decision.kind != "answer":
         return Drafted(reason=_SILENT[decision.kind], quotes=quotes)
@@ -356,7 +356,7 @@ def evidence(draft: Drafted) -> list[Evidence]:
 
 
 def is_sure(work: Work, draft: Drafted) -> bool:
-    """Whether code alone is sure: near to the question, nothing suspicious, and little that its quotes do not say."""
+    """Return whether code alone is sure: near to the question, nothing suspicious, few words of its own."""
     if draft.suspicions or draft.unnamed or not draft.is_near:
         return False
     said = set(words(draft.text))

@@ -50,7 +50,7 @@ _PROGRAM = re.compile(
     r"|function|func|fn|pub|struct|enum|type|interface|package|namespace|using|raise|throw|try|catch|with|yield)\s"
 )
 _SENTENCE = re.compile(r"[\w)\]'\"][.?!,]\Z|\{\Z")
-# What no sentence holds: whatever ends such a line, it is one.
+# No sentence holds these: a line with one is a command, with any end.
 _UNMISTAKABLE = re.compile(r"(?i:\A(?:sudo|doas)\s)|\s--?[A-Za-z]|[|&;<>]|\$\w")
 _TROUBLE = re.compile(
     r"\b(?:errors?|exceptions?|fail(?:s|ed|ure)?|cannot|can't|could not|couldn't|denied|refused|rejected|not|no such"
@@ -289,7 +289,7 @@ def _bare(code: str) -> str:
 
 
 def _is_run(code: str) -> bool:
-    """Whether a line of code is a command, in whatever case it is written."""
+    """Return whether a line of code is a command, in upper or lower case."""
     return _is_command(code) or bool(_CAPITAL.match(code) and not _PROSE.search(code))
 
 

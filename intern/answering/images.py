@@ -1,6 +1,6 @@
-"""Questions with pictures: what was attached is fetched before anybody thinks about it.
+"""Questions with images: the bot fetches the attachments before it answers.
 
-Without its picture a question is another question, so one that cannot be fetched ends in no reply.
+Without its image a question is another question, so there is no reply if one cannot be fetched.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Seeing:
         self._sees = sees
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
-        """As `Answers.answer`; `images_unavailable` where a picture of the question cannot be had."""
+        """As `Answers.answer`; `images_unavailable` if an image of the question cannot be fetched."""
         if self._sees:
             try:
                 conversation = await self._seen(conversation)
@@ -73,7 +73,7 @@ class Seeing:
         return Conversation(tuple(messages))
 
     async def _fetched(self, attachments: Sequence[Attachment]) -> list[Image]:
-        """All of them, side by side. Raises the error of the first that failed."""
+        """Fetch them in parallel. Raises the error of the first that failed."""
         got: dict[int, Image | ChatError] = {}
 
         async def fetch(n: int, attachment: Attachment) -> None:

@@ -110,7 +110,7 @@ class LearnedSources:
         ids = [each for each in source_ids if each.startswith(("nugget:", "fact:"))]
         loaded = await self._loaded(ids)
         return {
-            each: loaded[each][1] if each in loaded else SourceError(f"{each} is known no more, or for nobody to read")
+            each: loaded[each][1] if each in loaded else SourceError(f"{each} is not known any more, or is not public")
             for each in ids
         }
 
@@ -136,7 +136,7 @@ class LearnedSources:
         said_in = () if link is None else reversed([each for each in link.occurrences if not each.is_withdrawn])
         for occurrence in said_in:
             standing = await self._standing(occurrence.conversation_id)
-            # Nobody knows which of its messages said so: all that were read must stand.
+            # It is unknown which of its messages said so, so all that were read must stand.
             if standing is not None and _still_says(standing, standing.read.message_ids):
                 known = f"confidence {fact.confidence:.2f}, said last on {fact.last_seen_at:%Y-%m-%d}"
                 return SourceText(

@@ -1,6 +1,6 @@
-"""What of a text can be quoted by itself: up to three sentences, items or rows, or a code block with its lead. Pure.
+"""The pieces of passages that come nearest to a question, ranked by meaning and by words.
 
-What of the passages comes nearest to a question: pieces that can be quoted, ranked by meaning and by words.
+A piece can be quoted by itself: up to three sentences, items or rows, or a code block with its lead.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Near(Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> float:
-        """By which the nearest is told."""
+        """The sort key: the largest is nearest."""
         return self.covered if self.like is None else self.like + _WORDS * self.covered
 
     @property
@@ -280,7 +280,7 @@ def _sorted(pieces: Iterable[Near]) -> list[Near]:
 
 
 def without_mentions(question: str) -> str:
-    """The question without the names of those whom it calls."""
+    """Remove the names that a question mentions with @."""
     return _MENTION.sub(" ", question).strip()
 
 
@@ -299,7 +299,7 @@ def unnamed(question: str, shown: Iterable[Shown]) -> list[str]:
 
 
 def apart(found: Iterable[Near], most: int) -> list[Near]:
-    """The first pieces, at most so many, none of which shares a line with another."""
+    """Return the first pieces, at most so many, that share no line with each other."""
     kept: list[Near] = []
     for near in found:
         if len(kept) == most:

@@ -80,7 +80,7 @@ _THANKS = re.compile(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect
 
 
 def gate(given: GateIn) -> GateDecision:
-    """A question by its mark, its words, or because somebody tells the bot something telling."""
+    """Recognise a question by its mark or its words, or by two telling words if it is addressed to the bot."""
     telling = words(given.question)
     thanks = _THANKS.match(given.question) and "?" not in given.question
     asks = bool(_ASKING.search(given.question)) or (given.addressed and len(telling) > 1)

@@ -1,6 +1,4 @@
-"""The two model calls of an answer where one decides and answers (`ai.steps = "fused"`), and one checks.
-
-The four model calls of an answer: what each is given and what it must give back.
+"""The prompts of an answer, with their inputs and outputs: two for `ai.steps = "fused"`, four for `separate`.
 
 Fields of the inputs are the variables of `prompts/<name>.md.j2`. In the outputs a reason comes before what it is for:
 a model writes in this order, and a small one decides better when it has said why. Bounds stop a reply that has run
@@ -198,7 +196,7 @@ class AnswerIn(Struct, frozen=True, kw_only=True):
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """An answer that nobody has checked yet."""
+    """An unchecked answer."""
 
     quotes: Annotated[
         tuple[_Short, ...],

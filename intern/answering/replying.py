@@ -1,10 +1,8 @@
-"""What is said to the asker: an answer with its buttons, or, to who called the bot, a word on why there is none.
+"""Replies to the asker: an answer with its buttons, or the reason for silence if the asker called the bot.
 
-Why an answer was given, in one line: from what it was made, and how it was checked. Pure.
-
-Questions that nobody works on: each is accounted for, and who called the bot is told why, though not at every turn.
-
-What is said costs no model. One member is told a thing once in a while, or who asks too much would make us a nuisance.
+Also the one line on why an answer was given, and the questions that are declined before any work. Each of these is
+recorded. The bot gives a member the same reason only once in a while, so that it is no nuisance. No reply here needs a
+model.
 """
 
 from __future__ import annotations
@@ -317,7 +315,7 @@ class Declining:
         self._told: dict[DeclineReason, OrderedDict[UserId, datetime]] = {each: OrderedDict() for each in self._texts}
 
     async def account_for(self, declined: Declined) -> None:
-        """Keep why there is no answer, for whoever asks later."""
+        """Record why there is no answer."""
         batch = declined.request.batch
         try:
             await self._traces.keep(
@@ -330,7 +328,7 @@ class Declining:
             _log.warning("trace_not_kept", message_id=batch.last.id, reason=str(error))
 
     def word(self, declined: Declined) -> Reply | None:
-        """What to say, counted as said; None to who did not call the bot, or was told before."""
+        """Return the reply, and remember it; None if the bot was not called, or gave this reason lately."""
         if not declined.request.called or self._told_before(declined.reason, declined.request.batch.author.id):
             return None
         return notice(declined.request, self._texts[declined.reason])

@@ -41,7 +41,7 @@ _HEADER = re.compile(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
 # When it was archived, and behind that when it was answered: an import has years between them.
 _ANSWERED = re.compile(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULTILINE)
 _SPEAKER = re.compile(r"^(?:Team|User): ", re.MULTILINE)
-# Of the further lines of a message; one that reads like the beginning of somebody's words keeps it.
+# Of the further lines of a message; one that looks like the first line of a turn keeps it.
 _INDENT = re.compile(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
 
 
@@ -268,7 +268,9 @@ _ASKED = 0.12
 # The likeness of a passage without a vector. So without an embedder, words and signs must come to .165.
 _UNKNOWN = 0.325
 _BEST = 3  # passages whose words count
-_AMONG = 4  # the least number of texts that rarity is told by: among one or two, each word that is held looks common
+_AMONG = (
+    4  # the least number of texts that rarity is counted over: among one or two, each word that is held looks common
+)
 
 _URL = re.compile(r"\w+://\S+")
 _TO_A_MEMBER = re.compile(r"^\s*<@!?\d+>.*$", re.MULTILINE)

@@ -1,7 +1,4 @@
-"""Loaded sources, cut to what fits the question and the prompt. Pure.
-
-Which entries of the index a model sees, and which of the ids that it returns count. Pure.
-"""
+"""The selection of sources: the index entries that a model sees, the ids that count, and the cut texts. Pure."""
 
 from __future__ import annotations
 
@@ -103,7 +100,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
     unknown: int
     """Ids that were not in what was shown: invented, or pointing elsewhere. Never opened, never fetched."""
     facts: tuple[SourceText, ...] = ()
-    """Known facts that fit; nobody has to choose them."""
+    """Known facts that fit; the model does not choose them."""
 
 
 MOST_SHOWN = 200

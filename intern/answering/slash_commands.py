@@ -1,6 +1,6 @@
-"""What commands and buttons do: an answer for one pair of eyes, a conversation to learn from, a vote, an account.
+"""Commands and buttons: an answer for one member, a conversation to learn from, a vote, the reasons of an answer.
 
-Whatever is said goes through the same link check and splitting as a reply on the channel.
+Each reply goes through the same link check and splitting as a reply in the channel.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _OTHER_REASONS: Final[Mapping[str, str]] = {
     "refused": "Discord refused the reply: I may not write there, or the channel is gone.",
     "no_thread": "Discord let me open no thread there.",
     "source_changed": "A source that the answer was based on has changed or was withdrawn since.",
-    "too_old": "Discord could not be reached until nobody waited for the reply any more.",
+    "too_old": "Discord could not be reached until the reply was too old.",
 }
 
 
@@ -163,7 +163,7 @@ class Commands:
         self._shareable: OrderedDict[str, _Shareable] = OrderedDict()
 
     async def handle(self, interaction: Interaction) -> Said:
-        """Do it, and say what the member is told. Raises the ChatError and KnowledgeError families."""
+        """Do it, and return the reply for the member. Raises the ChatError and KnowledgeError families."""
         ticket = interaction.interaction
         if ticket.guild_id not in self._guild_ids:
             return said(IN_PRIVATE if ticket.guild_id is None else FOREIGN_SERVER)
@@ -235,7 +235,7 @@ class Commands:
             try:
                 gathered = await gather(batch, channel, self._history, self._options.bounds)
             except ChatError as error:
-                # A question without its surroundings is still a question, and somebody waits.
+                # A question without its context is still a question, and a member waits.
                 _log.info("context_unreadable", channel_id=channel.id, reason=str(error))
         return answer_request(batch, channel, gathered, self._options, addressed=True)
 

@@ -1,7 +1,7 @@
 """From a question to an answer worth posting: gate, select, load, generate, verify.
 
-A model decides at four of the five steps, with typed results; code holds the bounds. Whatever goes wrong on the way,
-the caller gets silence with its reason: never half an answer, never an error.
+A model decides at four of the five steps, with typed results; code holds the bounds. If anything goes wrong, the
+caller gets silence with its reason: never half an answer, never an error.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class Answerer:
-    """Answers questions from what is known. Holds no conversation: each call is told all it needs."""
+    """Answers questions from the knowledge. It keeps no conversation: each call gets all that it needs."""
 
     def __init__(
         self, model: Model, knowledge: Knowledge, options: AnsweringOptions, nearest: Nearest | None = None
@@ -140,7 +140,7 @@ class Answerer:
 
 
 async def gate(work: Work) -> GateDecision:
-    """Is this a question, and one to look for an answer to?"""
+    """Decide whether this is a question that the bot should answer."""
     with work.trace.step("gate", GATE) as fields:
         given = GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
         decision = await work.model.ask(GATE, given, images=work.asked.images)
@@ -149,7 +149,7 @@ async def gate(work: Work) -> GateDecision:
 
 
 async def select(work: Work, query: str) -> Chosen:
-    """Which sources may hold the answer? An empty index is not worth a call. `query` may be empty."""
+    """Choose the sources that may hold the answer; an empty index costs no call. `query` may be empty."""
     with work.trace.step("selection", SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
         index = await index_of(entries)
@@ -250,7 +250,7 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Checked:
 
 
 async def verify(work: Work, draft: Checked, loaded: Loaded) -> Verification:
-    """A second look, always: is the answer right by its sources, clear, and safe to post?
+    """Check the answer with a second call: right by its sources, clear, and safe to post.
 
     The model sees what the answer cites, and the team's word, which may gainsay it.
     """
@@ -322,14 +322,14 @@ async def _citation(knowledge: Knowledge, source_id: SourceId, answer: str, load
 
 
 def refusal(decision: GateDecision) -> SilenceReason:
-    """Why the gate lets a message go unanswered; empty where it does not."""
+    """Return why the gate refuses a message; empty if it does not."""
     if decision.kind == "chatter":
         return "not_a_question"
     return "" if decision.kind == "question" else "not_answerable"
 
 
 async def _one_after_the_other(work: Work) -> tuple[GateDecision, Chosen | None]:
-    """Most of what people say in a channel is no question: then one call is enough."""
+    """Run the gate first: most messages in a channel are no questions, and cost one call then."""
     decision = await gate(work)
     if refusal(decision):
         return decision, None
@@ -337,7 +337,7 @@ async def _one_after_the_other(work: Work) -> tuple[GateDecision, Chosen | None]
 
 
 async def _side_by_side(work: Work) -> tuple[GateDecision, Chosen | None]:
-    """Saves a wait where the gate will likely say yes. Where it says no, or fails, nobody waits for the selection."""
+    """Run gate and selection in parallel if the gate will likely say yes; cancel the selection if it does not."""
     decided: list[GateDecision | Exception] = []
     found: list[Chosen | Exception] = []
 

@@ -1,9 +1,4 @@
-"""What is asked: the question of a conversation, and what was said before it, both bounded.
-
-What each step of an answer decided and how long it took: for the log, for `debug`, for whoever asks why.
-
-One question at work: what its steps are given, and what is kept of them.
-"""
+"""One question in work: the bounded question and history, the inputs of its steps, and the trace of each step."""
 
 from __future__ import annotations
 
@@ -44,7 +39,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """A question, ready for prompts."""
 
     question: str
-    """Empty where nobody asked anything."""
+    """Empty if there is no message of the asker."""
     history: str
     images: tuple[Image, ...]
     addressed: bool
@@ -206,7 +201,7 @@ class Knowledge(Protocol):
         ...
 
     async def learned(self, query: str, /) -> Learned:
-        """The nuggets and facts that fit a question; none where nobody can tell. Raises nothing."""
+        """The nuggets and facts that fit a question; none if the search fails. Raises nothing."""
         ...
 
     async def citation_link(self, source_id: SourceId, /) -> str | None:
