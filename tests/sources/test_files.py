@@ -375,7 +375,7 @@ def test_encryption_that_needs_more_than_pypdf_is_told_as_that(tmp_path: Path, m
         return extracting._read_pdf(int(max_chars), data)
 
     monkeypatch.setattr(extracting, "_text_of_pdf", wants_more)
-    monkeypatch.setattr(extracting, "work_apart", here)
+    monkeypatch.setattr(extracting, "run_sandboxed", here)
     make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
     assert "encrypted in a way" in looked_into(SourceFolder(tmp_path, 1000))["a.pdf"]
 

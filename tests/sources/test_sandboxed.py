@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from intern.sources.documents import sandboxed as apart
-from intern.sources.documents.sandboxed import BrokenError, TooLongError, work_apart
+from intern.sources.documents import sandboxed
+from intern.sources.documents.sandboxed import BrokenError, TooLongError, run_sandboxed
 
-_AS = "from intern.sources.documents import sandboxed; sandboxed.SECONDS = 1; sandboxed.be_apart({})"
+_AS = "from intern.sources.documents import sandboxed; sandboxed.SECONDS = 1; sandboxed.serve_sandboxed({})"
 
 
 def as_work(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
@@ -28,7 +28,7 @@ def as_work(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
 def test_what_it_says_is_told_and_nothing_of_our_environment_is_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERN__DISCORD__TOKEN", "planted-secret")
     as_work(monkeypatch, "lambda data: data + repr(sorted(__import__('os').environ)).encode()")
-    said = work_apart("any", b"given ")
+    said = run_sandboxed("any", b"given ")
     assert said.startswith(b"given ")
     assert b"INTERN" not in said
 
@@ -36,18 +36,18 @@ def test_what_it_says_is_told_and_nothing_of_our_environment_is_with_it(monkeypa
 def test_work_without_an_end_is_ended_by_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     as_work(monkeypatch, "lambda data: [0 for _ in __import__('itertools').count() if 0] or b''")
     with pytest.raises(TooLongError):
-        work_apart("any", b"")
+        run_sandboxed("any", b"")
 
 
 def test_a_process_that_sleeps_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "_MOST_WAITING", 1)
+    monkeypatch.setattr(sandboxed, "_MOST_WAITING", 1)
     as_work(monkeypatch, "lambda data: __import__('time').sleep(60)")
     with pytest.raises(TooLongError):
-        work_apart("any", b"")
+        run_sandboxed("any", b"")
 
 
 @pytest.mark.parametrize("work", ["lambda data: bytes(2 << 30)", "lambda data: 1 / 0"])
 def test_work_that_wants_too_much_memory_or_fails_is_broken(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
     as_work(monkeypatch, work)
     with pytest.raises(BrokenError):
-        work_apart("any", b"")
+        run_sandboxed("any", b"")

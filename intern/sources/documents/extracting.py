@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from intern.sources.documents.html import decoded, read_html
-from intern.sources.documents.sandboxed import SECONDS, BrokenError, TooLongError, be_apart, work_apart
+from intern.sources.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
 
 # Invisible: control characters but for tab and line break.
 _UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -204,7 +204,7 @@ def pdf_text(data: bytes, max_chars: int) -> str:
     if find_spec("pypdf") is None:
         raise NoTextError("it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')")
     try:
-        said = msgspec.json.decode(work_apart(__name__, data, str(max_chars)), type=_PdfText)
+        said = msgspec.json.decode(run_sandboxed(__name__, data, str(max_chars)), type=_PdfText)
     except TooLongError:
         raise NoTextError(f"it is a PDF that could not be read within {SECONDS} seconds") from None
     except (BrokenError, msgspec.DecodeError):
@@ -257,4 +257,4 @@ def _encodable(text: str) -> str:
 
 
 if __name__ == "__main__":
-    be_apart(partial(_read_pdf, int(sys.argv[1])))
+    serve_sandboxed(partial(_read_pdf, int(sys.argv[1])))

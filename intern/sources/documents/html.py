@@ -18,7 +18,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from intern.sources.documents.sandboxed import SECONDS, BrokenError, TooLongError, be_apart, work_apart
+from intern.sources.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
 
 _TAG = re.compile(r"<(/?)([a-z][a-z0-9]*)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.
@@ -135,7 +135,7 @@ def read_html(markup: str, base_url: str = "") -> PageText:
         return _read(markup, base_url)
     try:
         # The depth of a page is only a guess, which an attacker can make too low.
-        said = work_apart(__name__, msgspec.json.encode((_whole(markup), _whole(base_url))))
+        said = run_sandboxed(__name__, msgspec.json.encode((_whole(markup), _whole(base_url))))
         return msgspec.json.decode(said, type=PageText)
     except TooLongError:
         raise ValueError(f"it could not be read within {SECONDS} seconds") from None
@@ -143,7 +143,7 @@ def read_html(markup: str, base_url: str = "") -> PageText:
         raise ValueError("it cannot be parsed, or needs too much memory") from None
 
 
-def _read_apart(data: bytes) -> bytes:
+def _read_encoded(data: bytes) -> bytes:
     return msgspec.json.encode(_read(*msgspec.json.decode(data, type=tuple[str, str])))
 
 
@@ -300,4 +300,4 @@ def _whole(text: str) -> str:
 
 
 if __name__ == "__main__":
-    be_apart(_read_apart)
+    serve_sandboxed(_read_encoded)

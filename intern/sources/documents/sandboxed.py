@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-APART = "--apart"
+SANDBOXED = "--sandboxed"
 """The option that makes the single binary such a process: it contains the only Python."""
 
 SECONDS = 20
@@ -33,8 +33,8 @@ class BrokenError(Exception):
     """The process ended without output: a damaged input, or one that needs too much memory."""
 
 
-def work_apart(module: str, data: bytes, *arguments: str) -> bytes:
-    """Run a module on the data in a process of its own, and return its output; it ends with `be_apart`. Blocks.
+def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
+    """Run a module on the data in a process of its own, and return its output; it ends with `serve_sandboxed`. Blocks.
 
     Raises TooLongError and BrokenError.
     """
@@ -54,7 +54,7 @@ def work_apart(module: str, data: bytes, *arguments: str) -> bytes:
 
 
 def _ourselves() -> list[str]:
-    return [sys.executable, APART] if _is_binary() else [sys.executable, "-I", "-m"]
+    return [sys.executable, SANDBOXED] if _is_binary() else [sys.executable, "-I", "-m"]
 
 
 def _environment() -> dict[str, str]:
@@ -68,7 +68,7 @@ def _is_binary() -> bool:
     return bool(getattr(sys, "frozen", False))
 
 
-def be_apart(work: Callable[[bytes], bytes]) -> None:
+def serve_sandboxed(work: Callable[[bytes], bytes]) -> None:
     """Do the work as that process: from stdin to stdout, within its bounds."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
