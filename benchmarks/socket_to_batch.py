@@ -39,7 +39,7 @@ from intern.actors.batcher import batcher
 from intern.actors.listener import listener
 from intern.actors.streams import BATCHES, EVENTS
 from intern.chat.batching import Batches
-from intern.chat.checkpoints import Attendance
+from intern.chat.checkpoints import Checkpoints
 from intern.core.clock import SystemClock
 from intern.core.flow import Approval, Batch, FellBehind, GatewayEvent, Heard, Interaction, LateChange, MessageCreated
 from intern.core.ids import GuildId, MessageId
@@ -338,7 +338,7 @@ class _Counted:
 async def _ours(rest_url: str, token: str, guild_id: str) -> None:
     """Gateway, listener and batcher as they are in `intern run`; somebody takes the batches and settles them."""
     options = DiscordOptions(token=Secret(token), rest_url=rest_url, guild_ids=(GuildId(guild_id),))
-    attendance = Attendance(Marks(), baseline=MessageId("0"))
+    checkpoints = Checkpoints(Marks(), baseline=MessageId("0"))
     events, to_batch = create_memory_object_stream[Heard](EVENTS.size)
     batches, to_settle = create_memory_object_stream[Batch | LateChange](BATCHES.size)
     interactions, to_interact = create_memory_object_stream[Interaction](1)
@@ -350,7 +350,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
         nonlocal settled
         async for batch in taken:
             assert isinstance(batch, Batch)
-            attendance.settle(batch.channel_id, [message.id for message in batch.messages])
+            checkpoints.settle(batch.channel_id, [message.id for message in batch.messages])
             settled += len(batch.messages)
 
     meter = Meter()
@@ -362,7 +362,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
                     to_batch,
                     batches,
                     open_batches=Batches(options.message_batch_wait_seconds),
-                    settle=attendance.settle,
+                    settle=checkpoints.settle,
                     clock=SystemClock(),
                     flush=True,
                 )
@@ -377,7 +377,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
                         interactions,
                         behind,
                         approved,
-                        attendance=attendance,
+                        checkpoints=checkpoints,
                         approvals=Approvals(clock=SystemClock()),
                     )
                 )

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from anyio import Event, fail_after
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.flow import AnswerRequest, Batch, Filing, Reply
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Decision
@@ -22,7 +22,7 @@ from tests.fakes import HandClock
 T = TypeVar("T")
 
 
-class Watching(Witness):
+class Watching(Events):
     """Keeps what it is told, and lets a test wait for it."""
 
     def __init__(self) -> None:
@@ -97,9 +97,9 @@ def settings_in(
 
 
 @asynccontextmanager
-async def at_work(folder: Path, sandbox: Sandbox, witness: Watching, **discord: Any) -> AsyncGenerator[None]:
+async def at_work(folder: Path, sandbox: Sandbox, events: Watching, **discord: Any) -> AsyncGenerator[None]:
     """The bot, once it has indexed what there is."""
     with fail_after(20):
-        async with open_sandbox(settings_in(folder, **discord), sandbox, witness=witness, clock=HandClock()):
-            await witness.one_of(Refreshed)
+        async with open_sandbox(settings_in(folder, **discord), sandbox, events=events, clock=HandClock()):
+            await events.one_of(Refreshed)
             yield

@@ -16,13 +16,13 @@ from anyio.to_thread import run_sync
 
 from intern.actors.capturer import capturer
 from intern.actors.classifier import classifier
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.extractor import extractor
 from intern.actors.indexer import indexer
 from intern.actors.integrator import integrator
-from intern.actors.job_worker import clerk, do_all
+from intern.actors.job_worker import do_all, job_worker
 from intern.actors.streams import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
-from intern.actors.wakeups import nudge
+from intern.actors.wakeups import wake
 from intern.core.clock import Clock, SystemClock
 from intern.core.flow import Archived, CaptureRequest, Decided, SourceChanged, Withdrawal
 from intern.core.ids import ChannelId, MessageId
@@ -68,12 +68,12 @@ async def learners(
     model: Model,
     *,
     settled: Callable[[Sequence[MessageId]], None] = lambda _: None,
-    witness: Witness | None = None,
+    events: Events | None = None,
     clock: Clock | None = None,
     files: FileLayer | None = None,
 ) -> AsyncGenerator[Learners]:
     """At work until the block ends; then all that was told and asked for is done to its end."""
-    witness = witness or Witness()
+    events = events or Events()
     with FolderLock(settings.data.dir):
         async with await Database.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, model, clock or SystemClock(), files)
@@ -92,12 +92,12 @@ async def learners(
                 archived: Nudges[Archived], decided: Nudges[Decided], changed: Nudges[SourceChanged]
             ) -> None:
                 def look() -> None:
-                    nudge(archived, Archived())
-                    nudge(decided, Decided())
-                    nudge(changed, SourceChanged())
+                    wake(archived, Archived())
+                    wake(decided, Decided())
+                    wake(changed, SourceChanged())
 
                 async with archived, decided, changed:
-                    await clerk(writer.stores.jobs, do=lambda job: writer.do(job, look))
+                    await job_worker(writer.stores.jobs, do=lambda job: writer.do(job, look))
 
             async with create_task_group() as followers:
                 start = followers.start_soon
@@ -111,7 +111,7 @@ async def learners(
                         known=NoPictures().known,
                         pending=writer.stores.pending,
                         settle=Settled(settled).settle,
-                        witness=witness,
+                        events=events,
                     )
                 )
                 start(
@@ -124,7 +124,7 @@ async def learners(
                         again=writer.learning.due,
                         choose=writer.learning.choose_topic,
                         attempts=writer.stores.attempts,
-                        witness=witness,
+                        events=events,
                     )
                 )
                 start(
@@ -136,7 +136,7 @@ async def learners(
                         decided,
                         filer=writer.learning,
                         attempts=writer.stores.attempts,
-                        witness=witness,
+                        events=events,
                     )
                 )
                 start(
@@ -148,7 +148,7 @@ async def learners(
                         extraction=writer.extraction,
                         again=writer.extraction.due,
                         attempts=writer.stores.attempts,
-                        witness=witness,
+                        events=events,
                     )
                 )
                 start(
@@ -157,7 +157,7 @@ async def learners(
                         to_index,
                         refresh=writer.indexing.refresh,
                         settle_seconds=settings.kb.settle_seconds,
-                        witness=witness,
+                        events=events,
                     )
                 )
                 async with create_task_group() as takers, captures, withdrawals:

@@ -15,8 +15,8 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.guard import PATIENCE_SECONDS, Pauses, growing_pauses
-from intern.chat.checkpoints import Attendance, Listing
+from intern.actors.guard import REFUSED_FOR_SECONDS, Backoff, exponential_backoff
+from intern.chat.checkpoints import Checkpoints, Listing
 from intern.chat.platform import Pages
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import ChannelRead, ChannelSeen, FellBehind, Heard, MessageRead
@@ -33,13 +33,13 @@ async def backfill(
     inbox: MemoryObjectReceiveStream[FellBehind],
     events: MemoryObjectSendStream[Heard],
     *,
-    attendance: Attendance,
+    checkpoints: Checkpoints,
     pages: Pages,
-    pauses: Pauses = growing_pauses,
+    backoff: Backoff = exponential_backoff,
 ) -> None:
-    """After each nudge, read what is behind, several channels at once and each in order; until cancelled."""
+    """After each wakeup, read what is behind, several channels at once and each in order; until cancelled."""
     async with inbox, events, create_task_group() as tg:
-        reader = _Reader(tg, events, attendance, pages, pauses)
+        reader = _Reader(tg, events, checkpoints, pages, backoff)
         async for _ in inbox:
             reader.look()
 
@@ -50,10 +50,10 @@ _Step = Callable[[], Awaitable[None]]
 class _Course:
     """How far the reading of a channel has come."""
 
-    def __init__(self, channel_id: ChannelId, pauses: Iterator[float]) -> None:
+    def __init__(self, channel_id: ChannelId, backoff: Iterator[float]) -> None:
         self.channel_id = channel_id
         self.count = 0
-        self.pauses = pauses
+        self.backoff = backoff
         self.refused = 0.0  # seconds that were waited for permission
 
 
@@ -62,15 +62,15 @@ class _Reader:
         self,
         tg: TaskGroup,
         events: MemoryObjectSendStream[Heard],
-        attendance: Attendance,
+        checkpoints: Checkpoints,
         pages: Pages,
-        pauses: Pauses,
+        backoff: Backoff,
     ) -> None:
         self._tg = tg
         self._events = events
-        self._attendance = attendance
+        self._checkpoints = checkpoints
         self._pages = pages
-        self._pauses = pauses
+        self._backoff = backoff
         self._channels: set[ChannelId] = set()
         self._listings: set[ChannelId] = set()
         self._steps: deque[_Step] = deque()
@@ -78,14 +78,14 @@ class _Reader:
 
     def look(self) -> None:
         """Begin with whatever is not in work yet."""
-        for channel_id in self._attendance.behind():
+        for channel_id in self._checkpoints.behind():
             if channel_id not in self._channels:
                 self._channels.add(channel_id)
-                self._take_in_turn(partial(self._read, _Course(channel_id, self._pauses())))
-        for listing in self._attendance.unlisted():
+                self._take_in_turn(partial(self._read, _Course(channel_id, self._backoff())))
+        for listing in self._checkpoints.unlisted():
             if listing.channel_id not in self._listings:
                 self._listings.add(listing.channel_id)
-                self._take_in_turn(partial(self._list, listing, self._pauses()))
+                self._take_in_turn(partial(self._list, listing, self._backoff()))
 
     def _take_in_turn(self, step: _Step) -> None:
         # Hundreds of threads fall behind at once where a session was lost: what waits is no task.
@@ -111,16 +111,16 @@ class _Reader:
         channel_id, again = course.channel_id, partial(self._read, course)
         try:
             course.count += await self._read_page(channel_id)
-            course.pauses, course.refused = self._pauses(), 0.0
+            course.backoff, course.refused = self._backoff(), 0.0
         except ChatError as error:
-            if not isinstance(error, ChatNotFoundError) and course.refused <= PATIENCE_SECONDS:
-                pause = next(course.pauses)
+            if not isinstance(error, ChatNotFoundError) and course.refused <= REFUSED_FOR_SECONDS:
+                pause = next(course.backoff)
                 course.refused += pause if isinstance(error, ChatRefusedError) else 0.0
                 _log.warning("page_delayed", channel_id=channel_id, reason=str(error), again_in_seconds=pause)
                 self._tg.start_soon(self._take_after, pause, again)
                 return
             self._give_up(channel_id, error)
-        if self._attendance.is_behind(channel_id):
+        if self._checkpoints.is_behind(channel_id):
             self._take_in_turn(again)
             return
         # Nothing waits between the last look and this, so a channel that falls behind again finds us gone.
@@ -131,27 +131,27 @@ class _Reader:
     def _give_up(self, channel_id: ChannelId, error: ChatError) -> None:
         gone = isinstance(error, ChatNotFoundError)
         (_log.warning if gone else _log.error)("channel_given_up", channel_id=channel_id, reason=str(error))
-        if self._attendance.is_behind(channel_id):
-            self._attendance.give_up(channel_id)
+        if self._checkpoints.is_behind(channel_id):
+            self._checkpoints.give_up(channel_id)
 
     async def _read_page(self, channel_id: ChannelId) -> int:
-        if not self._attendance.is_behind(channel_id):  # it was closed to us while it waited for its turn
+        if not self._checkpoints.is_behind(channel_id):  # it was closed to us while it waited for its turn
             return 0
         count = 0
-        with self._attendance.reading(channel_id) as reading:
+        with self._checkpoints.reading(channel_id) as reading:
             page = await self._pages.page(channel_id, reading.after, limit=_PAGE)
             reading.received(page)
             for message in page.messages:
                 if reading.is_stale(message):
                     return count
                 # Begun before it is sent: else it could be settled before it is begun.
-                if self._attendance.begin(message):
+                if self._checkpoints.begin(message):
                     await self._events.send(MessageRead(message=message))
                     count += 1
-            self._attendance.caught_up(reading)
+            self._checkpoints.caught_up(reading)
         return count
 
-    async def _list(self, listing: Listing, pauses: Iterator[float]) -> None:
+    async def _list(self, listing: Listing, backoff: Iterator[float]) -> None:
         """List a channel's archived threads; what was missed in them is behind then."""
         threads: Sequence[ChannelSeen] = ()
         try:
@@ -159,12 +159,12 @@ class _Reader:
         except ChatRefusedError as refusal:
             _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
         except ChatError as error:
-            pause = next(pauses)
+            pause = next(backoff)
             _log.warning(
                 "archived_threads_delayed", channel_id=listing.channel_id, reason=str(error), again_in_seconds=pause
             )
-            self._tg.start_soon(self._take_after, pause, partial(self._list, listing, pauses))
+            self._tg.start_soon(self._take_after, pause, partial(self._list, listing, backoff))
             return
-        self._attendance.listed(listing, threads)
+        self._checkpoints.listed(listing, threads)
         self._listings.discard(listing.channel_id)
         self.look()

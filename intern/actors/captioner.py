@@ -1,4 +1,4 @@
-"""The picturer has the images of pending captures looked at, and archives what waited for that.
+"""The captioner has the images of pending captures looked at, and archives what waited for that.
 
 What waits is on disk, so it may be stopped anywhere, and takes up at the next start where it was.
 """
@@ -14,9 +14,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec.structs import replace
 
 from intern.actors.capturer import Keep
-from intern.actors.events import Witness
-from intern.actors.guard import Pauses, growing_pauses
-from intern.actors.wakeups import nudge
+from intern.actors.events import Events
+from intern.actors.guard import Backoff, exponential_backoff
+from intern.actors.wakeups import wake
 from intern.chat.conversations import capture_of
 from intern.core.errors import ChatError, ChatRefusedError, LinkExpiredError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, CapturePending
@@ -42,17 +42,17 @@ def _pauses_of_one() -> Iterator[float]:
         pause = min(pause * 4, 3600.0)
 
 
-async def picturer(
+async def captioner(
     inbox: MemoryObjectReceiveStream[CapturePending],
     archived: MemoryObjectSendStream[Archived],
     *,
     pending: PendingCaptures,
-    pictures: Captioning,
+    captions: Captioning,
     keep: Keep,
     look_up: LookUp,
-    witness: Witness,
-    pauses: Pauses = growing_pauses,
-    pauses_of_one: Pauses = _pauses_of_one,
+    events: Events,
+    backoff: Backoff = exponential_backoff,
+    pauses_of_one: Backoff = _pauses_of_one,
 ) -> None:
     """See to each pending capture: at the start, when one is added, and again after growing pauses, until cancelled.
 
@@ -62,11 +62,11 @@ async def picturer(
     round_ = _Round(
         archived,
         pending=pending,
-        pictures=pictures,
+        captions=captions,
         keep=keep,
         look_up=look_up,
-        witness=witness,
-        pauses=pauses,
+        events=events,
+        backoff=backoff,
         pauses_of_one=pauses_of_one,
     )
     async with inbox, archived:
@@ -88,20 +88,20 @@ class _Round:
         archived: MemoryObjectSendStream[Archived],
         *,
         pending: PendingCaptures,
-        pictures: Captioning,
+        captions: Captioning,
         keep: Keep,
         look_up: LookUp,
-        witness: Witness,
-        pauses: Pauses,
-        pauses_of_one: Pauses,
+        events: Events,
+        backoff: Backoff,
+        pauses_of_one: Backoff,
     ) -> None:
         self._archived = archived
         self._pending = pending
-        self._pictures = pictures
+        self._captions = captions
         self._keep = keep
         self._look_up = look_up
-        self._witness = witness
-        self._pauses = pauses
+        self._events = events
+        self._backoff = backoff
         self._pauses_of_one = pauses_of_one
         # Of this process: after a restart everybody is due at once, with fresh links.
         self._old: set[int] | None = None
@@ -139,7 +139,7 @@ class _Round:
         except (ModelError, ChatError) as error:
             away = isinstance(error, ModelUnavailableError)
             if away:
-                self._away = self._away or self._pauses()
+                self._away = self._away or self._backoff()
                 self._shut_until = current_time() + next(self._away)
                 self._turned_away.add(rid)
             by_model = isinstance(error, ModelError) and not away
@@ -164,7 +164,7 @@ class _Round:
                     return
             last_try = waits.attempts >= LAST_TRY - 1
             try:
-                await self._pictures.look(waits.request, fresh=fresh, last_try=last_try)
+                await self._captions.look(waits.request, fresh=fresh, last_try=last_try)
             except LinkExpiredError:
                 fresh = True
                 continue
@@ -175,7 +175,7 @@ class _Round:
 
     async def _renewed(self, waits: PendingCapture) -> PendingCapture | None:
         """The capture with fresh links, less what is gone from Discord meanwhile."""
-        wanted = await self._pictures.missing(waits.request)
+        wanted = await self._captions.missing(waits.request)
         found: list[ChatMessage] = []
         gone: list[MessageId] = []
         for message in waits.request.messages:
@@ -197,11 +197,11 @@ class _Round:
         return await self._pending.get(waits.id)
 
     async def _archive(self, waits: PendingCapture) -> None:
-        texts = await self._pictures.known(waits.request)
+        texts = await self._captions.known(waits.request)
         if texts is None:
             return  # more has joined meanwhile, and is looked at next
         pair = await self._keep(capture_of(waits.request, texts))
         await self._pending.finish(waits.id, waits.version)
         if pair is not None:
-            self._witness.captured(pair)
-            nudge(self._archived, Archived())
+            self._events.captured(pair)
+            wake(self._archived, Archived())

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.settling import Settle
-from intern.actors.wakeups import nudge
+from intern.actors.wakeups import wake
 from intern.chat.conversations import capture_of
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import MessageId
@@ -29,7 +29,7 @@ async def capturer(
     known: Callable[[CaptureRequest], Awaitable[Mapping[MessageId, Sequence[str]] | None]],
     pending: PendingCaptures,
     settle: Settle,
-    witness: Witness,
+    events: Events,
 ) -> None:
     """Archive each capture, in order, until the inbox ends; let those wait whose images nobody has looked at.
 
@@ -44,13 +44,13 @@ async def capturer(
                 texts = await known(request)
                 if texts is None:
                     await pending.add(request)
-                    nudge(waiting, CapturePending())
+                    wake(waiting, CapturePending())
                 elif await pending.join(request):
-                    nudge(waiting, CapturePending())
+                    wake(waiting, CapturePending())
                 else:
                     pair = await keep(capture_of(request, texts))
                     if pair is not None:
-                        witness.captured(pair)
-                        nudge(archived, Archived())
+                        events.captured(pair)
+                        wake(archived, Archived())
             if request.settles:
                 settle(request.channel_id, request.settles)

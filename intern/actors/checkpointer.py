@@ -1,4 +1,4 @@
-"""The marker writes down how far everything is settled, so that a restart reads on from there."""
+"""The checkpointer writes down how far everything is settled, so that a restart reads on from there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from anyio import move_on_after, sleep
 
-from intern.actors.guard import growing_pauses, surviving
-from intern.chat.checkpoints import Attendance
+from intern.actors.guard import exponential_backoff, surviving
+from intern.chat.checkpoints import Checkpoints
 from intern.stores.sqlite.checkpoints import Marks
 
 _PAUSE = 1.0  # seconds; a crash costs reading again what was settled since
@@ -15,22 +15,22 @@ _LONGEST_PAUSE = 60.0  # while the disk takes nothing
 _LAST_SECONDS = 3.0  # for the marks at the end
 
 
-async def marker(keep: Callable[[Marks], Awaitable[None]], *, attendance: Attendance) -> None:
+async def checkpointer(keep: Callable[[Marks], Awaitable[None]], *, checkpoints: Checkpoints) -> None:
     """Keep the marks that moved, once a second until cancelled, and then once more; less often while that fails."""
     moved = Marks()
 
     async def tried() -> bool:
         nonlocal moved
-        moved = moved.then(attendance.moved())
+        moved = moved.then(checkpoints.moved())
         kept = False
-        with surviving("marker"):
+        with surviving("checkpointer"):
             await keep(moved)
             moved, kept = Marks(), True
         return kept
 
     try:
         while True:
-            for pause in growing_pauses(_PAUSE, _LONGEST_PAUSE):
+            for pause in exponential_backoff(_PAUSE, _LONGEST_PAUSE):
                 await sleep(pause)
                 if await tried():
                     break

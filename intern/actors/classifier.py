@@ -9,8 +9,8 @@ from anyio import CancelScope, get_cancelled_exc_class, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from structlog.contextvars import bound_contextvars
 
-from intern.actors.events import Witness
-from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.actors.events import Events
+from intern.actors.guard import Backoff, exponential_backoff, surviving
 from intern.actors.wakeups import DueLog, Log, follow, patient
 from intern.core.errors import InternError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, Failed, Filing, Skip, Topic
@@ -29,18 +29,18 @@ Choose = Callable[[CapturedPair], Awaitable[Topic | Skip | Failed]]
 
 async def classifier(
     archive: Log[QAId, CapturedPair],
-    nudges: MemoryObjectReceiveStream[Archived],
+    wakeups: MemoryObjectReceiveStream[Archived],
     filings: MemoryObjectSendStream[Filing],
     *,
     after: QAId | None,
     choose: Choose,
-    witness: Witness,
+    events: Events,
     again: DueLog[CapturedPair] | None = None,
     settles_in: Callable[[CapturedPair], float] = lambda _: 0.0,
     attempts: Attempts,
-    pauses: Pauses = growing_pauses,
+    backoff: Backoff = exponential_backoff,
 ) -> None:
-    """File each pair after `after`, in order, until the nudges end; then let the integrator finish too.
+    """File each pair after `after`, in order, until the wakeups end; then let the integrator finish too.
 
     A pair `settles_in` some seconds, for its conversation may go on; until then it waits, with all behind it.
     In between, those that are due `again`: approved, or parked a while ago.
@@ -50,13 +50,13 @@ async def classifier(
     """
     followed = follow(
         archive,
-        nudges,
+        wakeups,
         after=after,
         position_of=lambda pair: pair.qa_id,
         again=patient(again, "retries_delayed") if again else None,
         settles_in=settles_in,
     )
-    async with nudges, filings, aclosing(followed) as pairs:
+    async with wakeups, filings, aclosing(followed) as pairs:
         given_up = False
         async for pair in pairs:
             if given_up:
@@ -64,14 +64,14 @@ async def classifier(
                 await forget_attempts(attempts, pair.qa_id)
             async with forgotten_when_cancelled(attempts, pair.qa_id):
                 with bound_contextvars(qa_id=pair.qa_id):  # for the calls of the model, which know of no pair
-                    filing = Filing(pair=pair, choice=await _choice(pair, choose, attempts, pauses))
+                    filing = Filing(pair=pair, choice=await _choice(pair, choose, attempts, backoff))
                 given_up = isinstance(filing.choice, GivenUp)
-                witness.classified(filing)
+                events.classified(filing)
                 await filings.send(filing)
 
 
-async def _choice(pair: CapturedPair, choose: Choose, attempts: Attempts, pauses: Pauses) -> Topic | Skip | Failed:
-    waits = pauses()
+async def _choice(pair: CapturedPair, choose: Choose, attempts: Attempts, backoff: Backoff) -> Topic | Skip | Failed:
+    waits = backoff()
     while True:
         try:
             return await begun(attempts, pair.qa_id) or await choose(pair)

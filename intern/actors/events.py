@@ -46,7 +46,7 @@ class Tally(Protocol):
         ...
 
 
-class Witness:
+class Events:
     """Logs what the verbs behind an actor do not log themselves, with ids rather than text.
 
     A subclass may look on too; it must neither wait nor raise.

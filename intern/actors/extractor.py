@@ -16,8 +16,8 @@ from anyio import sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
-from intern.actors.events import Witness
-from intern.actors.guard import Pauses, growing_pauses, persistently, surviving
+from intern.actors.events import Events
+from intern.actors.guard import Backoff, exponential_backoff, persistently, surviving
 from intern.actors.wakeups import DueLog, Log, follow, patient
 from intern.core.errors import InternError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided
@@ -56,30 +56,30 @@ class Extraction(Protocol):
 
 async def extractor(
     decisions: Log[int, Step],
-    nudges: MemoryObjectReceiveStream[Decided],
+    wakeups: MemoryObjectReceiveStream[Decided],
     *,
     after: int | None,
     extraction: Extraction,
     again: DueLog[Step],
     attempts: Attempts,
-    witness: Witness,
-    pauses: Pauses = growing_pauses,
+    events: Events,
+    backoff: Backoff = exponential_backoff,
 ) -> None:
-    """Look at what each decision after `after` was about, in order, and at what is due `again`, until the nudges end.
+    """Look at what each decision after `after` was about, in order, and at what is due `again`, until the wakeups end.
 
     A conversation that ended the process MOST_ATTEMPTS times is parked.
     """
-    worker = _Worker(extraction, attempts, witness, pauses)
+    worker = _Worker(extraction, attempts, events, backoff)
 
     def delayed(error: InternError, pause: float) -> None:
         _log.warning("extraction_delayed", reason=str(error), again_in_seconds=pause)
 
     async def some_after(position: int | None) -> Sequence[Step]:
-        return await persistently(partial(decisions, position), InternError, pauses=pauses(), delayed=delayed)
+        return await persistently(partial(decisions, position), InternError, backoff=backoff(), delayed=delayed)
 
     due = patient(again, "extraction_retries_delayed")
-    steps = follow(some_after, nudges, after=after, position_of=lambda step: step.position or 0, again=due)
-    async with nudges, aclosing(steps) as followed:
+    steps = follow(some_after, wakeups, after=after, position_of=lambda step: step.position or 0, again=due)
+    async with wakeups, aclosing(steps) as followed:
         async for step in followed:
             for conversation_id in step.conversations:
                 await worker.look_at(conversation_id)
@@ -90,11 +90,11 @@ async def extractor(
 
 
 class _Worker:
-    def __init__(self, extraction: Extraction, attempts: Attempts, witness: Witness, pauses: Pauses) -> None:
+    def __init__(self, extraction: Extraction, attempts: Attempts, events: Events, backoff: Backoff) -> None:
         self._extraction = extraction
         self._attempts = attempts
-        self._witness = witness
-        self._pauses = pauses
+        self._events = events
+        self._backoff = backoff
 
     async def look_at(self, conversation_id: ConversationId) -> None:
         # Counted under a name of its own: the pair of the same conversation has its own attempts.
@@ -102,10 +102,10 @@ class _Worker:
         async with forgotten_when_cancelled(self._attempts, key):
             came = await self._come_of(conversation_id, key)
         await forget_attempts(self._attempts, key)
-        self._witness.extracted(conversation_id, came)
+        self._events.extracted(conversation_id, came)
 
     async def _come_of(self, conversation_id: ConversationId, key: QAId) -> Came:
-        pauses = self._pauses()
+        backoff = self._backoff()
         while True:
             try:
                 if await self._attempts.begin(key) <= MOST_ATTEMPTS:
@@ -114,7 +114,7 @@ class _Worker:
                 await self._extraction.park(conversation_id, why)
             except (ModelUnavailableError, KnowledgeError) as error:
                 # Whoever comes behind would meet the same closed door; the log holds them all until it opens.
-                pause, event = next(pauses), "extraction_delayed"
+                pause, event = next(backoff), "extraction_delayed"
                 _log.warning(event, conversation_id=conversation_id, reason=str(error), again_in_seconds=pause)
                 await forget_attempts(self._attempts, key)
                 await sleep(pause)

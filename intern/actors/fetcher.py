@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 from anyio import sleep
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.guard import surviving
 from intern.sources.catalogue import unasked
 from intern.sources.refresh import Refreshed
 
 
-async def fetcher(refresh: Callable[[], Awaitable[Refreshed]], *, interval_seconds: float, witness: Witness) -> None:
+async def fetcher(refresh: Callable[[], Awaitable[Refreshed]], *, interval_seconds: float, events: Events) -> None:
     """Look at once, and then `interval_seconds` after each look, until cancelled.
 
     An actor of its own, or a changed file would wait for all the pages of a slow site.
@@ -21,5 +21,5 @@ async def fetcher(refresh: Callable[[], Awaitable[Refreshed]], *, interval_secon
         with surviving("fetcher"), unasked():
             refreshed = await refresh()
             if refreshed.changed or refreshed.removed or refreshed.pending:
-                witness.indexed(refreshed)
+                events.indexed(refreshed)
         await sleep(interval_seconds)

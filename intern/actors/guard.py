@@ -30,14 +30,14 @@ def surviving(actor: str, **ids: str) -> Generator[None]:
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
-PATIENCE_SECONDS = 86_400.0
+REFUSED_FOR_SECONDS = 86_400.0
 """How long to go on asking for what Discord refuses: permissions are taken by mistake, and given back."""
 
-Pauses = Callable[[], Iterator[float]]
+Backoff = Callable[[], Iterator[float]]
 """Starts afresh for each piece of work: the seconds to wait before each next try, without end."""
 
 
-def growing_pauses(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> Iterator[float]:
+def exponential_backoff(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> Iterator[float]:
     """Seconds: doubling from `first`, then `longest` for ever."""
     pause = first
     while True:
@@ -48,7 +48,7 @@ def growing_pauses(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -
 async def persistently(
     act: Callable[[], Awaitable[T]],
     *survived: type[InternError],
-    pauses: Iterator[float],
+    backoff: Iterator[float],
     delayed: Callable[[InternError, float], object],
 ) -> T:
     """Try until it works or the pauses end; then the last failure passes through, as does any that is not `survived`.
@@ -59,7 +59,7 @@ async def persistently(
         try:
             return await act()
         except survived as error:
-            pause = next(pauses, None)
+            pause = next(backoff, None)
             if pause is None:
                 raise
             delayed(error, pause)

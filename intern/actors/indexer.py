@@ -8,8 +8,8 @@ from functools import partial
 from anyio import EndOfStream, current_time, move_on_after, move_on_at
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.events import Witness
-from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.actors.events import Events
+from intern.actors.guard import Backoff, exponential_backoff, surviving
 from intern.core.flow import SourceChanged
 from intern.sources.catalogue import unasked
 from intern.sources.refresh import Refreshed
@@ -19,7 +19,7 @@ from intern.sources.refresh import Refreshed
 LONGEST_BURST = 300.0
 
 
-_retry_pauses = partial(growing_pauses, first=10.0)
+_retry_pauses = partial(exponential_backoff, first=10.0)
 
 
 async def indexer(
@@ -27,14 +27,14 @@ async def indexer(
     *,
     refresh: Callable[[], Awaitable[Refreshed]],
     settle_seconds: float,
-    witness: Witness,
-    pauses: Pauses = _retry_pauses,
+    events: Events,
+    backoff: Backoff = _retry_pauses,
 ) -> None:
     """Refresh once each burst of changes has settled; what is left pending is tried again, with growing pauses.
 
     Changes come with each capture, so what the model could not describe for a reason of its own is left alone then.
     """
-    retries = pauses()
+    retries = backoff()
     retry_in: float | None = None
     async with inbox:
         while True:
@@ -47,9 +47,9 @@ async def indexer(
             retry_in = next(retries)
             with surviving("indexer"), unasked():
                 refreshed = await refresh()
-                witness.indexed(refreshed)
+                events.indexed(refreshed)
                 if not refreshed.pending:
-                    retries, retry_in = pauses(), None
+                    retries, retry_in = backoff(), None
 
 
 async def _settled(inbox: MemoryObjectReceiveStream[SourceChanged], quiet: float) -> None:

@@ -12,9 +12,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from structlog.contextvars import bound_contextvars
 
 from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
-from intern.actors.events import Witness
-from intern.actors.guard import Pauses, growing_pauses, persistently, surviving
-from intern.actors.wakeups import nudge
+from intern.actors.events import Events
+from intern.actors.guard import Backoff, exponential_backoff, persistently, surviving
+from intern.actors.wakeups import wake
 from intern.core.errors import InternError, KnowledgeError, ModelError
 from intern.core.flow import Decided, Filing, SourceChanged, Withdrawal
 from intern.core.ids import MessageId, TopicName
@@ -56,9 +56,9 @@ async def integrator(
     decided: MemoryObjectSendStream[Decided],
     *,
     filer: Filer,
-    witness: Witness,
+    events: Events,
     attempts: Attempts,
-    pauses: Pauses = growing_pauses,
+    backoff: Backoff = exponential_backoff,
 ) -> None:
     """Carry out each filing, in order, and each withdrawal, until both inboxes end.
 
@@ -69,25 +69,25 @@ async def integrator(
     deletion only once. Those that came before a cancellation are, too.
     """
     withdrawn, to_clear = create_memory_object_stream[None](1)
-    nudge(withdrawn, None)  # a killed run may have left something undone
+    wake(withdrawn, None)  # a killed run may have left something undone
     async with inbox, withdrawals, changed, decided, withdrawn, to_clear, create_task_group() as tg:
         tg.start_soon(
-            partial(_write_down, withdrawals, withdrawn, decided, filer=filer, witness=witness, pauses=pauses)
+            partial(_write_down, withdrawals, withdrawn, decided, filer=filer, events=events, backoff=backoff)
         )
-        tg.start_soon(partial(_clear, to_clear, changed, filer, pauses))
+        tg.start_soon(partial(_clear, to_clear, changed, filer, backoff))
         async for filing in inbox:
             qa_id = filing.pair.qa_id
             async with forgotten_when_cancelled(attempts, qa_id):
                 with bound_contextvars(qa_id=qa_id):
-                    decision = await _file(filing, filer, attempts, pauses)
-            witness.decided(decision)
-            nudge(decided, Decided())
-            nudge(changed, SourceChanged())
+                    decision = await _file(filing, filer, attempts, backoff)
+            events.decided(decision)
+            wake(decided, Decided())
+            wake(changed, SourceChanged())
 
 
-async def _file(filing: Filing, filer: Filer, attempts: Attempts, pauses: Pauses) -> PairDecision:
+async def _file(filing: Filing, filer: Filer, attempts: Attempts, backoff: Backoff) -> PairDecision:
     qa_id = filing.pair.qa_id
-    is_counted, waits = True, pauses()  # counted by the classifier
+    is_counted, waits = True, backoff()  # counted by the classifier
     while True:
         try:
             if not is_counted:
@@ -113,20 +113,20 @@ async def _write_down(
     decided: MemoryObjectSendStream[Decided],
     *,
     filer: Filer,
-    witness: Witness,
-    pauses: Pauses,
+    events: Events,
+    backoff: Backoff,
 ) -> None:
     async def note(withdrawal: Withdrawal) -> None:
         with CancelScope(shield=True):  # an append, so it is soon done
             if (decision := await filer.withdraw(withdrawal.message_ids)) is not None:
-                witness.decided(decision)
-                nudge(withdrawn, None)
-                nudge(decided, Decided())
+                events.decided(decision)
+                wake(withdrawn, None)
+                wake(decided, Decided())
 
     with withdrawn:
         try:
             async for withdrawal in withdrawals:
-                await persistently(partial(note, withdrawal), KnowledgeError, pauses=pauses(), delayed=_delayed)
+                await persistently(partial(note, withdrawal), KnowledgeError, backoff=backoff(), delayed=_delayed)
         finally:
             with surviving("integrator"), suppress(WouldBlock, EndOfStream):
                 while True:
@@ -137,11 +137,11 @@ async def _clear(
     to_clear: MemoryObjectReceiveStream[None],
     changed: MemoryObjectSendStream[SourceChanged],
     filer: Filer,
-    pauses: Pauses,
+    backoff: Backoff,
 ) -> None:
     async for _ in to_clear:
-        if await persistently(filer.clear_withdrawn, KnowledgeError, pauses=pauses(), delayed=_delayed):
-            nudge(changed, SourceChanged())
+        if await persistently(filer.clear_withdrawn, KnowledgeError, backoff=backoff(), delayed=_delayed):
+            wake(changed, SourceChanged())
 
 
 def _delayed(error: InternError, pause: float) -> None:

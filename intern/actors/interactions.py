@@ -17,7 +17,7 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.guard import Pauses, growing_pauses, persistently, surviving
+from intern.actors.guard import Backoff, exponential_backoff, persistently, surviving
 from intern.answering.slash_commands import Said, said
 from intern.chat.platform import Interactions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, InternError
@@ -46,11 +46,11 @@ async def interactions(
     *,
     handle: Handle,
     responses: Interactions,
-    pauses: Pauses = growing_pauses,
+    backoff: Backoff = exponential_backoff,
 ) -> None:
     """Register our commands, and see to each interaction until the inbox ends and the last one is done."""
     places = Semaphore(AT_ONCE)
-    service = _Service(captures, handle, responses, pauses)
+    service = _Service(captures, handle, responses, backoff)
 
     async def work(interaction: Interaction) -> None:
         try:
@@ -61,7 +61,7 @@ async def interactions(
             places.release()
 
     async with inbox, captures, create_task_group() as background:
-        background.start_soon(_register, responses, pauses)
+        background.start_soon(_register, responses, backoff)
         async with create_task_group() as tg:
             async for interaction in inbox:
                 await places.acquire()
@@ -69,13 +69,13 @@ async def interactions(
         background.cancel_scope.cancel()
 
 
-async def _register(responses: Interactions, pauses: Pauses) -> None:
+async def _register(responses: Interactions, backoff: Backoff) -> None:
     try:
         await persistently(
             responses.register,
             ChatUnavailableError,
             ChatUnknownOutcomeError,
-            pauses=pauses(),
+            backoff=backoff(),
             delayed=partial(_delayed, "commands_not_registered"),
         )
     except ChatRefusedError as refusal:
@@ -90,12 +90,16 @@ class _Service:
     """Sees to one interaction at a time; several may be under way."""
 
     def __init__(
-        self, captures: MemoryObjectSendStream[CaptureRequest], handle: Handle, responses: Interactions, pauses: Pauses
+        self,
+        captures: MemoryObjectSendStream[CaptureRequest],
+        handle: Handle,
+        responses: Interactions,
+        backoff: Backoff,
     ) -> None:
         self._captures = captures
         self._handle = handle
         self._responses = responses
-        self._pauses = pauses
+        self._backoff = backoff
         self._answering = Semaphore(ANSWERS_AT_ONCE)
 
     async def serve(self, interaction: Interaction) -> None:
@@ -172,7 +176,7 @@ class _Service:
             act,
             ChatUnavailableError,
             ChatUnknownOutcomeError,
-            pauses=islice(self._pauses(), TRIES - 1),
+            backoff=islice(self._backoff(), TRIES - 1),
             delayed=partial(_delayed, "interaction_delayed"),
         )
 

@@ -1,4 +1,4 @@
-"""The clerk does what commands ask for while this process holds the data folder, so that there is one writer only."""
+"""The job worker does what commands ask for while this process holds the data folder: there is one writer only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_ONCE = {"forget": 8}
 _log = get_logger(__name__)
 
 
-async def clerk(jobs: Jobs, *, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def job_worker(jobs: Jobs, *, do: Callable[[Job], Awaitable[bytes]]) -> None:
     """Do each waiting job until cancelled; a job cut short is done again at the next start.
 
     Jobs of one kind come one after the other. One of another kind does not wait for them: whoever asks to be forgotten
@@ -31,14 +31,14 @@ async def clerk(jobs: Jobs, *, do: Callable[[Job], Awaitable[bytes]]) -> None:
     desk = _Desk(jobs, do)
     async with create_task_group() as tg:
         while True:
-            with surviving("clerk"):
+            with surviving("job_worker"):
                 await desk.begin_all(tg)
             with move_on_after(POLL_SECONDS):
                 await desk.ended.wait()
 
 
 async def do_all(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
-    """Do each job that waits now, as the clerk does. Raises KnowledgeError where the queue cannot be used."""
+    """Do each job that waits now, as the job worker does. Raises KnowledgeError where the queue cannot be used."""
     desk, trouble = _Desk(jobs, do), list[InternError]()
     async with create_task_group() as tg:
         try:
@@ -83,7 +83,7 @@ class _Desk:
 
     async def _work(self, job: Job) -> None:
         try:
-            with surviving("clerk", job_kind=job.kind):
+            with surviving("job_worker", job_kind=job.kind):
                 await self._to_its_end(job)
         finally:
             self._busy[job.kind] -= 1

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from anyio import Event, WouldBlock, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 
-from intern.actors.wakeups import nudge
-from intern.chat.checkpoints import Attendance, everywhere
+from intern.actors.wakeups import wake
+from intern.chat.checkpoints import Checkpoints, everywhere
 from intern.chat.platform import Gateway
 from intern.core.errors import InternError
 from intern.core.flow import (
@@ -44,7 +44,7 @@ async def listener(
     behind: MemoryObjectSendStream[FellBehind],
     approved: MemoryObjectSendStream[Approval],
     *,
-    attendance: Attendance,
+    checkpoints: Checkpoints,
     approvals: Approvals,
     admits: Callable[[Channel], bool] = everywhere,
 ) -> None:
@@ -54,7 +54,7 @@ async def listener(
     """
     failure: InternError | None = None
     async with events, interactions, behind, approved:
-        ear = _Ear(events, interactions, behind, approved, attendance=attendance, approvals=approvals, admits=admits)
+        ear = _Ear(events, interactions, behind, approved, checkpoints=checkpoints, approvals=approvals, admits=admits)
         async with create_task_group() as tg:
             tg.start_soon(ear.send_changes)
             try:
@@ -74,7 +74,7 @@ class _Ear:
         behind: MemoryObjectSendStream[FellBehind],
         approved: MemoryObjectSendStream[Approval],
         *,
-        attendance: Attendance,
+        checkpoints: Checkpoints,
         approvals: Approvals,
         admits: Callable[[Channel], bool],
     ) -> None:
@@ -82,7 +82,7 @@ class _Ear:
         self._interactions = interactions
         self._behind = behind
         self._approved = approved
-        self._attendance = attendance
+        self._checkpoints = checkpoints
         self._approvals = approvals
         self._admits = admits
         self._changes: deque[LateChange] = deque()
@@ -94,18 +94,18 @@ class _Ear:
             case MessageCreated(message=message):
                 self._created(message)
             case MessageEdited(message=message):
-                if not self._attendance.will_read(message.channel_id, message.id):
+                if not self._checkpoints.will_read(message.channel_id, message.id):
                     self._changed(event)
             case MessagesDeleted(channel_id=channel_id, message_ids=ids):
                 for each in ids:
-                    self._attendance.will_read(channel_id, each)  # makes a page that is in hand be read again
+                    self._checkpoints.will_read(channel_id, each)  # makes a page that is in hand be read again
                 # Also what will be read: it may be archived though its mark did not move, and REST shows it no more.
                 self._changed(event)
             case SessionStarted():
-                self._attendance.session(event, self._admits)
-                nudge(self._behind, FellBehind())
+                self._checkpoints.session(event, self._admits)
+                wake(self._behind, FellBehind())
             case Approval():
-                nudge(self._approved, event)
+                wake(self._approved, event)
             case _:
                 try:
                     self._interactions.send_nowait(event)
@@ -122,20 +122,20 @@ class _Ear:
             self._waiting = Event()
 
     def _created(self, message: ChatMessage) -> None:
-        if not self._attendance.is_live(message):
+        if not self._checkpoints.is_live(message):
             self._fall_behind(message)
-        elif not self._attendance.knows(message):
+        elif not self._checkpoints.knows(message):
             try:
                 self._events.send_nowait(MessageCreated(message=message))
             except WouldBlock:
                 self._fall_behind(message)
             else:
-                self._attendance.begin(message)
+                self._checkpoints.begin(message)
 
     def _fall_behind(self, message: ChatMessage) -> None:
-        if self._attendance.fall_behind(message):
+        if self._checkpoints.fall_behind(message):
             _log.info("channel_fell_behind", channel_id=message.channel_id, message_id=message.id)
-            nudge(self._behind, FellBehind())
+            wake(self._behind, FellBehind())
 
     def _changed(self, event: LateChange) -> None:
         if not self._changes:

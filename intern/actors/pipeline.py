@@ -14,20 +14,20 @@ from anyio import Event, create_task_group, current_time
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors import captioner as picturer, capturer, poster, responder
+from intern.actors import captioner as captioning, capturer, poster, responder
 from intern.actors.backfill import backfill
 from intern.actors.batcher import batcher
 from intern.actors.checker import checker
-from intern.actors.checkpointer import marker
+from intern.actors.checkpointer import checkpointer
 from intern.actors.classifier import Choose, classifier
 from intern.actors.embedder import embedder
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.extractor import Extraction, Step, extractor
 from intern.actors.fetcher import fetcher
 from intern.actors.indexer import indexer
 from intern.actors.integrator import Filer, integrator
 from intern.actors.interactions import Handle, interactions
-from intern.actors.job_worker import clerk
+from intern.actors.job_worker import job_worker
 from intern.actors.listener import listener
 from intern.actors.reviewer import Reviews, reviewer
 from intern.actors.router import Dispatch, router
@@ -52,10 +52,10 @@ from intern.actors.streams import (
     Fill,
     Wire,
 )
-from intern.actors.wakeups import DueLog, Log, nudge
+from intern.actors.wakeups import DueLog, Log, wake
 from intern.answering.replying import Declining
 from intern.chat.batching import Batches
-from intern.chat.checkpoints import Attendance
+from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import Gateway, Interactions, Pages
 from intern.core.clock import Clock
 from intern.core.flow import Archived, Decided, SourceChanged
@@ -89,21 +89,21 @@ class Parts:
     admits: Callable[[Channel], bool]
     admits_id: Callable[[ChannelId], Awaitable[bool]]
     """Whether the bot may work there; raises the ChatError family."""
-    attendance: Attendance
+    checkpoints: Checkpoints
     settling: Settling
-    """Over the attendance, for whoever may settle a message that somebody else has, too."""
+    """Over the checkpoints, for whoever may settle a message that somebody else has, too."""
     approvals: Approvals
     pages: Pages
-    keep_marks: Callable[[Marks], Awaitable[None]]
+    keep_checkpoints: Callable[[Marks], Awaitable[None]]
     open_batches: Batches
     clock: Clock
     dispatch: Dispatch
     declines: Declining
     late: MessageChanges
     keep: capturer.Keep
-    pictures: Captioning
+    captions: Captioning
     pending: PendingCaptures
-    look_up: picturer.LookUp
+    look_up: captioning.LookUp
     attempts: Attempts
     archive: Log[QAId, CapturedPair]
     archived_until: QAId | None
@@ -144,7 +144,7 @@ class Parts:
     """Compares posted answers with what they cite. Raises KnowledgeError."""
     retract: Callable[[], Awaitable[None]] | None
     """Edits answers that do not stand any more; None where posted answers are never edited."""
-    witness: Witness
+    events: Events
     fill: Fill = field(default_factory=Fill)
 
 
@@ -183,19 +183,19 @@ def _classifier(at: Place) -> Coroutine[Any, Any, None]:
         again=at.parts.again,
         choose=at.parts.choose,
         attempts=at.parts.attempts,
-        witness=at.parts.witness,
+        events=at.parts.events,
     )
 
 
-def _picturer(at: Place) -> Coroutine[Any, Any, None]:
-    return picturer.picturer(
+def _captioner(at: Place) -> Coroutine[Any, Any, None]:
+    return captioning.captioner(
         at.takes(PENDING),
         at.sends(ARCHIVED),
         pending=at.parts.pending,
-        pictures=at.parts.pictures,
+        captions=at.parts.captions,
         keep=at.parts.keep,
         look_up=at.parts.look_up,
-        witness=at.parts.witness,
+        events=at.parts.events,
     )
 
 
@@ -207,7 +207,7 @@ def _integrator(at: Place) -> Coroutine[Any, Any, None]:
         at.sends(DECIDED),
         filer=at.parts.filer,
         attempts=at.parts.attempts,
-        witness=at.parts.witness,
+        events=at.parts.events,
     )
 
 
@@ -216,7 +216,7 @@ def _indexer(at: Place) -> Coroutine[Any, Any, None]:
         at.takes(CHANGES),
         refresh=at.parts.refresh,
         settle_seconds=at.parts.settle_seconds,
-        witness=at.parts.witness,
+        events=at.parts.events,
     )
 
 
@@ -228,7 +228,7 @@ def _extractor(at: Place) -> Coroutine[Any, Any, None]:
         again=at.parts.extract_again,
         extraction=at.parts.extraction,
         attempts=at.parts.attempts,
-        witness=at.parts.witness,
+        events=at.parts.events,
     )
 
 
@@ -237,7 +237,7 @@ def _batcher(at: Place) -> Coroutine[Any, Any, None]:
         at.takes(EVENTS),
         at.sends(BATCHES),
         open_batches=at.parts.open_batches,
-        settle=at.parts.attendance.settle,
+        settle=at.parts.checkpoints.settle,
         clock=at.parts.clock,
         flush=at.drain,
     )
@@ -256,7 +256,7 @@ def _router(at: Place) -> Coroutine[Any, Any, None]:
         late=at.parts.late,
         settle=at.parts.settling.settle,
         capturing=at.parts.settling.capturing,
-        witness=at.parts.witness,
+        events=at.parts.events,
     )
 
 
@@ -266,10 +266,10 @@ def _capturer(at: Place) -> Coroutine[Any, Any, None]:
         at.sends(ARCHIVED),
         at.sends(PENDING),
         keep=at.parts.keep,
-        known=at.parts.pictures.known,
+        known=at.parts.captions.known,
         pending=at.parts.pending,
         settle=at.parts.settling.captured,
-        witness=at.parts.witness,
+        events=at.parts.events,
     )
 
 
@@ -297,7 +297,7 @@ def _reviewer(at: Place) -> Coroutine[Any, Any, None]:
         approvals=at.parts.approvals,
         reviews=at.parts.reviews,
         admits=at.parts.admits_id,
-        witness=at.parts.witness,
+        events=at.parts.events,
     )
 
 
@@ -308,7 +308,7 @@ async def _listener(at: Place) -> None:
         at.sends(INTERACTIONS),
         at.sends(BEHIND),
         at.sends(APPROVED),
-        attendance=at.parts.attendance,
+        checkpoints=at.parts.checkpoints,
         approvals=at.parts.approvals,
         admits=at.parts.admits,
     )
@@ -316,7 +316,7 @@ async def _listener(at: Place) -> None:
 
 
 def _backfill(at: Place) -> Coroutine[Any, Any, None]:
-    return backfill(at.takes(BEHIND), at.sends(EVENTS), attendance=at.parts.attendance, pages=at.parts.pages)
+    return backfill(at.takes(BEHIND), at.sends(EVENTS), checkpoints=at.parts.checkpoints, pages=at.parts.pages)
 
 
 def _scout(at: Place) -> Coroutine[Any, Any, None]:
@@ -325,7 +325,7 @@ def _scout(at: Place) -> Coroutine[Any, Any, None]:
 
 def _fetcher(at: Place) -> Coroutine[Any, Any, None]:
     interval = at.parts.scan_interval_seconds
-    return fetcher(at.parts.refresh_pages, interval_seconds=interval, witness=at.parts.witness)
+    return fetcher(at.parts.refresh_pages, interval_seconds=interval, events=at.parts.events)
 
 
 async def _embedder(at: Place) -> None:
@@ -343,16 +343,16 @@ async def _explorer(at: Place) -> None:
         await explorer(at.parts.discover, interval_seconds=every, changed=at.parts.files_changed)
 
 
-async def _clerk(at: Place) -> None:
+async def _job_worker(at: Place) -> None:
     archived, decided, changed = at.sends(ARCHIVED), at.sends(DECIDED), at.sends(CHANGES)
 
     def look() -> None:
-        nudge(archived, Archived())
-        nudge(decided, Decided())
-        nudge(changed, SourceChanged())
+        wake(archived, Archived())
+        wake(decided, Decided())
+        wake(changed, SourceChanged())
 
     async with archived, decided, changed:
-        await clerk(at.parts.jobs, do=lambda job: at.parts.do_job(job, look))
+        await job_worker(at.parts.jobs, do=lambda job: at.parts.do_job(job, look))
 
 
 class Actor(NamedTuple):
@@ -366,7 +366,7 @@ class Actor(NamedTuple):
 
 ACTORS: Mapping[str, Actor] = {
     "classifier": Actor(_classifier, "last"),
-    "picturer": Actor(_picturer, "last"),
+    "captioner": Actor(_captioner, "last"),
     "integrator": Actor(_integrator, "last"),
     "indexer": Actor(_indexer, "last"),
     "extractor": Actor(_extractor, "last"),
@@ -384,11 +384,11 @@ ACTORS: Mapping[str, Actor] = {
     "embedder": Actor(_embedder, "first"),
     "checker": Actor(_checker, "first"),
     "explorer": Actor(_explorer, "first"),
-    "clerk": Actor(_clerk, "first"),
+    "job_worker": Actor(_job_worker, "first"),
 }
 
 
-async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
+async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> None:
     """Run all actors until `stop` is set or the gateway ends by itself.
 
     Then calmly, from the source: the listener stops taking, captures reach the archive and replies Discord, within
@@ -404,7 +404,7 @@ async def office(parts: Parts, *, stop: Event, drain: bool = False) -> None:
                 tg.start_soon(actor.start, Place(name, ends, parts, stop=stop, drain=drain), name=name)
 
     async with create_task_group() as books:
-        books.start_soon(partial(marker, parts.keep_marks, attendance=parts.attendance))
+        books.start_soon(partial(checkpointer, parts.keep_checkpoints, checkpoints=parts.checkpoints))
         async with create_task_group() as followers:
             start(followers, "last")
             async with create_task_group() as at_work:

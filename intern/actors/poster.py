@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from anyio import Lock, Semaphore, create_task_group, current_time, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.events import Witness
-from intern.actors.guard import Pauses, growing_pauses, surviving
+from intern.actors.events import Events
+from intern.actors.guard import Backoff, exponential_backoff, surviving
 from intern.actors.settling import Settle
 from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
 from intern.chat.outgoing import Outgoing
@@ -111,10 +111,10 @@ class Collaborators:
     outgoing: Outgoing
     traces: TraceStore
     settle: Settle
-    witness: Witness
-    patience_seconds: float
+    events: Events
+    hold_seconds: float
     """How long after the asker's newest message it has become a question, or will not: the batch wait, and some."""
-    pauses: Pauses = growing_pauses
+    backoff: Backoff = exponential_backoff
     waiting: Waiting = field(default_factory=Waiting)
 
 
@@ -125,7 +125,7 @@ async def poster(inbox: MemoryObjectReceiveStream[Reply], *, work_with: Collabor
         waiting = work_with.waiting
         with surviving("poster"), work_with.outgoing.resuming(), waiting.one():
             resume = partial(work_with.posts.resume, desk.resumed)
-            resumed = await _persistently(resume, work_with.pauses, RESUME_TRIES, waiting)
+            resumed = await _persistently(resume, work_with.backoff, RESUME_TRIES, waiting)
             if resumed:
                 _log.info("posts_resumed", count=resumed)
         async for reply in inbox:
@@ -170,16 +170,16 @@ class _Desk:
         if outcome.status != "recalled":
             self._settle(reply)
         await self._keep(reply.notice or outcome.notice, reply.question.id, outcome.status, outcome.reason)
-        self._with.witness.posted(reply, _came_to(outcome))
+        self._with.events.posted(reply, _came_to(outcome))
 
     async def resumed(self, entry: Post, outcome: PostOutcome) -> None:
         """A reply of an earlier run came to its end; all that was kept until then is that it failed, or was begun."""
         await self._keep(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
-        self._with.witness.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
+        self._with.events.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
 
     async def _failed(self, reply: Reply) -> None:
         await self._keep(reply.notice, reply.question.id, "failed")
-        self._with.witness.posted(reply, "failed")
+        self._with.events.posted(reply, "failed")
 
     async def _bring(self, reply: Reply) -> PostOutcome:
         waited_for: MessageId | None = None
@@ -189,7 +189,7 @@ class _Desk:
                 return outcome
             waited_for = outcome.newest
             _log.info("reply_held", message_id=reply.question.id, reason=outcome.reason)
-            with move_on_after(self._with.patience_seconds):
+            with move_on_after(self._with.hold_seconds):
                 await self._with.outgoing.hold(reply.question.id)
         return await self._post(reply, NO_LONGER)
 
@@ -201,7 +201,7 @@ class _Desk:
         waiting = self._with.waiting
         with waiting.one():
             async with self._turn(_thread_of(reply)):
-                outcome = await _persistently(act, self._with.pauses, TRIES, waiting, message_id=reply.question.id)
+                outcome = await _persistently(act, self._with.backoff, TRIES, waiting, message_id=reply.question.id)
             if outcome.status == "posted" or outcome.reason in _ANSWERED:
                 waiting.through()
         return outcome
@@ -238,10 +238,12 @@ def _thread_of(reply: Reply) -> ChannelId:
     return reply.question.channel_id if reply.target == "in_place" else ChannelId(reply.question.id)
 
 
-async def _persistently(act: Callable[[], Awaitable[T]], pauses: Pauses, tries: int, waiting: Waiting, **ids: str) -> T:
+async def _persistently(
+    act: Callable[[], Awaitable[T]], backoff: Backoff, tries: int, waiting: Waiting, **ids: str
+) -> T:
     """Try until it works, for Discord comes back and a full disk gets room; the last failure passes through."""
     refused = 0
-    for pause in islice(pauses(), tries - 1):
+    for pause in islice(backoff(), tries - 1):
         try:
             return await act()
         except (ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError) as error:

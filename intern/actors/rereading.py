@@ -9,7 +9,7 @@ from anyio import create_memory_object_stream, create_task_group, current_time, 
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.guard import surviving
-from intern.actors.wakeups import nudge
+from intern.actors.wakeups import wake
 from intern.chat.platform import Gateway
 from intern.core.clock import Clock
 from intern.core.errors import InternError
@@ -48,7 +48,7 @@ class Rereading:
             deliver(event)
             match event:
                 case SessionStarted():
-                    nudge(begun, event)
+                    wake(begun, event)
                 case MessageEdited() | MessagesDeleted() if self._live is not None:
                     self._live.update(_ids_of(event))
                 case _:

@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.guard import surviving
 from intern.actors.settling import Settle
 from intern.answering.images import Answers
@@ -51,7 +51,7 @@ class Collaborators:
     """Shows for ten seconds that a reply is being written. Raises the ChatError family."""
     traces: TraceStore
     settle: Settle
-    witness: Witness
+    events: Events
 
 
 async def responder(
@@ -177,7 +177,7 @@ class _Desk:
         await self._keep(request, outcome, result)
         await checkpoint_if_cancelled()
         job.over = True
-        self._with.witness.answered(request, result)
+        self._with.events.answered(request, result)
         if reply is None:
             self._settle(request)
             return

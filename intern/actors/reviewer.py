@@ -8,8 +8,8 @@ from typing import Protocol
 from anyio import EndOfStream, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.events import Witness
-from intern.actors.wakeups import nudge
+from intern.actors.events import Events
+from intern.actors.wakeups import wake
 from intern.core.errors import ChatRefusedError, ConfigError, InternError
 from intern.core.flow import Approval, Archived
 from intern.core.ids import ChannelId, MessageId
@@ -41,19 +41,19 @@ async def reviewer(
     approvals: Approvals,
     reviews: Reviews,
     admits: Callable[[ChannelId], Awaitable[bool]],
-    witness: Witness,
+    events: Events,
 ) -> None:
-    """See to each approval until the nudges end. The newest capture with that message that it covers is approved.
+    """See to each approval until the wakeups end. The newest capture with that message that it covers is approved.
 
     An approval without a capture is held a while, for that may be on its way. One in a channel that is not admitted
     counts for nothing.
     """
-    desk = _Desk(approvals, reviews, admits, witness)
+    desk = _Desk(approvals, reviews, admits, events)
     async with approved, archived:
         while True:
             for held in approvals.held():
                 if await desk.approve(held):
-                    nudge(archived, Archived())
+                    wake(archived, Archived())
             try:
                 with move_on_after(LOOK_AGAIN_SECONDS if approvals.held() else None):
                     await approved.receive()
@@ -67,12 +67,12 @@ class _Desk:
         approvals: Approvals,
         reviews: Reviews,
         admits: Callable[[ChannelId], Awaitable[bool]],
-        witness: Witness,
+        events: Events,
     ) -> None:
         self._approvals = approvals
         self._reviews = reviews
         self._admits = admits
-        self._witness = witness
+        self._events = events
 
     async def approve(self, held: Held) -> bool:
         """Whether there is something to file now."""
@@ -98,5 +98,5 @@ class _Desk:
         self._approvals.let_go(held)
         for decision in decisions:
             _log.info("capture_approved", qa_id=decision.qa_id, user_id=word.by)
-            self._witness.decided(decision)
+            self._events.decided(decision)
         return True

@@ -16,8 +16,8 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.events import Witness
-from intern.actors.guard import PATIENCE_SECONDS, Pauses, growing_pauses, surviving
+from intern.actors.events import Events
+from intern.actors.guard import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving
 from intern.actors.settling import Settle
 from intern.answering.replying import Declining
 from intern.chat.outgoing import Outgoing
@@ -60,9 +60,9 @@ async def router(
     outgoing: Outgoing,
     late: MessageChanges,
     settle: Settle,
-    witness: Witness,
+    events: Events,
     capturing: Callable[[Collection[MessageId]], object] = lambda _: None,
-    pauses: Pauses = growing_pauses,
+    backoff: Backoff = exponential_backoff,
 ) -> None:
     """Route each batch, and what follows from late changes, until the inbox ends.
 
@@ -70,7 +70,7 @@ async def router(
     `capturing` hears of messages that are both asked and captured: their account is settled twice.
     `words` is the poster's, too: why there is no answer. At most half of its room is taken for that.
     """
-    turns, reader = _Turns(), _Reader(dispatch, late, pauses)
+    turns, reader = _Turns(), _Reader(dispatch, late, backoff)
 
     async def work(item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
         with traced(_message_of(item).id):
@@ -94,7 +94,7 @@ async def router(
 
     async with inbox, answers, captures, withdrawals, words, create_task_group() as tg:
         refusals = _Refusals(words, declines=declines, outgoing=outgoing)
-        desk = _Desk(answers, captures, tg, refusals, late=late, settle=settle, witness=witness, capturing=capturing)
+        desk = _Desk(answers, captures, tg, refusals, late=late, settle=settle, events=events, capturing=capturing)
         async for item in inbox:
             if isinstance(item, MessagesDeleted):
                 gone = late.deleted(item)
@@ -150,10 +150,10 @@ class _Turns:
 class _Reader:
     """Finds out what follows from an item, however long Discord takes."""
 
-    def __init__(self, dispatch: Dispatch, late: MessageChanges, pauses: Pauses) -> None:
+    def __init__(self, dispatch: Dispatch, late: MessageChanges, backoff: Backoff) -> None:
         self._dispatch = dispatch
         self._late = late
-        self._pauses = pauses
+        self._backoff = backoff
         self.closing = Event()
         """Nothing new comes in; who waits for Discord gives up."""
         self._aside = 0
@@ -161,7 +161,7 @@ class _Reader:
     async def read(
         self, item: Batch | MessageEdited, meanwhile: Meanwhile, *, step_aside: Callable[[], Awaitable[None]]
     ) -> Requests:
-        message_id, pauses = _message_of(item).id, self._pauses()
+        message_id, backoff = _message_of(item).id, self._backoff()
         while True:
             try:
                 return await self._look(item, meanwhile)
@@ -173,7 +173,7 @@ class _Reader:
             except ChatUnavailableError as error:
                 if self.closing.is_set():
                     raise
-                pause = next(pauses)
+                pause = next(backoff)
                 _log.warning("batch_delayed", message_id=message_id, reason=str(error), again_in_seconds=pause)
                 with move_on_after(pause):
                     await self.closing.wait()
@@ -197,10 +197,10 @@ class _Reader:
     async def _look_again(self, item: Batch | MessageEdited, meanwhile: Meanwhile, error: ChatError) -> Requests:
         messages = item.messages if isinstance(item, Batch) else (item.message,)
         waited = 0.0
-        for pause in self._pauses():
+        for pause in self._backoff():
             if self.closing.is_set():
                 raise error
-            if waited > PATIENCE_SECONDS:
+            if waited > REFUSED_FOR_SECONDS:
                 break
             _log.warning("batch_refused", message_id=_message_of(item).id, reason=str(error), again_in_seconds=pause)
             meanwhile.pause(messages)
@@ -266,7 +266,7 @@ class _Desk:
         *,
         late: MessageChanges,
         settle: Settle,
-        witness: Witness,
+        events: Events,
         capturing: Callable[[Collection[MessageId]], object],
     ) -> None:
         self._answers = answers
@@ -276,7 +276,7 @@ class _Desk:
         self._refusals = refusals
         self._late = late
         self._settle = settle
-        self._witness = witness
+        self._events = events
 
     async def hand_on(self, item: Batch | MessageEdited, requests: Requests, meanwhile: Meanwhile) -> None:
         questions = [request for request in requests if isinstance(request, AnswerRequest)]
@@ -285,7 +285,7 @@ class _Desk:
         taught = [request for request in current if request is not None]
         if isinstance(item, Batch):
             if not requests:
-                self._witness.ignored(item)
+                self._events.ignored(item)
             self._settle_rest(item, [*questions, *(each.request for each in declined)], taught)
         for request in taught:
             # All of them before the first is sent: what changes while we wait for room concerns each.
@@ -330,7 +330,7 @@ class _Desk:
 
     async def _decline(self, declined: Declined, meanwhile: Meanwhile) -> None:
         await self._refusals.account_for(declined)
-        self._witness.declined(declined)
+        self._events.declined(declined)
         question = declined.request
         if self._refusals.send(declined):
             self._asked(question, meanwhile)

@@ -11,7 +11,7 @@ from anyio import current_time, move_on_after, sleep, sleep_until
 from anyio.streams.memory import MemoryObjectSendStream
 
 from intern.actors.guard import surviving
-from intern.actors.wakeups import nudge
+from intern.actors.wakeups import wake
 from intern.core.flow import SourceChanged
 
 # Seconds between two looks, whatever changes meanwhile: a file that is written to all the time costs a call each time.
@@ -19,10 +19,10 @@ SHORTEST_WAIT = 60.0
 
 
 async def scout(changed: MemoryObjectSendStream[SourceChanged], *, interval_seconds: float) -> None:
-    """Nudge the indexer at once, and then every `interval_seconds`, until cancelled."""
+    """Wake the indexer at once, and then every `interval_seconds`, until cancelled."""
     async with changed:
         while True:
-            nudge(changed, SourceChanged())
+            wake(changed, SourceChanged())
             await sleep(interval_seconds)
 
 

@@ -114,7 +114,7 @@ EVENTS = Wire[Heard](
     reason="A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind.",
 )
 BEHIND = Wire[FellBehind](
-    FellBehind, ("listener",), "backfill", 1, reason="A nudge: attendance holds which channels are behind."
+    FellBehind, ("listener",), "backfill", 1, reason="A wakeup: checkpoints holds which channels are behind."
 )
 INTERACTIONS = Wire[Interaction](
     Interaction,
@@ -124,7 +124,7 @@ INTERACTIONS = Wire[Interaction](
     reason="Discord waits 3 s for a sign; as many as are in work may queue, more could not be served in time.",
 )
 APPROVED = Wire[Approval](
-    Approval, ("listener",), "reviewer", 1, reason="A nudge: `Approvals` holds what was approved."
+    Approval, ("listener",), "reviewer", 1, reason="A wakeup: `Approvals` holds what was approved."
 )
 BATCHES = Wire[Batch | LateChange](
     Batch | LateChange,
@@ -148,17 +148,17 @@ CAPTURES = Wire[CaptureRequest](
     reason="An append takes a millisecond; the router waits when the disk is slower.",
 )
 PENDING = Wire[CapturePending](
-    CapturePending, ("capturer",), "picturer", 1, reason="A nudge: the table of pending captures holds the rest."
+    CapturePending, ("capturer",), "captioner", 1, reason="A wakeup: the table of pending captures holds the rest."
 )
 WITHDRAWALS = Wire[Withdrawal](
     Withdrawal, ("router",), "integrator", 16, reason="Written down at once, whatever a model is busy with."
 )
 ARCHIVED = Wire[Archived](
     Archived,
-    source=("capturer", "picturer", "reviewer", "clerk"),
+    source=("capturer", "captioner", "reviewer", "job_worker"),
     to="classifier",
     size=1,
-    reason="A nudge: the archive holds the rest.",
+    reason="A wakeup: the archive holds the rest.",
 )
 FILINGS = Wire[Filing](
     Filing,
@@ -169,13 +169,13 @@ FILINGS = Wire[Filing](
 )
 CHANGES = Wire[SourceChanged](
     SourceChanged,
-    source=("integrator", "scout", "clerk"),
+    source=("integrator", "scout", "job_worker"),
     to="indexer",
     size=1,
-    reason="A nudge: files, topics and the index cache hold the rest.",
+    reason="A wakeup: files, topics and the index cache hold the rest.",
 )
 DECIDED = Wire[Decided](
-    Decided, ("integrator", "clerk"), "extractor", 1, reason="A nudge: the decisions hold the rest."
+    Decided, ("integrator", "job_worker"), "extractor", 1, reason="A wakeup: the decisions hold the rest."
 )
 REPLIES = Wire[Reply](
     Reply,

@@ -1,4 +1,4 @@
-"""A nudge says only "look"; the log on disk holds the rest. A full stream is fine, and so is one that nobody reads."""
+"""A wakeup says only "look"; the log on disk holds the rest. A full stream is fine, and so is one that nobody reads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def patient(again: DueLog[T], event: str) -> DueLog[T]:
     return due
 
 
-def nudge(stream: MemoryObjectSendStream[T], message: T) -> None:
+def wake(stream: MemoryObjectSendStream[T], message: T) -> None:
     """Send without waiting; whoever follows looks anyway."""
     with suppress(WouldBlock, BrokenResourceError):
         stream.send_nowait(message)
@@ -61,18 +61,18 @@ def nudge(stream: MemoryObjectSendStream[T], message: T) -> None:
 
 async def follow(
     log: Log[P, T],
-    nudges: MemoryObjectReceiveStream[object],
+    wakeups: MemoryObjectReceiveStream[object],
     *,
     after: P | None,
     position_of: Callable[[T], P],
     again: DueLog[T] | None = None,
     settles_in: Callable[[T], float] = lambda _: 0.0,
 ) -> AsyncGenerator[T]:
-    """Each record after `after`, in order, for ever: first what is there, then what a nudge announces.
+    """Yield each record after `after`, in order, for ever: those that are there, then those that a wakeup announces.
 
-    In between come those that are due `again`, one at a time, whenever the log is read to its end. Ends once the nudges
-    have ended and nothing is left, so that what was written before a calm shutdown is still handed on. Whoever reads
-    only some of it closes it with `aclosing`.
+    In between come those that are due `again`, one at a time, whenever the log is read to its end. Ends once the
+    wakeups have ended and nothing is left, so that records written before a calm shutdown are still handed on. A caller
+    that reads only some of them closes it with `aclosing`.
 
     A record waits, with all behind it, until it `settles_in` no more seconds; at the end, none waits.
     """
@@ -97,6 +97,6 @@ async def follow(
             return
         try:
             with move_on_after(min(math.inf if found.seconds is None else found.seconds, unsettled or math.inf)):
-                await nudges.receive()
+                await wakeups.receive()
         except EndOfStream:
             ended = True

@@ -122,7 +122,7 @@ class Listing:
         return self._after.id
 
 
-class Attendance:
+class Checkpoints:
     """Where every channel stands. See the module for its promises."""
 
     def __init__(self, marks: Marks, *, baseline: MessageId) -> None:

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio import Event, create_task_group, open_signal_receiver
 
-from intern.actors.events import Witness
-from intern.actors.pipeline import Parts, office
+from intern.actors.events import Events
+from intern.actors.pipeline import Parts, run_pipeline
 from intern.core.clock import Clock, SystemClock
 from intern.core.memory import giving_back, set_aside
 from intern.platforms.discord.attachments import AttachedImages
@@ -22,14 +22,14 @@ async def run_on_discord(
     settings: Settings, *, stop: Event, clock: Clock | None = None, beside: Beside | None = None
 ) -> None:
     """The bot on real Discord, until `stop` is set. asyncio only, for hikari is."""
-    async with parts_on_discord(settings, witness=Witness(), clock=clock or SystemClock(), beside=beside) as parts:
+    async with parts_on_discord(settings, events=Events(), clock=clock or SystemClock(), beside=beside) as parts:
         with set_aside():
-            await office(parts, stop=stop)
+            await run_pipeline(parts, stop=stop)
 
 
 @asynccontextmanager
 async def parts_on_discord(
-    settings: Settings, *, witness: Witness, clock: Clock, first_pause: float = 1.0, beside: Beside | None = None
+    settings: Settings, *, events: Events, clock: Clock, first_pause: float = 1.0, beside: Beside | None = None
 ) -> AsyncGenerator[Parts]:
     """The bot, put together around real Discord, where it waits `first_pause` seconds before its second session."""
     from intern.platforms.discord.commands import HikariCommands  # noqa: PLC0415 as below
@@ -44,7 +44,7 @@ async def parts_on_discord(
     ):
         commands = HikariCommands(hikari, hikari.guild_ids, ready=hikari.wait_ready)
         platform = Platform(hikari, commands, images)
-        async with parts_around(settings, platform, witness=witness, clock=clock, beside=beside) as parts:
+        async with parts_around(settings, platform, events=events, clock=clock, beside=beside) as parts:
             yield parts
 
 

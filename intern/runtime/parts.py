@@ -13,7 +13,7 @@ from anyio import move_on_after
 from anyio.to_thread import run_sync
 
 from intern.actors import poster, responder
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.pipeline import Parts
 from intern.actors.rereading import Rereading
 from intern.actors.router import Requests
@@ -26,7 +26,7 @@ from intern.answering.replying import Declining, Replying, load_wording
 from intern.answering.slash_commands import Commands, Said
 from intern.answering.workflow import Answerer
 from intern.chat.batching import Batches
-from intern.chat.checkpoints import Attendance
+from intern.chat.checkpoints import Checkpoints
 from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
 from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Posting
@@ -89,7 +89,7 @@ async def parts_around(
     settings: Settings,
     platform: Platform,
     *,
-    witness: Witness,
+    events: Events,
     clock: Clock,
     models: OpenModels = open_models,
     beside: Beside | None = None,
@@ -102,7 +102,7 @@ async def parts_around(
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
             watch = ModelWatch(clock, _breakers(opened, embedder))
-            counters = None if beside is None else _told(beside.counters, platform.chat, opened, witness, embedder)
+            counters = None if beside is None else _told(beside.counters, platform.chat, opened, events, embedder)
             watched = opened._replace(
                 answering=watch.over(_counted(opened.answering, counters)),
                 learning=watch.over(
@@ -138,8 +138,8 @@ async def parts_around(
                 platform,
                 overheard,
                 audience,
-                Attendance(marks, baseline=first),
-                witness,
+                Checkpoints(marks, baseline=first),
+                events,
                 clock,
                 db,
                 watched,
@@ -161,8 +161,8 @@ class _Room(NamedTuple):
     platform: Platform
     gateway: Gateway
     audience: _Audience
-    attendance: Attendance
-    witness: Witness
+    checkpoints: Checkpoints
+    events: Events
     clock: Clock
     db: Database
     models: Models
@@ -171,14 +171,14 @@ class _Room(NamedTuple):
 
 
 async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
-    settings, platform, gateway, audience, attendance, witness, clock, db, models, writer, _ = room
+    settings, platform, gateway, audience, checkpoints, events, clock, db, models, writer, _ = room
     chat = platform.chat
     options = settings.conversations
-    settling = Settling(attendance.settle)
+    settling = Settling(checkpoints.settle)
     chat.recall_roles(await writer.stores.roles.known())
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
-    witness.count = counts.add
-    witness.unanswered = partial(_leave_open, writer.stores.unanswered)
+    events.count = counts.add
+    events.unanswered = partial(_leave_open, writer.stores.unanswered)
     allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
     wording = load_wording(
         Path(settings.prompts.dir) if settings.prompts.dir else None,
@@ -239,8 +239,8 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         guild_ids=chat.guild_ids,
         wording=wording,
         allows=allows,
-        count=witness.asked,
-        over_limit=partial(witness.turned_away, "asked too much"),
+        count=events.asked,
+        over_limit=partial(events.turned_away, "asked too much"),
     )
     posted = PostedAnswers(
         writer.stores.cited, library, writer.stores.topics, writer.stores.decisions, emails=settings.kb.mask_emails
@@ -249,11 +249,11 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         gateway=gateway,
         admits=chat.admits,
         admits_id=audience.admits_id,
-        attendance=attendance,
+        checkpoints=checkpoints,
         settling=settling,
         approvals=Approvals(clock=clock),
         pages=chat,
-        keep_marks=_Books(room, MarkStore(db), counts).keep,
+        keep_checkpoints=_Books(room, MarkStore(db), counts).keep,
         open_batches=Batches(settings.discord.message_batch_wait_seconds),
         clock=clock,
         dispatch=_Dispatch(
@@ -272,7 +272,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         declines=Declining(wording, traces=traces, clock=clock),
         late=late,
         keep=writer.learning.keep,
-        pictures=Captioning(
+        captions=Captioning(
             models.learning,
             platform.images,
             writer.stores.pending,
@@ -304,16 +304,16 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
             typing=chat.typing,
             traces=traces,
             settle=settling.settle,
-            witness=witness,
+            events=events,
         ),
         posting=poster.Collaborators(
             posts=posts,
             outgoing=outgoing,
             traces=traces,
             settle=settling.settle,
-            witness=witness,
+            events=events,
             # What the asker wrote last has become a question by then, or never will.
-            patience_seconds=settings.discord.message_batch_wait_seconds + 5,
+            hold_seconds=settings.discord.message_batch_wait_seconds + 5,
         ),
         handle=_Desk(commands, late).handle,
         responses=platform.interactions,
@@ -329,7 +329,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         retract=Retractions(writer.stores.cited, posts.retract, traces, clock=clock, note=wording.retracted).retract
         if settings.ai.retract
         else None,
-        witness=witness,
+        events=events,
     )
     return parts, posted
 
@@ -384,10 +384,10 @@ def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> 
 
 
 def _told(
-    counters: Counters, chat: ChatPlatform, opened: Models, witness: Witness, embedder: Embedder | None
+    counters: Counters, chat: ChatPlatform, opened: Models, events: Events, embedder: Embedder | None
 ) -> Counters:
     """The counters, told by all who know."""
-    witness.tally = counters
+    events.tally = counters
     if opened.usage is not None:
         opened.usage.counted = counters.spent
     if isinstance(embedder, EndpointEmbedder):
@@ -420,7 +420,7 @@ def _looked_at(
             answers=parts.responding.answers,
             posted=posted,
             overheard=overheard,
-            attendance=parts.attendance,
+            checkpoints=parts.checkpoints,
             fill=parts.fill,
             clock=room.clock,
             health=checks.health,

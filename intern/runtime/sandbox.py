@@ -9,8 +9,8 @@ from typing import NoReturn
 
 from anyio import Event, create_task_group
 
-from intern.actors.events import Witness
-from intern.actors.pipeline import office
+from intern.actors.events import Events
+from intern.actors.pipeline import run_pipeline
 from intern.chat.platform import Interactions
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import UnusableImageError
@@ -22,7 +22,7 @@ from intern.runtime.parts import OpenModels, Platform, parts_around
 from intern.service.models import open_models
 from intern.settings.loading import Settings
 
-__all__ = ["Sandbox", "Witness", "open_sandbox"]
+__all__ = ["Events", "Sandbox", "open_sandbox"]
 
 
 class _NoImages:
@@ -37,7 +37,7 @@ async def open_sandbox(
     settings: Settings,
     sandbox: Sandbox,
     *,
-    witness: Witness,
+    events: Events,
     clock: Clock | None = None,
     responses: Interactions | None = None,
     images: Images | None = None,
@@ -47,10 +47,10 @@ async def open_sandbox(
     platform = Platform(sandbox, responses or SandboxCommands(), images or _NoImages())
     stop = Event()
     async with (
-        parts_around(settings, platform, witness=witness, clock=clock or SystemClock(), models=models) as parts,
+        parts_around(settings, platform, events=events, clock=clock or SystemClock(), models=models) as parts,
         create_task_group() as tg,
     ):
-        tg.start_soon(partial(office, parts, stop=stop, drain=True))
+        tg.start_soon(partial(run_pipeline, parts, stop=stop, drain=True))
         await sandbox.wait_ready()
         try:
             yield

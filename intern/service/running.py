@@ -20,7 +20,7 @@ from intern import __version__
 from intern.actors.streams import Fill, StreamFill
 from intern.answering.images import Answers
 from intern.answering.posted_answers import Outdated, PostedAnswers
-from intern.chat.checkpoints import Attendance
+from intern.chat.checkpoints import Checkpoints
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
@@ -95,7 +95,7 @@ class Looked:
     answers: Answers
     posted: PostedAnswers
     overheard: Overheard
-    attendance: Attendance
+    checkpoints: Checkpoints
     fill: Fill
     clock: Clock
     health: Callable[[], Awaitable[Health]]
@@ -182,7 +182,7 @@ class Running:
         )
 
     def _unhandled(self) -> Unhandled:
-        rest = self._at.attendance.unhandled()
+        rest = self._at.checkpoints.unhandled()
         return Unhandled(
             messages=rest.messages,
             oldest_at=None if rest.oldest is None else position_of(rest.oldest).time,

@@ -18,9 +18,9 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.backfill import AT_ONCE, backfill
-from intern.actors.guard import Pauses
+from intern.actors.guard import Backoff
 from intern.actors.listener import listener
-from intern.chat.checkpoints import Attendance
+from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import Pages
 from intern.core.errors import (
     ChatError,
@@ -60,16 +60,16 @@ class Desk:
 
     def __init__(self) -> None:
         self.sandbox = Sandbox(HandClock())
-        self.attendance = Attendance(
+        self.checkpoints = Checkpoints(
             Marks(attended={self.sandbox.guild_id: MessageId(self.sandbox.general)}), baseline=MessageId("0")
         )
 
     @asynccontextmanager
     async def open(
-        self, *, size: int = 1000, pages: Pages | None = None, pauses: Pauses = at_once
+        self, *, size: int = 1000, pages: Pages | None = None, backoff: Backoff = at_once
     ) -> AsyncGenerator[MemoryObjectReceiveStream[Heard]]:
         events, heard = create_memory_object_stream[Heard](size)
-        behind, nudged = create_memory_object_stream[FellBehind](1)
+        behind, woken = create_memory_object_stream[FellBehind](1)
         interactions, asked = create_memory_object_stream[Interaction](1)
         approved, reviewed = create_memory_object_stream[Approval](1)
         with fail_after(5), heard, asked, reviewed:
@@ -77,11 +77,11 @@ class Desk:
                 tg.start_soon(
                     partial(
                         backfill,
-                        nudged,
+                        woken,
                         events.clone(),
-                        attendance=self.attendance,
+                        checkpoints=self.checkpoints,
                         pages=pages or self.sandbox,
-                        pauses=pauses,
+                        backoff=backoff,
                     )
                 )
                 tg.start_soon(
@@ -92,7 +92,7 @@ class Desk:
                         interactions,
                         behind,
                         approved,
-                        attendance=self.attendance,
+                        checkpoints=self.checkpoints,
                         approvals=Approvals(clock=HandClock()),
                     )
                 )
@@ -170,7 +170,7 @@ async def test_what_was_said_while_nobody_listened_is_read_in_order_and_the_chan
         ]
         live = desk.sandbox.say("alice", "live")
         assert await taken(heard) == [MessageCreated(message=live)]
-        assert desk.attendance.unsettled == 251
+        assert desk.checkpoints.unsettled == 251
 
 
 async def test_what_a_lost_session_did_not_tell_is_read_and_nothing_twice() -> None:
@@ -200,7 +200,7 @@ async def test_a_channel_that_is_gone_is_given_up_and_the_others_are_read() -> N
     gone = ChatNotFoundError("unknown channel")
     async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general, gone)) as heard:
         assert texts(await taken(heard)) == ["read"]
-        assert desk.attendance.behind() == ()
+        assert desk.checkpoints.behind() == ()
         desk.sandbox.say("alice", "live")
         assert texts(await taken(heard)) == ["live"]
 
@@ -213,7 +213,7 @@ async def test_a_page_that_is_refused_for_a_while_is_not_counted_as_read(error: 
     desk.sandbox.say("alice", "read", channel_id=elsewhere)
     async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general, *[error] * 20)) as heard:
         assert sorted(texts(await taken(heard))) == ["read", "taught meanwhile"]
-        assert desk.attendance.behind() == ()
+        assert desk.checkpoints.behind() == ()
 
 
 async def test_a_channel_that_is_refused_holds_up_no_other_and_its_mark_stays() -> None:
@@ -222,22 +222,22 @@ async def test_a_channel_that_is_refused_holds_up_no_other_and_its_mark_stays() 
     desk.sandbox.say("alice", "refused")
     desk.sandbox.say("alice", "read", channel_id=elsewhere)
     refused = Refusing(desk.sandbox, desk.sandbox.general, *[ChatRefusedError("missing access")] * 9)
-    async with desk.open(pages=refused, pauses=partial(repeat, 1e9)) as heard:
+    async with desk.open(pages=refused, backoff=partial(repeat, 1e9)) as heard:
         assert texts(await taken(heard)) == ["read"]
-        assert desk.attendance.behind() == (desk.sandbox.general,)
-        assert int(desk.attendance.mark(desk.sandbox.general, desk.sandbox.guild_id)) <= int(desk.sandbox.general)
+        assert desk.checkpoints.behind() == (desk.sandbox.general,)
+        assert int(desk.checkpoints.mark(desk.sandbox.general, desk.sandbox.guild_id)) <= int(desk.sandbox.general)
 
 
 async def test_a_channel_that_stays_refused_longer_than_patience_lasts_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("intern.actors.backfill.PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("intern.actors.backfill.REFUSED_FOR_SECONDS", 0.5)
     desk = Desk()
     desk.sandbox.say("alice", "refused")
     refused = Refusing(desk.sandbox, desk.sandbox.general, *[ChatRefusedError("missing access")] * 9)
-    async with desk.open(pages=refused, pauses=partial(repeat, 0.1)) as heard:
+    async with desk.open(pages=refused, backoff=partial(repeat, 0.1)) as heard:
         assert await heard.receive() == ChannelRead(channel_id=desk.sandbox.general)
-        assert desk.attendance.behind() == ()
+        assert desk.checkpoints.behind() == ()
 
 
 async def test_backfill_waits_for_room_and_what_was_not_taken_stays_unsettled() -> None:
@@ -245,8 +245,8 @@ async def test_backfill_waits_for_room_and_what_was_not_taken_stays_unsettled() 
     said = [desk.sandbox.say("alice", f"line {n}") for n in range(5)]
     async with desk.open(size=0) as heard:
         assert await heard.receive() == MessageRead(message=said[0])
-        desk.attendance.settle(desk.sandbox.general, [said[0].id])
-    assert int(said[0].id) <= int(desk.attendance.mark(desk.sandbox.general)) < int(said[1].id)
+        desk.checkpoints.settle(desk.sandbox.general, [said[0].id])
+    assert int(said[0].id) <= int(desk.checkpoints.mark(desk.sandbox.general)) < int(said[1].id)
 
 
 async def test_archived_threads_are_listed_and_read() -> None:
@@ -258,8 +258,8 @@ async def test_archived_threads_are_listed_and_read() -> None:
         assert await taken(heard) == [MessageRead(message=post), ChannelRead(channel_id=post.channel_id)]
         desk.sandbox.lose_session()
         assert texts(await taken(heard)) == []
-        assert desk.attendance.unlisted() == ()
-    assert not desk.attendance.is_behind(quiet)
+        assert desk.checkpoints.unlisted() == ()
+    assert not desk.checkpoints.is_behind(quiet)
 
 
 async def test_a_live_message_while_the_last_page_is_in_flight_is_read_by_another_page() -> None:
@@ -290,7 +290,7 @@ async def test_what_is_edited_or_deleted_while_its_page_is_in_flight_is_read_as_
         assert read == MessageRead(message=first)
         await gated.let_go()
         assert texts(await taken(heard)) == ["two, but better"]
-        assert desk.attendance.behind() == ()
+        assert desk.checkpoints.behind() == ()
 
 
 async def test_a_deletion_comes_after_the_message_that_waits_for_room() -> None:
@@ -349,8 +349,8 @@ async def test_a_channel_that_falls_behind_again_and_again_is_read_to_its_end_ea
 
 async def test_its_streams_close_once_nobody_nudges_any_more() -> None:
     events, heard = create_memory_object_stream[Heard](1)
-    behind, nudged = create_memory_object_stream[FellBehind](1)
+    behind, woken = create_memory_object_stream[FellBehind](1)
     behind.close()
     with fail_after(5), heard:
-        await backfill(nudged, events, attendance=Desk().attendance, pages=Desk().sandbox)
+        await backfill(woken, events, checkpoints=Desk().checkpoints, pages=Desk().sandbox)
         assert [each async for each in heard] == []

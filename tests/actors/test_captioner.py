@@ -1,4 +1,4 @@
-"""The picturer over the real table of pending captures and the real verb; host, model and Discord are doubles."""
+"""The captioner over the real table of pending captures and the real verb; host, model and Discord are doubles."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.captioner import LAST_TRY, picturer
-from intern.actors.events import Witness
+from intern.actors.captioner import LAST_TRY, captioner
+from intern.actors.events import Events
 from intern.core.errors import (
     ChatRefusedError,
     ChatUnavailableError,
@@ -118,48 +118,48 @@ class Scene:
         self.model, self.shore, self.keeper = ScriptedModel(), Shore(), Keeper()
         self.pending = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
         self.captioning = Captioning(self.model, self.shore, self.pending, sees=sees)
-        self.pauses: list[float] = []
+        self.backoff: list[float] = []
         self._inbox: MemoryObjectReceiveStream[CapturePending] | None = None
 
     async def work(self, inbox: Any, archived: MemoryObjectSendStream[Archived]) -> None:
-        await picturer(
+        await captioner(
             inbox,
             archived,
             pending=self.pending,
-            pictures=self.captioning,
+            captions=self.captioning,
             keep=self.keeper.keep,
             look_up=self.shore.message,
-            witness=Witness(),
-            pauses=self._pauses,
+            events=Events(),
+            backoff=self._backoff,
         )
 
-    def _pauses(self) -> Iterator[float]:
+    def _backoff(self) -> Iterator[float]:
         for pause in (10.0, 20.0, 40.0):
-            self.pauses.append(pause)
+            self.backoff.append(pause)
             yield pause
 
     async def run(self) -> list[Archived]:
         """What is due, once."""
         waiting, inbox = create_memory_object_stream[CapturePending](1)
-        archived, nudged = create_memory_object_stream[Archived](1)
-        with fail_after(10), waiting, nudged:
+        archived, woken = create_memory_object_stream[Archived](1)
+        with fail_after(10), waiting, woken:
             waiting.close()
             await self.work(inbox, archived)
-            return [each async for each in nudged]
+            return [each async for each in woken]
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[MemoryObjectSendStream[CapturePending]]:
         waiting, inbox = create_memory_object_stream[CapturePending](1)
-        archived, nudged = create_memory_object_stream[Archived](1)
+        archived, woken = create_memory_object_stream[Archived](1)
         self._inbox = inbox
-        with fail_after(100_000), waiting, nudged:  # by the leaping clock
+        with fail_after(100_000), waiting, woken:  # by the leaping clock
             async with create_task_group() as tg:
                 tg.start_soon(self.work, inbox, archived)
                 yield waiting
                 tg.cancel_scope.cancel()
 
     async def quiet(self) -> None:
-        """Until the picturer waits for a nudge, or for a time."""
+        """Until the captioner waits for a wakeup, or for a time."""
         for _ in range(5):  # whoever is due wakes up first
             await checkpoint()
         assert self._inbox is not None

@@ -8,7 +8,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from msgspec.structs import replace
 
 from intern.actors.capturer import capturer
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
@@ -83,10 +83,10 @@ class Desk:
 
     def __init__(self, keeper: Keeper | None = None, *, unseen: Sequence[str] = (), room: int = 10) -> None:
         self.requests, self._inbox = create_memory_object_stream[CaptureRequest](room)
-        self._archived, self.nudged = create_memory_object_stream[Archived](1)
-        self._waiting, self.nudged_to_look = create_memory_object_stream[CapturePending](1)
+        self._archived, self.woken = create_memory_object_stream[Archived](1)
+        self._waiting, self.woken_to_look = create_memory_object_stream[CapturePending](1)
         self.keeper, self.settled, self.pending = keeper or Keeper(), Settled(), Pending()
-        self._pictures = Pictures(*unseen)
+        self._captions = Pictures(*unseen)
 
     async def run(self) -> None:
         await capturer(
@@ -94,10 +94,10 @@ class Desk:
             self._archived,
             self._waiting,
             keep=self.keeper.keep,
-            known=self._pictures.known,
+            known=self._captions.known,
             pending=self.pending,
             settle=self.settled.settle,
-            witness=Witness(),
+            events=Events(),
         )
 
     async def take(self, *requests: CaptureRequest) -> None:
@@ -111,7 +111,7 @@ class Desk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for stream in (self.requests, self.nudged, self.nudged_to_look):
+        for stream in (self.requests, self.woken, self.woken_to_look):
             stream.close()
 
 
@@ -124,8 +124,8 @@ async def test_captures_are_kept_in_order_and_the_nudge_streams_close_at_the_end
         await desk.take(*map(request, "abc"))
 
         assert desk.keeper.kept == ["a", "b", "c"]
-        assert [each async for each in desk.nudged] == [Archived()]
-        assert [each async for each in desk.nudged_to_look] == []
+        assert [each async for each in desk.woken] == [Archived()]
+        assert [each async for each in desk.woken_to_look] == []
 
 
 async def test_a_classifier_that_stalls_never_holds_up_the_archive() -> None:
@@ -143,7 +143,7 @@ async def test_what_the_archive_holds_already_nudges_nobody() -> None:
     with fail_after(5), Desk(Keeper(known="known")) as desk:
         await desk.take(request("known"))
 
-        assert [each async for each in desk.nudged] == []
+        assert [each async for each in desk.woken] == []
 
 
 async def test_a_batch_is_settled_once_its_last_capture_is_kept_or_was_known() -> None:
@@ -192,7 +192,7 @@ async def test_a_capture_whose_images_nobody_has_seen_waits_settled_and_unarchiv
         assert desk.keeper.kept == ["b"]
         assert desk.pending.held == [pictured]
         assert desk.settled.ids == ["200:2"]
-        assert [each async for each in desk.nudged_to_look] == [CapturePending()]
+        assert [each async for each in desk.woken_to_look] == [CapturePending()]
 
 
 async def test_what_follows_in_a_conversation_that_waits_waits_with_it() -> None:

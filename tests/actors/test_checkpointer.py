@@ -7,8 +7,8 @@ import trio
 import trio.testing
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.checkpointer import marker
-from intern.chat.checkpoints import Attendance
+from intern.actors.checkpointer import checkpointer
+from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
 from intern.stores.sqlite.checkpoints import Mark, Marks
@@ -35,18 +35,18 @@ def marks(n: int) -> Marks:
     return Marks(channels={CHANNEL: Mark(guild_id=GUILD, settled_to=message(n=n).id)})
 
 
-def settled(attendance: Attendance, n: int) -> None:
-    attendance.begin(message(n=n))
-    attendance.settle(CHANNEL, [message(n=n).id])
+def settled(checkpoints: Checkpoints, n: int) -> None:
+    checkpoints.begin(message(n=n))
+    checkpoints.settle(CHANNEL, [message(n=n).id])
 
 
 async def test_what_was_settled_last_is_kept_at_the_end_also_when_the_end_comes_at_once() -> None:
-    keeper, attendance = Keeper(), Attendance(Marks(), baseline=MessageId("0"))
+    keeper, checkpoints = Keeper(), Checkpoints(Marks(), baseline=MessageId("0"))
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(marker, keeper.keep, attendance=attendance))
+            tg.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
             await wait_all_tasks_blocked()
-            settled(attendance, 1)
+            settled(checkpoints, 1)
             tg.cancel_scope.cancel()
     assert keeper.kept == [marks(1)]
 
@@ -59,12 +59,12 @@ def autojump_clock() -> trio.testing.MockClock:
 def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_next(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    keeper, attendance = Keeper(failures=1), Attendance(Marks(), baseline=MessageId("0"))
+    keeper, checkpoints = Keeper(failures=1), Checkpoints(Marks(), baseline=MessageId("0"))
 
     async def story() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(marker, keeper.keep, attendance=attendance))
-            settled(attendance, 1)
+            nursery.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
+            settled(checkpoints, 1)
             await trio.sleep(2.5)
             assert keeper.kept == []
             await trio.sleep(1)
@@ -79,11 +79,11 @@ def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_nex
 def test_a_disk_that_takes_nothing_is_asked_less_and_less_often_and_each_second_again_once_it_does(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    keeper, attendance = Keeper(failures=10), Attendance(Marks(), baseline=MessageId("0"))
+    keeper, checkpoints = Keeper(failures=10), Checkpoints(Marks(), baseline=MessageId("0"))
 
     async def story() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(marker, keeper.keep, attendance=attendance))
+            nursery.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
             await trio.sleep(300)
             assert keeper.failures == 1
             await trio.sleep(62.5)

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from intern.actors.classifier import classifier
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.wakeups import Due
 from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import Archived, Failed, Filing, Skip, Topic
@@ -95,7 +95,7 @@ async def test_a_pair_waits_with_all_behind_it_until_its_conversation_has_settle
     chooser = Chooser()
     archive = Pairs(pair("Q1", n=1), waits := pair("Q2", n=2), pair("Q3", n=3))
     unsettled = {waits.qa_id}
-    nudges, look = create_memory_object_stream[Archived](1)
+    wakeups, look = create_memory_object_stream[Archived](1)
     filings, filed = create_memory_object_stream[Filing](10)
     run = partial(
         classifier,
@@ -104,7 +104,7 @@ async def test_a_pair_waits_with_all_behind_it_until_its_conversation_has_settle
         filings,
         after=None,
         choose=chooser.choose_topic,
-        witness=Witness(),
+        events=Events(),
         attempts=Attempts(),
         settles_in=lambda pair: 1e6 if pair.qa_id in unsettled else 0.0,
     )
@@ -115,17 +115,17 @@ async def test_a_pair_waits_with_all_behind_it_until_its_conversation_has_settle
             assert chooser.asked == ["Q1"]
 
             unsettled.clear()
-            nudges.send_nowait(Archived())
+            wakeups.send_nowait(Archived())
             await wait_all_tasks_blocked()
             assert chooser.asked == ["Q1", "Q2", "Q3"]
-            nudges.close()
+            wakeups.close()
 
 
 async def test_at_the_end_no_pair_waits_any_more() -> None:
     chooser = Chooser()
-    nudges, look = create_memory_object_stream[Archived](1)
+    wakeups, look = create_memory_object_stream[Archived](1)
     filings, filed = create_memory_object_stream[Filing](10)
-    nudges.close()
+    wakeups.close()
     with fail_after(5), filed:
         await classifier(
             Pairs(pair("Q1")).after,
@@ -133,7 +133,7 @@ async def test_at_the_end_no_pair_waits_any_more() -> None:
             filings,
             after=None,
             choose=chooser.choose_topic,
-            witness=Witness(),
+            events=Events(),
             attempts=Attempts(),
             settles_in=lambda _: 1e6,
         )
@@ -147,9 +147,9 @@ async def filings_of(
     attempts: Attempts | None = None,
     again: Older | None = None,
 ) -> list[Filing]:
-    nudges, look = create_memory_object_stream[Archived](1)
+    wakeups, look = create_memory_object_stream[Archived](1)
     filings, filed = create_memory_object_stream[Filing](0)
-    nudges.close()
+    wakeups.close()
     seen: list[Filing] = []
     with fail_after(5), filed:
         async with create_task_group() as tg:
@@ -161,10 +161,10 @@ async def filings_of(
                     filings,
                     after=after,
                     choose=chooser.choose_topic,
-                    witness=Witness(),
+                    events=Events(),
                     again=again and again.due,
                     attempts=attempts or Attempts(),
-                    pauses=NO_PAUSES,
+                    backoff=NO_PAUSES,
                 )
             )
             seen += [filing async for filing in filed]
@@ -262,10 +262,10 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
     archive = Pairs(pair("q0", n=0))
     for crashes in (False, True):
         attempts = Attempts()
-        nudges, look = create_memory_object_stream[Archived](1)
+        wakeups, look = create_memory_object_stream[Archived](1)
         filings, filed = create_memory_object_stream[Filing](0)
         chooser = Chooser(ZeroDivisionError()) if crashes else Chooser()
-        with fail_after(5), filed, nudges, suppress(ExceptionGroup):
+        with fail_after(5), filed, wakeups, suppress(ExceptionGroup):
             async with create_task_group() as tg:
                 tg.start_soon(
                     partial(
@@ -275,7 +275,7 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
                         filings,
                         after=None,
                         choose=chooser.choose_topic,
-                        witness=Witness(),
+                        events=Events(),
                         attempts=attempts,
                     )
                 )
@@ -314,9 +314,9 @@ async def test_where_nobody_can_tell_what_is_due_new_pairs_are_filed_all_the_sam
 async def test_a_slow_integrator_holds_the_classifier_back() -> None:
     archive = Pairs(*(pair(f"q{n}", n=n) for n in range(5)))
     chooser = Chooser()
-    nudges, look = create_memory_object_stream[Archived](1)
+    wakeups, look = create_memory_object_stream[Archived](1)
     filings, filed = create_memory_object_stream[Filing](0)
-    with fail_after(5), filed, nudges:
+    with fail_after(5), filed, wakeups:
         async with create_task_group() as tg:
             tg.start_soon(
                 partial(
@@ -326,9 +326,9 @@ async def test_a_slow_integrator_holds_the_classifier_back() -> None:
                     filings,
                     after=None,
                     choose=chooser.choose_topic,
-                    witness=Witness(),
+                    events=Events(),
                     attempts=Attempts(),
-                    pauses=NO_PAUSES,
+                    backoff=NO_PAUSES,
                 )
             )
             await wait_all_tasks_blocked()

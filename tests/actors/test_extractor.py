@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from anyio import create_memory_object_stream, create_task_group, current_time, fail_after, wait_all_tasks_blocked
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.extractor import Step, extractor
 from intern.actors.wakeups import Due
 from intern.core.errors import KnowledgeError, ModelUnavailableError
@@ -106,9 +106,9 @@ async def run(
     meanwhile: Callable[[], None] = lambda: None,
     leaps: Sequence[float] = (),
 ) -> None:
-    nudges, inbox = create_memory_object_stream[Decided](1)
+    wakeups, inbox = create_memory_object_stream[Decided](1)
     with fail_after(300):
-        async with create_task_group() as tg, nudges:
+        async with create_task_group() as tg, wakeups:
 
             async def work() -> None:
                 await extractor(
@@ -118,14 +118,14 @@ async def run(
                     extraction=reader,
                     again=decisions.due,
                     attempts=attempts or Uncounted(),
-                    witness=Witness(),
-                    pauses=lambda: repeat(5.0),
+                    events=Events(),
+                    backoff=lambda: repeat(5.0),
                 )
 
             tg.start_soon(work)
             await wait_all_tasks_blocked()
             meanwhile()
-            nudges.send_nowait(Decided())
+            wakeups.send_nowait(Decided())
             for seconds in leaps:
                 await wait_all_tasks_blocked()
                 await leap(seconds)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.fetcher import fetcher
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.ids import SourceId
@@ -54,7 +54,7 @@ class Patient(Pages):
         return await super().refresh_pages()
 
 
-class Told(Witness):
+class Told(Events):
     def __init__(self) -> None:
         super().__init__()
         self.told: list[Refreshed] = []
@@ -67,7 +67,7 @@ async def test_it_leaves_alone_what_the_model_could_not_describe() -> None:
     pages = Patient()
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(fetcher, pages.refresh_pages, interval_seconds=600, witness=Witness()))
+            tg.start_soon(partial(fetcher, pages.refresh_pages, interval_seconds=600, events=Events()))
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
     assert pages.rested == [True]
@@ -75,15 +75,15 @@ async def test_it_leaves_alone_what_the_model_could_not_describe() -> None:
 
 async def test_it_looks_at_once_and_after_every_interval_whatever_fails() -> None:
     changed = Refreshed(changed=(SourceId("kb:https://docs.example.org/"),))
-    pages, witness = Pages(Refreshed(), KnowledgeError("the disk is gone"), changed), Told()
+    pages, events = Pages(Refreshed(), KnowledgeError("the disk is gone"), changed), Told()
     with fail_after(4000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(fetcher, pages.refresh_pages, interval_seconds=600, witness=witness))
+            tg.start_soon(partial(fetcher, pages.refresh_pages, interval_seconds=600, events=events))
             await wait_all_tasks_blocked()
             assert pages.looks == 1
             for looks in (2, 3, 4):
                 await leap(601)
                 await wait_all_tasks_blocked()
                 assert pages.looks == looks
-            assert witness.told == [changed]
+            assert events.told == [changed]
             tg.cancel_scope.cancel()

@@ -10,10 +10,10 @@ import trio.testing
 from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.indexer import LONGEST_BURST, indexer
 from intern.actors.scout import scout
-from intern.actors.wakeups import nudge
+from intern.actors.wakeups import wake
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.flow import SourceChanged
 from intern.core.ids import SourceId
@@ -47,7 +47,7 @@ async def test_changes_before_the_end_are_still_indexed() -> None:
     with fail_after(5):
         changes.send_nowait(SourceChanged())
         changes.close()
-        await indexer(inbox, refresh=indices.refresh, settle_seconds=0, witness=Witness())
+        await indexer(inbox, refresh=indices.refresh, settle_seconds=0, events=Events())
     assert indices.refreshed == 1
 
 
@@ -58,7 +58,7 @@ async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
     with fail_after(5), changes:
         async with create_task_group() as tg:
             tg.start_soon(
-                partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, witness=Witness(), pauses=NO_PAUSES)
+                partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=Events(), backoff=NO_PAUSES)
             )
             changes.send_nowait(SourceChanged())
             await wait_all_tasks_blocked()
@@ -93,7 +93,7 @@ async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_
     indices = Listing(shelf)
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, witness=Witness()))
+            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=Events()))
             with changes:
                 for _ in range(15):
                     await changes.send(SourceChanged())
@@ -115,17 +115,17 @@ def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() ->
     async def story() -> None:
         changes, inbox = create_memory_object_stream[SourceChanged](1)
         async with create_task_group() as tg:
-            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=2, witness=Witness()))
+            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=2, events=Events()))
             with changes:
                 for _ in range(5):
-                    nudge(changes, SourceChanged())
+                    wake(changes, SourceChanged())
                     await trio.sleep(1)
                 assert indices.refreshed == 0
                 await trio.sleep(3)
                 assert indices.refreshed == 1
 
                 for _ in range(int(LONGEST_BURST) + 2):
-                    nudge(changes, SourceChanged())
+                    wake(changes, SourceChanged())
                     await trio.sleep(1)
                 assert indices.refreshed == 2
 

@@ -10,8 +10,8 @@ import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.actors.events import Witness
-from intern.actors.guard import Pauses
+from intern.actors.events import Events
+from intern.actors.guard import Backoff
 from intern.actors.integrator import integrator
 from intern.core.errors import ConfigError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided, Failed, Filing, SourceChanged, Topic, Withdrawal
@@ -66,7 +66,7 @@ def filing(question: str, n: int = 1) -> Filing:
     return Filing(pair=pair(question, n=n), choice=Topic(name=TopicName("gpu")))
 
 
-class Deciding(Witness):
+class Deciding(Events):
     """Remembers the decisions."""
 
     def __init__(self) -> None:
@@ -82,10 +82,10 @@ class Desk:
     def __init__(self, filer: Filer, *, filings: int = 10, attempts: Attempts | None = None) -> None:
         self.filings, self.inbox = create_memory_object_stream[Filing](filings)
         self.to_withdraw, self.withdrawals = create_memory_object_stream[Withdrawal](10)
-        self.changed, self.nudged = create_memory_object_stream[SourceChanged](1)
+        self.changed, self.woken = create_memory_object_stream[SourceChanged](1)
         self.decided, self.followed = create_memory_object_stream[Decided](1)
         self.extractor_was_nudged = False
-        self.filer, self.witness = filer, Deciding()
+        self.filer, self.events = filer, Deciding()
         self.attempts = attempts or Attempts()
 
     def withdraw(self, *ids: str) -> None:
@@ -96,7 +96,7 @@ class Desk:
         self.filings.close()
         self.to_withdraw.close()
 
-    async def run(self, pauses: Pauses = NO_PAUSES) -> None:
+    async def run(self, backoff: Backoff = NO_PAUSES) -> None:
         with self.followed:
             await integrator(
                 self.inbox,
@@ -104,27 +104,27 @@ class Desk:
                 self.changed,
                 self.decided,
                 filer=self.filer,
-                witness=self.witness,
+                events=self.events,
                 attempts=self.attempts,
-                pauses=pauses,
+                backoff=backoff,
             )
             self.extractor_was_nudged = self.followed.statistics().current_buffer_used == 1
 
 
 async def run(filer: Filer, *questions: str) -> list[SourceChanged]:
     desk = Desk(filer)
-    with fail_after(5), desk.nudged:
+    with fail_after(5), desk.woken:
         for n, question in enumerate(questions):
             desk.filings.send_nowait(filing(question, n))
         desk.end()
         await desk.run()
-        return [each async for each in desk.nudged]
+        return [each async for each in desk.woken]
 
 
 async def test_the_extractor_is_nudged_by_a_filing_and_by_a_withdrawal() -> None:
     for is_filing in (True, False):
         desk = Desk(Filer())
-        with fail_after(5), desk.nudged:
+        with fail_after(5), desk.woken:
             if is_filing:
                 desk.filings.send_nowait(filing("a", 0))
             else:
@@ -181,7 +181,7 @@ async def test_a_decision_ends_the_attempt_that_the_classifier_began() -> None:
     await attempts.begin(given.pair.qa_id)
     desk.filings.send_nowait(given)
     desk.end()
-    with fail_after(5), desk.nudged:
+    with fail_after(5), desk.woken:
         await desk.run()
     assert attempts.open == {}
 
@@ -192,9 +192,9 @@ async def test_only_a_pair_that_was_not_given_up_is_tried_again_by_itself(choice
     desk = Desk(Filer(), attempts=attempts)
     desk.filings.send_nowait(Filing(pair=pair("a"), choice=choice))
     desk.end()
-    with fail_after(5), desk.nudged:
+    with fail_after(5), desk.woken:
         await desk.run()
-    assert attempts.ended == [(desk.witness.decisions[0], not isinstance(choice, GivenUp))]
+    assert attempts.ended == [(desk.events.decisions[0], not isinstance(choice, GivenUp))]
 
 
 @pytest.mark.parametrize("error", [ModelUnavailableError("down"), KnowledgeError("full")])
@@ -207,16 +207,16 @@ async def test_no_attempt_is_open_while_an_outage_lasts_and_one_is_when_it_is_tr
             open_then.append(dict(attempts.open))
             return await super().file(filing)
 
-    def pauses() -> Iterator[float]:
+    def backoff() -> Iterator[float]:
         yield 0.0
         yield math.inf
 
     desk = Desk(Looking(a=[error, error]), attempts=attempts)
     await attempts.begin(given.pair.qa_id)
     desk.filings.send_nowait(given)
-    with fail_after(5), desk.nudged, desk.filings, desk.to_withdraw:
+    with fail_after(5), desk.woken, desk.filings, desk.to_withdraw:
         async with create_task_group() as tg:
-            tg.start_soon(desk.run, pauses)
+            tg.start_soon(desk.run, backoff)
             await wait_all_tasks_blocked()
             assert open_then == [{given.pair.qa_id: 1}] * 2
             assert attempts.open == {}
@@ -231,7 +231,7 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
         desk = Desk(filer, attempts=attempts)
         await attempts.begin(given.pair.qa_id)
         desk.filings.send_nowait(given)
-        with fail_after(5), desk.nudged, desk.filings, desk.to_withdraw, suppress(ExceptionGroup):
+        with fail_after(5), desk.woken, desk.filings, desk.to_withdraw, suppress(ExceptionGroup):
             async with create_task_group() as tg:
                 tg.start_soon(desk.run)
                 await wait_all_tasks_blocked()
@@ -242,7 +242,7 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
 async def test_a_slow_integration_is_felt_by_the_classifier() -> None:
     gate = Event()
     desk = Desk(Filer(gate), filings=0)
-    with fail_after(5), desk.nudged, desk.filings, desk.to_withdraw:
+    with fail_after(5), desk.woken, desk.filings, desk.to_withdraw:
         async with create_task_group() as tg:
             tg.start_soon(desk.run)
             await desk.filings.send(filing("a"))
@@ -259,12 +259,12 @@ async def test_a_withdrawal_is_written_down_then_cleared_and_the_indexer_is_nudg
     desk = Desk(Filer())
     desk.withdraw("1", "2", "1")
     desk.end()
-    with fail_after(5), desk.nudged:
+    with fail_after(5), desk.woken:
         await desk.run()
         assert desk.filer.withdrawn == ["1", "2"]
         assert desk.filer.cleared == ["1", "2"]
-        assert [each async for each in desk.nudged] == [SourceChanged()]
-    assert [type(each) for each in desk.witness.decisions] == [Withdrawn, Withdrawn]
+        assert [each async for each in desk.woken] == [SourceChanged()]
+    assert [type(each) for each in desk.events.decisions] == [Withdrawn, Withdrawn]
 
 
 async def test_what_a_killed_run_left_undone_is_cleared_at_the_start() -> None:
@@ -283,7 +283,7 @@ async def test_a_withdrawal_waits_neither_for_a_model_nor_for_topics_that_are_bu
     filer.busy = Event()
     desk = Desk(filer)
     desk.filings.send_nowait(filing("a"))
-    with fail_after(5), desk.nudged, desk.filings, desk.to_withdraw:
+    with fail_after(5), desk.woken, desk.filings, desk.to_withdraw:
         async with create_task_group() as tg:
             tg.start_soon(desk.run)
             await wait_all_tasks_blocked()
@@ -302,7 +302,7 @@ async def test_a_disk_that_fails_a_withdrawal_is_asked_again() -> None:
     desk = Desk(filer)
     desk.withdraw("1")
     desk.end()
-    with fail_after(5), desk.nudged:
+    with fail_after(5), desk.woken:
         await desk.run()
     assert filer.cleared == ["1"]
     assert filer.disk_trouble == []
@@ -312,7 +312,7 @@ async def test_withdrawals_that_came_before_a_cancellation_are_written_down() ->
     filer = Filer()
     desk = Desk(filer)
     desk.withdraw("1")
-    with fail_after(5), desk.nudged, desk.filings:
+    with fail_after(5), desk.woken, desk.filings:
         async with create_task_group() as tg:
             tg.start_soon(desk.run)
             await wait_all_tasks_blocked()

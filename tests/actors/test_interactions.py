@@ -141,7 +141,7 @@ class Room:
                         to_capture,
                         handle=self.desk.handle,
                         responses=self.responses,
-                        pauses=at_once,
+                        backoff=at_once,
                     )
                 )
                 yield

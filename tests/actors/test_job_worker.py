@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from anyio import create_task_group
 
-from intern.actors.job_worker import clerk
+from intern.actors.job_worker import job_worker
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.records import Capture
 from intern.stores.sqlite.jobs import Job, Jobs
@@ -49,11 +49,11 @@ async def do(job: Job) -> bytes:
 
 
 def run(queue: Queue, *later: str) -> None:
-    """Let the clerk work for ten seconds of trio's own clock."""
+    """Let the job worker work for ten seconds of trio's own clock."""
 
     async def story() -> None:
         async with create_task_group() as tg:
-            tg.start_soon(partial(clerk, queue, do=do))
+            tg.start_soon(partial(job_worker, queue, do=do))
             await trio.sleep(5)
             queue.waiting.extend(Job(id=10 + n, kind=kind, key="", payload=b"") for n, kind in enumerate(later))
             await trio.sleep(5)

@@ -1,4 +1,4 @@
-"""The clerk on both backends, with the queue that it has at work."""
+"""The job worker on both backends, with the queue that it has at work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
 
-from intern.actors.job_worker import POLL_SECONDS, clerk, do_all
+from intern.actors.job_worker import POLL_SECONDS, do_all, job_worker
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.jobs import Job, Jobs
@@ -64,7 +64,7 @@ async def queue_in(folder: Path) -> AsyncGenerator[Queue]:
 async def at_work(queue: Queue, do: Callable[[Job], Awaitable[bytes]]) -> AsyncGenerator[None]:
     with fail_after(10):
         async with create_task_group() as tg:
-            tg.start_soon(partial(clerk, queue, do=do))
+            tg.start_soon(partial(job_worker, queue, do=do))
             yield
             tg.cancel_scope.cancel()
 
@@ -97,7 +97,7 @@ async def test_jobs_of_a_kind_are_done_in_order_whatever_became_of_the_one_befor
         assert [await queue.outcome(each) for each in ids] == [(None, "set this first", 2)] * 3
 
 
-@pytest.mark.parametrize("all_at_once", [False, True], ids=["the clerk", "a command that has the folder"])
+@pytest.mark.parametrize("all_at_once", [False, True], ids=["the job worker", "a command that has the folder"])
 async def test_a_long_job_holds_up_its_own_kind_and_no_other(tmp_path: Path, *, all_at_once: bool) -> None:
     may_end, begun = Event(), list[bytes]()
 
@@ -116,7 +116,7 @@ async def test_a_long_job_holds_up_its_own_kind_and_no_other(tmp_path: Path, *, 
             ("forget", b"second"),
         ]
         long, again, *others = [await queue.submit(kind, payload, key=str(payload)) for kind, payload in kinds]
-        work = partial(do_all, queue) if all_at_once else partial(clerk, queue)
+        work = partial(do_all, queue) if all_at_once else partial(job_worker, queue)
         with fail_after(10):
             async with create_task_group() as tg:
                 tg.start_soon(partial(work, do=take_long))

@@ -10,7 +10,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors import listener as actor
 from intern.actors.listener import listener
-from intern.chat.checkpoints import Attendance
+from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ConfigError
 from intern.core.flow import (
     Approval,
@@ -59,15 +59,15 @@ class Gateway:
 
 @dataclass
 class Ends:
-    """The streams of a listener, and its attendance."""
+    """The streams of a listener, and its checkpoints."""
 
-    attendance: Attendance
+    checkpoints: Checkpoints
     events: MemoryObjectSendStream[Heard]
     heard: MemoryObjectReceiveStream[Heard]
     interactions: MemoryObjectSendStream[Interaction]
     asked: MemoryObjectReceiveStream[Interaction]
     behind: MemoryObjectSendStream[FellBehind]
-    nudged: MemoryObjectReceiveStream[FellBehind]
+    woken: MemoryObjectReceiveStream[FellBehind]
     approved: MemoryObjectSendStream[Approval]
     to_review: MemoryObjectReceiveStream[Approval]
     approvals: Approvals
@@ -79,19 +79,19 @@ class Ends:
             self.interactions,
             self.behind,
             self.approved,
-            attendance=self.attendance,
+            checkpoints=self.checkpoints,
             approvals=self.approvals,
             admits=admits,
         )
 
     async def rest(self) -> list[Heard]:
-        with self.heard, self.asked, self.nudged, self.to_review:
+        with self.heard, self.asked, self.woken, self.to_review:
             return [event async for event in self.heard]
 
 
 def ends(size: int = 10, *, interactions: int = 10) -> Ends:
     return Ends(
-        Attendance(Marks(attended={GUILD: BASELINE}), baseline=BASELINE),
+        Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE),
         *create_memory_object_stream[Heard](size),
         *create_memory_object_stream[Interaction](interactions),
         *create_memory_object_stream[FellBehind](1),
@@ -127,11 +127,11 @@ def deleted(*messages: ChatMessage) -> MessagesDeleted:
     return MessagesDeleted(guild_id=GUILD, channel_id=CHANNEL, message_ids=tuple(each.id for each in messages))
 
 
-def read(attendance: Attendance, *messages: ChatMessage) -> list[ChatMessage]:
-    with attendance.reading(CHANNEL) as reading:
+def read(checkpoints: Checkpoints, *messages: ChatMessage) -> list[ChatMessage]:
+    with checkpoints.reading(CHANNEL) as reading:
         reading.received(Page(messages=messages, read_to=messages[-1].id, more=False))
-        begun = [each for each in messages if attendance.begin(each)]
-        assert attendance.caught_up(reading)
+        begun = [each for each in messages if checkpoints.begin(each)]
+        assert checkpoints.caught_up(reading)
     return begun
 
 
@@ -141,7 +141,7 @@ SAID = tuple(message(f"m{n}", n=n) for n in range(1, 4))
 async def test_events_are_handed_on_in_order_and_the_streams_close_when_the_listener_is_stopped() -> None:
     all_ends, heard = await heard_by(session(), *created(*SAID), deleted(SAID[0]))
     assert heard == [*created(*SAID), deleted(SAID[0])]
-    assert all_ends.attendance.unsettled == 3
+    assert all_ends.checkpoints.unsettled == 3
 
 
 async def test_a_message_told_twice_is_handed_on_once() -> None:
@@ -152,15 +152,15 @@ async def test_a_message_told_twice_is_handed_on_once() -> None:
 async def test_a_full_stream_never_makes_the_gateway_wait_and_what_did_not_fit_is_read_later() -> None:
     all_ends, heard = await heard_by(session(), *created(*SAID), size=1)
     assert heard == created(SAID[0])
-    assert all_ends.attendance.behind() == (CHANNEL,)
-    assert read(all_ends.attendance, *SAID) == list(SAID[1:])
+    assert all_ends.checkpoints.behind() == (CHANNEL,)
+    assert read(all_ends.checkpoints, *SAID) == list(SAID[1:])
 
 
 async def test_other_channels_stay_live_while_one_is_behind() -> None:
     elsewhere = message("elsewhere", n=9, channel=str(int(SAID[-1].id) + 1))
     all_ends, heard = await heard_by(session(SAID[1].id), *created(SAID[2], elsewhere))
     assert heard == created(elsewhere)
-    assert read(all_ends.attendance, *SAID) == list(SAID)
+    assert read(all_ends.checkpoints, *SAID) == list(SAID)
 
 
 async def test_a_session_with_something_untold_nudges_backfill() -> None:
@@ -168,16 +168,16 @@ async def test_a_session_with_something_untold_nudges_backfill() -> None:
     with fail_after(5):
         async with create_task_group() as tg:
             tg.start_soon(all_ends.run, Gateway(session(SAID[0].id)))
-            assert await all_ends.nudged.receive() == FellBehind()
+            assert await all_ends.woken.receive() == FellBehind()
             tg.cancel_scope.cancel()
         await all_ends.rest()
-    assert all_ends.attendance.behind() == (CHANNEL,)
+    assert all_ends.checkpoints.behind() == (CHANNEL,)
 
 
 async def test_what_was_missed_where_intern_is_not_admitted_is_not_read() -> None:
     all_ends, _ = await heard_by(session(SAID[0].id), admits=lambda _: False)
-    assert all_ends.attendance.behind() == ()
-    assert all_ends.attendance.mark(CHANNEL) == SAID[0].id
+    assert all_ends.checkpoints.behind() == ()
+    assert all_ends.checkpoints.mark(CHANNEL) == SAID[0].id
 
 
 async def test_edits_of_what_is_still_to_be_read_are_left_to_the_reading_but_deletions_are_told() -> None:

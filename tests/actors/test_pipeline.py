@@ -1,4 +1,4 @@
-"""The office as a whole: its wiring, and how it opens and closes. Real verbs, a Discord in memory, rules as a model."""
+"""The whole pipeline: its wiring, and how it opens and closes. Real verbs, a Discord in memory, rules as a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anyio import Event, create_task_group, fail_after, get_running_tasks, sleep
 from anyio.lowlevel import checkpoint
 
 from intern.actors import streams
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS
 from intern.actors.streams import WIRES, Wire
 from intern.core.errors import ConfigError, InternError
@@ -73,24 +73,24 @@ def test_every_stream_is_on_the_page_and_bounded() -> None:
     assert all(0 <= wire.size <= 1000 for wire in WIRES)
 
 
-async def taught(folder: Path, witness: Watching) -> None:
+async def taught(folder: Path, events: Watching) -> None:
     """A question and the team's reply; then nothing more happens."""
     sandbox = Sandbox(HandClock(), team={"mira"})
-    async with at_work(folder, sandbox, witness):
+    async with at_work(folder, sandbox, events):
         asked = sandbox.say("bob", "How do I purge the spool?")
         sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
         await Event().wait()
 
 
 async def test_the_team_s_reply_answers_the_next_member(tmp_path: Path) -> None:
-    sandbox, witness = Sandbox(HandClock(), team={"mira"}), Watching()
-    async with at_work(tmp_path, sandbox, witness):
+    sandbox, events = Sandbox(HandClock(), team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, events):
         asked = sandbox.say("bob", "My agents are rejected because of a clock skew on the Pi, what now?")
-        silent = await witness.one_of(AIResult)
+        silent = await events.one_of(AIResult)
         assert silent.reason == "no_answer"
 
         sandbox.say("mira", "Run `lumen-relay agents reset-skew` after chrony has set the clock.", reply_to=asked.id)
-        filed = await witness.one_of(Filed)
+        filed = await events.one_of(Filed)
 
         again = sandbox.say("carol", "Agents rejected, clock skew on a Pi. How do I fix that?")
         post = await sandbox.posted()
@@ -102,14 +102,14 @@ async def test_the_team_s_reply_answers_the_next_member(tmp_path: Path) -> None:
 
 
 async def test_open_batches_reach_the_archive_and_the_topics_at_a_calm_shutdown(tmp_path: Path) -> None:
-    sandbox, witness = Sandbox(HandClock(), team={"mira"}), Watching()
-    async with at_work(tmp_path, sandbox, witness, message_batch_wait_seconds=600):
+    sandbox, events = Sandbox(HandClock(), team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, events, message_batch_wait_seconds=600):
         asked = sandbox.say("bob", "How do I purge the spool without losing agents?")
         sandbox.say("mira", "Stop it first, then `lumen-relay spool purge`.", reply_to=asked.id)
         await wait_all_tasks_blocked()
-        assert not any(isinstance(told, CapturedPair) for told in witness.told)
+        assert not any(isinstance(told, CapturedPair) for told in events.told)
 
-    assert [type(told) for told in witness.told if isinstance(told, CapturedPair | Filed)] == [CapturedPair, Filed]
+    assert [type(told) for told in events.told if isinstance(told, CapturedPair | Filed)] == [CapturedPair, Filed]
     [week] = (tmp_path / "team-knowledge" / "raw").iterdir()
     assert "Stop it first, then `lumen-relay spool purge`." in week.read_text()
 
@@ -139,7 +139,7 @@ async def test_a_gateway_that_is_refused_ends_the_office_with_what_to_do(tmp_pat
             raise ConfigError("discord.token is refused")
 
     with pytest.raises(ExceptionGroup) as raised, fail_after(10):
-        async with open_sandbox(settings_in(tmp_path), Refused(HandClock()), witness=Witness()):
+        async with open_sandbox(settings_in(tmp_path), Refused(HandClock()), events=Events()):
             await Event().wait()
     assert raised.group_contains(ConfigError)
 
@@ -147,21 +147,21 @@ async def test_a_gateway_that_is_refused_ends_the_office_with_what_to_do(tmp_pat
 async def test_a_second_process_on_the_same_folder_is_refused(tmp_path: Path) -> None:
     async with at_work(tmp_path, Sandbox(HandClock()), Watching()):
         with pytest.raises(InternError, match="in use by"):
-            async with open_sandbox(settings_in(tmp_path), Sandbox(HandClock()), witness=Witness()):
+            async with open_sandbox(settings_in(tmp_path), Sandbox(HandClock()), events=Events()):
                 pass
 
 
 async def test_what_was_archived_before_a_crash_is_filed_at_the_next_start(tmp_path: Path) -> None:
     class Dying(Watching):
         def captured(self, pair: CapturedPair) -> None:
-            raise ZeroDivisionError  # after the archive, before the nudge
+            raise ZeroDivisionError  # after the archive, before the wakeup
 
     with pytest.raises(ExceptionGroup):
         await taught(tmp_path, Dying())
 
-    witness = Watching()
-    async with at_work(tmp_path, Sandbox(HandClock()), witness):
-        filed = await witness.one_of(Filed)
+    events = Watching()
+    async with at_work(tmp_path, Sandbox(HandClock()), events):
+        filed = await events.one_of(Filed)
     assert (tmp_path / "team-knowledge" / "topics" / f"{filed.topic}.txt").read_text().count("--- QA ---") == 1
 
 
@@ -174,7 +174,7 @@ class Leaving:
         self.hangs, self.gone = Event(), Event()
 
     async def run(self) -> None:
-        async with open_sandbox(self._settings, self._sandbox, witness=Witness(), clock=HandClock()):
+        async with open_sandbox(self._settings, self._sandbox, events=Events(), clock=HandClock()):
             await self.hangs.wait()
         self.gone.set()
 

@@ -14,8 +14,8 @@ import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.events import Witness
-from intern.actors.guard import growing_pauses
+from intern.actors.events import Events
+from intern.actors.guard import exponential_backoff
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
 from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
 from intern.chat.outgoing import Outgoing
@@ -89,17 +89,17 @@ class Desk:
         self.settled: list[str] = []
         self.ends: dict[str, tuple[str, str]] = {}
         self.metrics = Metrics(prompts=(), version="1")
-        witness = Witness()
-        witness.tally = self.metrics
+        events = Events()
+        events.tally = self.metrics
         self.replies, self.inbox = create_memory_object_stream[Reply](100)
         self.collaborators = Collaborators(
             posts=posts,
             outgoing=self.outgoing,
             traces=Traces(self.ends),
             settle=self.settle,
-            witness=witness,
-            patience_seconds=PATIENCE,
-            pauses=NO_PAUSES,
+            events=events,
+            hold_seconds=PATIENCE,
+            backoff=NO_PAUSES,
         )
 
     def counted(self) -> dict[str, float]:
@@ -297,9 +297,9 @@ class TestPoster:
             outgoing=desk.outgoing,
             traces=Traces(desk.ends),
             settle=desk.settle,
-            witness=Witness(),
-            patience_seconds=PATIENCE,
-            pauses=for_ever,
+            events=Events(),
+            hold_seconds=PATIENCE,
+            backoff=for_ever,
         )
         with fail_after(5), desk.replies:
             async with create_task_group() as tg:
@@ -356,7 +356,7 @@ def test_a_held_reply_is_posted_when_what_the_asker_added_turned_out_to_be_no_qu
 
 def test_an_outage_of_an_hour_is_waited_out() -> None:
     desk = Desk(Posts(a=[DOWN] * 19))
-    desk.collaborators = replace(desk.collaborators, pauses=growing_pauses)
+    desk.collaborators = replace(desk.collaborators, backoff=exponential_backoff)
     holding(desk, reply("a"), then=[(3300, "a"), (3700, "a")])
     assert desk.posts.posted == ["(resumed)", "a"]
     assert desk.settled == ids(0)
@@ -381,11 +381,11 @@ async def test_the_trace_holds_the_end_of_a_reply_before_the_witness_hears_of_it
     desk = Desk(Posts(b=[ChatRefusedError("403")]))
     traced: list[bool] = []
 
-    class Hearing(Witness):
+    class Hearing(Events):
         def posted(self, reply: Reply, outcome: str) -> None:
             traced.append(reply.question.id in desk.ends)
 
-    desk.collaborators = replace(desk.collaborators, witness=Hearing())
+    desk.collaborators = replace(desk.collaborators, events=Hearing())
     desk.post(reply("a", 1), reply("b", 2))
     desk.replies.close()
     with fail_after(5):

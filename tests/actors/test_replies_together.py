@@ -14,7 +14,7 @@ import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.actors import poster as poster_module, responder as responder_module
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.poster import poster
 from intern.actors.responder import responder
 from intern.answering.replying import Replying, answer_buttons, load_wording
@@ -77,7 +77,7 @@ class Bot:
         self.settled: set[MessageId] = set()
         self.gate = Event()
         self.silence: SilenceReason = ""
-        outgoing, options, witness = Outgoing(), ConversationOptions(), Witness()
+        outgoing, options, events = Outgoing(), ConversationOptions(), Events()
         self.requests, self._inbox = create_memory_object_stream[AnswerRequest | Withdrawal](16)
         self._replies, self._to_post = create_memory_object_stream[Reply](16)
         self._for_responder = responder_module.Collaborators(
@@ -88,16 +88,16 @@ class Bot:
             typing=self.discord.typing,
             traces=self.traces,
             settle=self.settle,
-            witness=witness,
+            events=events,
         )
         self._for_poster = poster_module.Collaborators(
             posts=Posting(self.discord, self.ledger, self.discord, outgoing=outgoing, clock=clock),
             outgoing=outgoing,
             traces=self.traces,
             settle=self.settle,
-            witness=witness,
-            patience_seconds=60,
-            pauses=partial(repeat, 0.0),
+            events=events,
+            hold_seconds=60,
+            backoff=partial(repeat, 0.0),
         )
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:

@@ -13,7 +13,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.responder import AT_ONCE, ROOM, Collaborators, responder
 from intern.answering.replying import Replying, Wording
 from intern.chat.options import ConversationOptions
@@ -88,7 +88,7 @@ class Desk:
             typing=self.typing,
             traces=Traces(self),
             settle=self.settle,
-            witness=Witness(),
+            events=Events(),
         )
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:

@@ -13,7 +13,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec.structs import replace
 
 from intern.actors.reviewer import LOOK_AGAIN_SECONDS, reviewer
-from intern.actors.wakeups import nudge
+from intern.actors.wakeups import wake
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ConfigError, InternError, KnowledgeError
 from intern.core.flow import Approval, Archived
 from intern.core.ids import ChannelId, MessageId, QAId, UserId
@@ -80,17 +80,17 @@ class Room:
         clock: HandClock,
         approved: MemoryObjectSendStream[Approval],
         archived: MemoryObjectReceiveStream[Archived],
-        witness: Watching,
+        events: Watching,
     ) -> None:
         self.approvals = approvals
-        self.witness = witness
+        self.events = events
         self._clock = clock
         self._approved = approved
         self._archived = archived
 
     async def hear(self, word: Approval = WORD) -> None:
         self.approvals.hear(word)
-        nudge(self._approved, word)
+        wake(self._approved, word)
         await all_quiet()
 
     async def pass_time(self, seconds: float = LOOK_AGAIN_SECONDS) -> None:
@@ -99,14 +99,14 @@ class Room:
         await all_quiet()
 
     @property
-    def nudged(self) -> bool:
+    def woken(self) -> bool:
         return self._archived.statistics().current_buffer_used == 1
 
 
 @asynccontextmanager
 async def at_work(reviews: Reviews, door: Door | None = None) -> AsyncGenerator[Room]:
     clock = HandClock(NOW)
-    approvals, witness = Approvals(clock=clock), Watching()
+    approvals, events = Approvals(clock=clock), Watching()
     approved, to_review = create_memory_object_stream[Approval](1)
     archived, to_classify = create_memory_object_stream[Archived](1)
     with fail_after(100_000), approved, to_classify:
@@ -119,12 +119,12 @@ async def at_work(reviews: Reviews, door: Door | None = None) -> AsyncGenerator[
                     approvals=approvals,
                     reviews=reviews,
                     admits=(door or Door()).admits,
-                    witness=witness,
+                    events=events,
                 )
             )
             await all_quiet()
-            yield Room(approvals, clock, approved, to_classify, witness)
-            approved.close()  # it ends with its nudges, whatever is still held
+            yield Room(approvals, clock, approved, to_classify, events)
+            approved.close()  # it ends with its wakeups, whatever is still held
 
 
 def approving(*pairs: CapturedPair) -> list[Review]:
@@ -136,8 +136,8 @@ async def test_the_newest_capture_that_waits_is_approved_by_whoever_did_it_and_f
     async with at_work(reviews, door) as room:
         await room.hear()
         assert reviews.said == approving(NEWER)
-        assert (room.nudged, door.asked, room.approvals.held()) == (True, [CHANNEL], ())
-        assert room.witness.all_of(Approved) == [Approved(qa_id=NEWER.qa_id, by="77", at=NOW)]
+        assert (room.woken, door.asked, room.approvals.held()) == (True, [CHANNEL], ())
+        assert room.events.all_of(Approved) == [Approved(qa_id=NEWER.qa_id, by="77", at=NOW)]
 
 
 async def test_what_was_said_after_the_word_is_left_to_wait() -> None:
@@ -152,10 +152,10 @@ async def test_a_word_that_is_faster_than_the_capture_counts_once_that_is_there(
     async with at_work(reviews, door) as room:
         await room.hear()
         await room.pass_time()
-        assert (reviews.said, door.asked, room.nudged) == ([], [], False)
+        assert (reviews.said, door.asked, room.woken) == ([], [], False)
         reviews.waiting = (NEWER,)
         await room.pass_time()
-        assert (reviews.said, room.nudged) == (approving(NEWER), True)
+        assert (reviews.said, room.woken) == (approving(NEWER), True)
         await room.pass_time()
         assert len(reviews.said) == 1
 
@@ -176,7 +176,7 @@ async def test_where_intern_may_not_listen_nobody_approves_anything(answer: bool
     async with at_work(reviews, Door(answer)) as room:
         await room.hear()
         await room.pass_time()
-        assert (reviews.said, room.nudged, room.approvals.held()) == ([], False, ())
+        assert (reviews.said, room.woken, room.approvals.held()) == ([], False, ())
 
 
 async def test_discord_and_the_disk_may_fail_a_while() -> None:
@@ -185,9 +185,9 @@ async def test_discord_and_the_disk_may_fail_a_while() -> None:
     async with at_work(reviews, Door(ChatUnavailableError("down"))) as room:
         await room.hear()
         await room.pass_time()
-        assert (reviews.said, room.nudged) == ([], False)
+        assert (reviews.said, room.woken) == ([], False)
         await room.pass_time()
-        assert (reviews.said, room.nudged) == (approving(NEWER), True)
+        assert (reviews.said, room.woken) == (approving(NEWER), True)
 
 
 async def test_who_was_faster_with_the_command_has_the_last_word() -> None:

@@ -10,8 +10,8 @@ import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from msgspec.structs import replace
 
-from intern.actors.events import Witness
-from intern.actors.guard import PATIENCE_SECONDS, Pauses
+from intern.actors.events import Events
+from intern.actors.guard import REFUSED_FOR_SECONDS, Backoff
 from intern.actors.router import ASIDE, AT_ONCE, router
 from intern.answering.replying import Declining, notice
 from intern.chat.outgoing import Outgoing
@@ -37,7 +37,7 @@ FOR_EVER = partial(repeat, 1e9)
 MIRA = author("mira", "team_member")
 
 
-class Noting(Witness):
+class Noting(Events):
     """Remembers what was shed and ignored."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Desk:
         self.captures, self.taught = create_memory_object_stream[CaptureRequest](captures)
         self.withdrawals, self.withdrawn = create_memory_object_stream[Withdrawal](10)
         self.words, self.said = create_memory_object_stream[Reply](words)
-        self.dispatch, self.witness, self.captured = Dispatch(), Noting(), Captured()
+        self.dispatch, self.events, self.captured = Dispatch(), Noting(), Captured()
         self.refusing, self.outgoing = Refusing(), Outgoing()
         self.late = Late(self.captured, admits=self.admits)
         self.settled: list[str] = []
@@ -164,7 +164,7 @@ class Desk:
         self.settled += [f"{channel_id}:{each}" for each in message_ids]
         self.one_settled.set()
 
-    async def run(self, pauses: Pauses = NO_PAUSES) -> None:
+    async def run(self, backoff: Backoff = NO_PAUSES) -> None:
         await router(
             self.inbox,
             self.answers,
@@ -176,9 +176,9 @@ class Desk:
             outgoing=self.outgoing,
             late=self.late,
             settle=self.settle,
-            witness=self.witness,
+            events=self.events,
             capturing=self.twice.extend,
-            pauses=pauses,
+            backoff=backoff,
         )
 
     async def taken(self) -> tuple[list[str], list[str], list[str]]:
@@ -209,7 +209,7 @@ async def test_each_batch_goes_where_it_belongs_and_all_streams_close_at_the_end
     with fail_after(5):
         await desk.run()
         assert await desk.taken() == (["ask 1", "ask 2"], ["capture 1"], [])
-    assert desk.witness.dropped == ["chatter"]
+    assert desk.events.dropped == ["chatter"]
 
 
 @pytest.mark.anyio
@@ -246,7 +246,7 @@ async def test_no_more_than_a_few_batches_are_in_work_at_once() -> None:
             assert len(desk.dispatch.begun) == AT_ONCE
             gate.set()
             asked, _, _ = await desk.taken()
-            assert sorted(asked + desk.witness.dropped) == sorted(texts)
+            assert sorted(asked + desk.events.dropped) == sorted(texts)
 
 
 @pytest.mark.anyio
@@ -258,7 +258,7 @@ async def test_questions_that_find_no_room_are_shed_named_and_settled_but_captur
         async with create_task_group() as tg:
             tg.start_soon(desk.run)
             await wait_all_tasks_blocked()
-            assert desk.witness.dropped == ["ask 2"]
+            assert desk.events.dropped == ["ask 2"]
             assert desk.settled == places(second)
             assert await desk.taken() == (["ask 1"], ["capture 1"], [])
 
@@ -652,8 +652,8 @@ def test_what_stays_refused_for_longer_than_a_day_is_given_up() -> None:
     desk = Desk()
     desk.dispatch.trouble["capture 1"] = [ChatRefusedError("missing access")] * 1000
     lines = desk.put("capture 1")
-    still_kept = (PATIENCE_SECONDS - 1, lambda: desk.settled.append("-"))
-    assert tenacity(desk, still_kept, (PATIENCE_SECONDS + 2000, lambda: None)) == ([], [], [])
+    still_kept = (REFUSED_FOR_SECONDS - 1, lambda: desk.settled.append("-"))
+    assert tenacity(desk, still_kept, (REFUSED_FOR_SECONDS + 2000, lambda: None)) == ([], [], [])
     assert desk.settled == ["-", *places(*lines)]
 
 

@@ -26,8 +26,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return leaping(request.param)
 
 
-async def nudged(stream: MemoryObjectReceiveStream[SourceChanged]) -> bool:
-    """Whether there was a nudge; it is taken."""
+async def woken(stream: MemoryObjectReceiveStream[SourceChanged]) -> bool:
+    """Whether there was a wakeup; it is taken."""
     await wait_all_tasks_blocked()
     try:
         stream.receive_nowait()
@@ -41,13 +41,13 @@ async def test_it_nudges_at_once_and_then_once_every_interval() -> None:
     with seen, fail_after(5000):
         async with create_task_group() as tg:
             tg.start_soon(partial(scout, changed, interval_seconds=600))
-            assert await nudged(seen)
+            assert await woken(seen)
             for _ in range(3):
-                assert not await nudged(seen)
+                assert not await woken(seen)
                 await leap(590)
-                assert not await nudged(seen)
+                assert not await woken(seen)
                 await leap(11)
-                assert await nudged(seen)
+                assert await woken(seen)
             tg.cancel_scope.cancel()
 
 
@@ -57,10 +57,10 @@ async def test_an_indexer_that_is_busy_or_gone_does_not_stop_it() -> None:
         async with create_task_group() as tg:
             tg.start_soon(partial(scout, changed, interval_seconds=600))
             await wait_all_tasks_blocked()
-            await leap(601)  # the first nudge still lies there
+            await leap(601)  # the first wakeup still lies there
             await wait_all_tasks_blocked()
-            assert await nudged(seen)
-            assert not await nudged(seen)
+            assert await woken(seen)
+            assert not await woken(seen)
             seen.close()
             await leap(601)
             await wait_all_tasks_blocked()
@@ -73,7 +73,7 @@ async def test_its_end_is_closed_when_it_is_cancelled() -> None:
     with seen, fail_after(5):
         async with create_task_group() as tg:
             tg.start_soon(partial(scout, changed, interval_seconds=600))
-            assert await nudged(seen)
+            assert await woken(seen)
             tg.cancel_scope.cancel()
         with pytest.raises(EndOfStream):
             await seen.receive()

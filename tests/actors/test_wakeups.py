@@ -8,7 +8,7 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, wa
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.wakeups import Due, follow, nudge
+from intern.actors.wakeups import Due, follow, wake
 from tests.leaping import all_quiet, leap, leaping
 
 pytestmark = pytest.mark.anyio
@@ -31,17 +31,19 @@ class Numbers:
         return [n for n in self.held if position is None or n > position][: self._at_once]
 
 
-async def read(log: Numbers, nudges: MemoryObjectReceiveStream[str], into: list[int], after: int | None = None) -> None:
-    async for number in follow(log.after, nudges, after=after, position_of=lambda n: n):
+async def read(
+    log: Numbers, wakeups: MemoryObjectReceiveStream[str], into: list[int], after: int | None = None
+) -> None:
+    async for number in follow(log.after, wakeups, after=after, position_of=lambda n: n):
         into += [number]  # seen at once, not at the end
 
 
 async def test_a_follower_reads_what_lies_behind_its_position_then_waits() -> None:
-    send, nudges = create_memory_object_stream[str](1)
+    send, wakeups = create_memory_object_stream[str](1)
     seen: list[int] = []
-    with fail_after(5), nudges:
+    with fail_after(5), wakeups:
         async with create_task_group() as tg:
-            tg.start_soon(read, Numbers(1, 2, 3, 4, 5), nudges, seen, 2)
+            tg.start_soon(read, Numbers(1, 2, 3, 4, 5), wakeups, seen, 2)
             await wait_all_tasks_blocked()
 
             assert seen == [3, 4, 5]
@@ -49,14 +51,14 @@ async def test_a_follower_reads_what_lies_behind_its_position_then_waits() -> No
 
 
 async def test_a_nudge_makes_a_follower_look_again() -> None:
-    send, nudges = create_memory_object_stream[str](1)
+    send, wakeups = create_memory_object_stream[str](1)
     log, seen = Numbers(1), list[int]()
-    with fail_after(5), nudges:
+    with fail_after(5), wakeups:
         async with create_task_group() as tg:
-            tg.start_soon(read, log, nudges, seen)
+            tg.start_soon(read, log, wakeups, seen)
             await wait_all_tasks_blocked()
             log.held += [2, 3, 4]
-            nudge(send, "look")
+            wake(send, "look")
             await wait_all_tasks_blocked()
 
             assert seen == [1, 2, 3, 4]
@@ -64,11 +66,11 @@ async def test_a_nudge_makes_a_follower_look_again() -> None:
 
 
 async def test_a_follower_reads_to_the_end_of_the_log_before_it_ends() -> None:
-    send, nudges = create_memory_object_stream[str](1)
+    send, wakeups = create_memory_object_stream[str](1)
     log, seen = Numbers(), list[int]()
-    with fail_after(5), nudges:
+    with fail_after(5), wakeups:
         async with create_task_group() as tg:
-            tg.start_soon(read, log, nudges, seen)
+            tg.start_soon(read, log, wakeups, seen)
             await wait_all_tasks_blocked()
             log.held += [1, 2, 3]
             send.close()
@@ -77,12 +79,12 @@ async def test_a_follower_reads_to_the_end_of_the_log_before_it_ends() -> None:
 
 
 async def test_a_nudge_never_waits_and_never_fails() -> None:
-    send, nudges = create_memory_object_stream[str](1)
+    send, wakeups = create_memory_object_stream[str](1)
     with send:
-        nudge(send, "look")
-        nudge(send, "look")
-        nudges.close()
-        nudge(send, "look")
+        wake(send, "look")
+        wake(send, "look")
+        wakeups.close()
+        wake(send, "look")
 
 
 class Older:
@@ -102,34 +104,34 @@ class Older:
         return Due(seconds=self.seconds)
 
 
-async def read_both(log: Numbers, older: Older, nudges: MemoryObjectReceiveStream[str], into: list[int]) -> None:
-    async for number in follow(log.after, nudges, after=None, position_of=lambda n: n, again=older.due):
+async def read_both(log: Numbers, older: Older, wakeups: MemoryObjectReceiveStream[str], into: list[int]) -> None:
+    async for number in follow(log.after, wakeups, after=None, position_of=lambda n: n, again=older.due):
         into += [number]
         if number == -1:
             log.held += [3]
 
 
 async def test_what_is_due_again_comes_once_and_whatever_is_new_comes_first() -> None:
-    send, nudges = create_memory_object_stream[str](1)
+    send, wakeups = create_memory_object_stream[str](1)
     log, older, seen = Numbers(1, 2), Older(("a", -1), ("b", -2)), list[int]()
-    with fail_after(5), nudges:
+    with fail_after(5), wakeups:
         async with create_task_group() as tg:
-            tg.start_soon(read_both, log, older, nudges, seen)
+            tg.start_soon(read_both, log, older, wakeups, seen)
             await wait_all_tasks_blocked()
             assert seen == [1, 2, -1, 3, -2]
             older.due_now = [("b", -2), ("a, later", -1)]
-            nudge(send, "look")
+            wake(send, "look")
             await wait_all_tasks_blocked()
             assert seen == [1, 2, -1, 3, -2, -1]
             send.close()
 
 
 async def test_a_follower_wakes_when_the_next_one_is_due_and_not_before() -> None:
-    send, nudges = create_memory_object_stream[str](1)
+    send, wakeups = create_memory_object_stream[str](1)
     log, older, seen = Numbers(), Older(seconds=600), list[int]()
-    with fail_after(5000), nudges:
+    with fail_after(5000), wakeups:
         async with create_task_group() as tg:
-            tg.start_soon(read_both, log, older, nudges, seen)
+            tg.start_soon(read_both, log, older, wakeups, seen)
             await all_quiet()
             older.due_now = [("a", -2)]
             await leap(590)
@@ -147,9 +149,9 @@ async def test_a_follower_wakes_when_the_next_one_is_due_and_not_before() -> Non
 
 
 async def test_what_is_due_is_handed_on_before_a_follower_ends() -> None:
-    send, nudges = create_memory_object_stream[str](1)
+    send, wakeups = create_memory_object_stream[str](1)
     send.close()
     seen: list[int] = []
-    with fail_after(5), nudges:
-        await read_both(Numbers(1), Older(("a", -2), seconds=600), nudges, seen)
+    with fail_after(5), wakeups:
+        await read_both(Numbers(1), Older(("a", -2), seconds=600), wakeups, seen)
     assert seen == [1, -2]

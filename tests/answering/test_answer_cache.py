@@ -276,7 +276,7 @@ async def test_the_bot_asks_once_and_again_where_the_team_says_otherwise(tmp_pat
             assert not (await seen.one_of(Reply, after=n)).notice
             return asked, sum(len(endpoint.asked(each)) for each in ANSWERING) - before
 
-        async with open_sandbox(settings, sandbox, witness=seen, clock=HandClock()):
+        async with open_sandbox(settings, sandbox, events=seen, clock=HandClock()):
             await seen.one_of(Refreshed)
             asked, calls = await ask(0)
             assert calls

@@ -1,4 +1,4 @@
-"""Attendance: nothing in Discord's history is skipped, nothing is begun twice, and no mark passes what is in work."""
+"""Checkpoints: nothing in Discord's history is skipped, nothing is begun twice, and no mark passes what is in work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from intern.chat.checkpoints import DISORDER, LAG, PLENTY, Attendance, Listing, Reading
+from intern.chat.checkpoints import DISORDER, LAG, PLENTY, Checkpoints, Listing, Reading
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_at
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage, Page
@@ -47,23 +47,23 @@ def page(*messages: ChatMessage, more: bool = False, read_to: MessageId | None =
     return Page(messages=messages, read_to=read_to or (messages[-1].id if messages else MessageId("0")), more=more)
 
 
-def attending(*channels: ChannelSeen, marks: Marks | None = None) -> Attendance:
+def attending(*channels: ChannelSeen, marks: Marks | None = None) -> Checkpoints:
     """In a session, with all archived threads listed."""
-    attendance = Attendance(marks or Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
-    attendance.session(session(*channels))
-    for listing in attendance.unlisted():
-        attendance.listed(listing, ())
-    return attendance
+    checkpoints = Checkpoints(marks or Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints.session(session(*channels))
+    for listing in checkpoints.unlisted():
+        checkpoints.listed(listing, ())
+    return checkpoints
 
 
-def read(attendance: Attendance, channel_id: ChannelId, *pages: Page) -> list[ChatMessage]:
+def read(checkpoints: Checkpoints, channel_id: ChannelId, *pages: Page) -> list[ChatMessage]:
     """Read pages as backfill does; what was begun."""
     begun: list[ChatMessage] = []
     for each in pages:
-        with attendance.reading(channel_id) as reading:
+        with checkpoints.reading(channel_id) as reading:
             reading.received(each)
-            begun += [one for one in each.messages if attendance.begin(one)]
-            attendance.caught_up(reading)
+            begun += [one for one in each.messages if checkpoints.begin(one)]
+            checkpoints.caught_up(reading)
     return begun
 
 
@@ -71,211 +71,211 @@ def read(attendance: Attendance, channel_id: ChannelId, *pages: Page) -> list[Ch
 
 
 def test_quiet_channels_leave_nothing_to_do_though_their_marks_stand_still() -> None:
-    attendance = attending(seen(GENERAL, None), seen(HELP, snowflake(-100)))
+    checkpoints = attending(seen(GENERAL, None), seen(HELP, snowflake(-100)))
     asked = message(3600)
-    assert attendance.begin(asked)
-    assert attendance.unhandled() == (1, asked.id, 0)
-    attendance.settle(GENERAL, [asked.id])
-    assert int(attendance.mark(HELP)) <= int(BASELINE)
-    assert attendance.unhandled() == (0, None, 0)
+    assert checkpoints.begin(asked)
+    assert checkpoints.unhandled() == (1, asked.id, 0)
+    checkpoints.settle(GENERAL, [asked.id])
+    assert int(checkpoints.mark(HELP)) <= int(BASELINE)
+    assert checkpoints.unhandled() == (0, None, 0)
 
 
 def test_the_oldest_message_in_work_is_told_whatever_its_channel_and_server() -> None:
-    attendance = attending()
+    checkpoints = attending()
     later, first, private = message(5), message(2, channel=HELP), message(9, guild=None, channel=ChannelId("77"))
     for each in (later, message(3, channel=HELP), first, private):
-        assert attendance.begin(each)
-    assert attendance.unhandled() == (4, first.id, 0)
-    attendance.settle(HELP, [first.id, snowflake(3)])
-    assert attendance.unhandled() == (2, later.id, 0)
+        assert checkpoints.begin(each)
+    assert checkpoints.unhandled() == (4, first.id, 0)
+    checkpoints.settle(HELP, [first.id, snowflake(3)])
+    assert checkpoints.unhandled() == (2, later.id, 0)
 
 
 def test_a_channel_that_is_behind_or_whose_threads_are_not_listed_may_hold_what_is_unread() -> None:
-    attendance = Attendance(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
-    assert attendance.unhandled() == (0, None, 0)
-    attendance.session(session(seen(GENERAL, snowflake(1)), seen(HELP, None)))
-    assert attendance.unhandled() == (0, None, 2)
-    for listing in attendance.unlisted():
-        attendance.listed(listing, ())
-    assert attendance.unhandled() == (0, None, 1)
-    (missed,) = read(attendance, GENERAL, page(message(1)))
-    assert attendance.unhandled() == (1, missed.id, 0)
-    attendance.settle(GENERAL, [missed.id])
-    assert attendance.unhandled() == (0, None, 0)
+    checkpoints = Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    assert checkpoints.unhandled() == (0, None, 0)
+    checkpoints.session(session(seen(GENERAL, snowflake(1)), seen(HELP, None)))
+    assert checkpoints.unhandled() == (0, None, 2)
+    for listing in checkpoints.unlisted():
+        checkpoints.listed(listing, ())
+    assert checkpoints.unhandled() == (0, None, 1)
+    (missed,) = read(checkpoints, GENERAL, page(message(1)))
+    assert checkpoints.unhandled() == (1, missed.id, 0)
+    checkpoints.settle(GENERAL, [missed.id])
+    assert checkpoints.unhandled() == (0, None, 0)
 
 
 # Marks.
 
 
 def test_a_mark_stays_below_the_oldest_message_in_work_whatever_is_settled_above_it() -> None:
-    attendance = attending()
+    checkpoints = attending()
     first, second, third = message(1), message(2), message(3)
     for each in (first, second, third):
-        assert attendance.begin(each)
-    assert int(attendance.mark(GENERAL)) < int(first.id)
-    attendance.settle(GENERAL, [third.id])
-    assert int(attendance.mark(GENERAL)) < int(first.id)
-    attendance.settle(GENERAL, [first.id])
-    assert int(first.id) <= int(attendance.mark(GENERAL)) < int(second.id)
-    attendance.settle(GENERAL, [second.id])
-    assert attendance.mark(GENERAL) == third.id
+        assert checkpoints.begin(each)
+    assert int(checkpoints.mark(GENERAL)) < int(first.id)
+    checkpoints.settle(GENERAL, [third.id])
+    assert int(checkpoints.mark(GENERAL)) < int(first.id)
+    checkpoints.settle(GENERAL, [first.id])
+    assert int(first.id) <= int(checkpoints.mark(GENERAL)) < int(second.id)
+    checkpoints.settle(GENERAL, [second.id])
+    assert checkpoints.mark(GENERAL) == third.id
 
 
 def test_only_marks_that_moved_are_told() -> None:
-    attendance = attending()
-    attendance.begin(message(1))
-    attendance.moved()
-    assert attendance.moved() == Marks()
-    attendance.settle(GENERAL, [message(1).id])
-    assert attendance.moved() == Marks(channels={GENERAL: Mark(guild_id=GUILD, settled_to=message(1).id)})
-    assert attendance.moved() == Marks()
+    checkpoints = attending()
+    checkpoints.begin(message(1))
+    checkpoints.moved()
+    assert checkpoints.moved() == Marks()
+    checkpoints.settle(GENERAL, [message(1).id])
+    assert checkpoints.moved() == Marks(channels={GENERAL: Mark(guild_id=GUILD, settled_to=message(1).id)})
+    assert checkpoints.moved() == Marks()
 
 
 def test_a_message_is_begun_once_before_and_after_it_is_settled_and_after_a_restart() -> None:
-    attendance = attending()
-    assert attendance.begin(message(1))
-    assert not attendance.begin(message(1))
-    attendance.settle(GENERAL, [message(1).id])
-    assert not attendance.begin(message(1))
-    again = Attendance(Marks(attended={GUILD: BASELINE}).then(attendance.moved()), baseline=BASELINE)
+    checkpoints = attending()
+    assert checkpoints.begin(message(1))
+    assert not checkpoints.begin(message(1))
+    checkpoints.settle(GENERAL, [message(1).id])
+    assert not checkpoints.begin(message(1))
+    again = Checkpoints(Marks(attended={GUILD: BASELINE}).then(checkpoints.moved()), baseline=BASELINE)
     assert not again.begin(message(1))
     assert again.mark(GENERAL) == message(1).id
     assert again.moved() == Marks()
 
 
 def test_messages_out_of_order_are_begun_and_hold_the_mark() -> None:
-    attendance = attending()
-    attendance.begin(message(2))
-    attendance.settle(GENERAL, [message(2).id])
-    assert attendance.begin(message(1))
-    assert int(attendance.mark(GENERAL)) < int(message(1).id)
-    attendance.settle(GENERAL, [message(1).id])
-    assert attendance.mark(GENERAL) == message(2).id
+    checkpoints = attending()
+    checkpoints.begin(message(2))
+    checkpoints.settle(GENERAL, [message(2).id])
+    assert checkpoints.begin(message(1))
+    assert int(checkpoints.mark(GENERAL)) < int(message(1).id)
+    checkpoints.settle(GENERAL, [message(1).id])
+    assert checkpoints.mark(GENERAL) == message(2).id
 
 
 def test_a_mark_that_went_back_to_where_its_server_stands_is_told() -> None:
-    attendance = attending()
-    attendance.begin(message(1000))
-    attendance.settle(GENERAL, [message(1000).id])
-    kept = Marks(attended={GUILD: BASELINE}).then(attendance.moved())
-    assert attendance.begin(message(999)), "told out of order"
-    attendance.begin(message(1700, channel=HELP))
-    attendance.settle(HELP, [message(1700, channel=HELP).id])
-    kept = kept.then(attendance.moved())
+    checkpoints = attending()
+    checkpoints.begin(message(1000))
+    checkpoints.settle(GENERAL, [message(1000).id])
+    kept = Marks(attended={GUILD: BASELINE}).then(checkpoints.moved())
+    assert checkpoints.begin(message(999)), "told out of order"
+    checkpoints.begin(message(1700, channel=HELP))
+    checkpoints.settle(HELP, [message(1700, channel=HELP).id])
+    kept = kept.then(checkpoints.moved())
     assert BASELINE < kept.attended[GUILD] < message(999).id
-    again = Attendance(kept, baseline=BASELINE)
+    again = Checkpoints(kept, baseline=BASELINE)
     assert again.begin(message(999)), "it was not settled"
 
 
 def test_settling_what_is_not_in_work_does_no_harm() -> None:
-    attendance = attending()
-    attendance.settle(GENERAL, [message(1).id])
-    assert attendance.begin(message(1))
+    checkpoints = attending()
+    checkpoints.settle(GENERAL, [message(1).id])
+    assert checkpoints.begin(message(1))
 
 
 # Memory.
 
 
 def test_what_is_remembered_does_not_grow_with_messages() -> None:
-    attendance = attending()
+    checkpoints = attending()
     for second in range(10_000):
         place = ChannelId(str(100 + second // 10))
-        attendance.begin(message(second, channel=place))
-        attendance.settle(place, [message(second).id])
-        attendance.moved()
-    assert len(attendance._channels) <= LAG.total_seconds() / 10 + 2
-    assert max(len(channel.done) for channel in attendance._channels.values()) <= DISORDER.total_seconds() + 1
+        checkpoints.begin(message(second, channel=place))
+        checkpoints.settle(place, [message(second).id])
+        checkpoints.moved()
+    assert len(checkpoints._channels) <= LAG.total_seconds() / 10 + 2
+    assert max(len(channel.done) for channel in checkpoints._channels.values()) <= DISORDER.total_seconds() + 1
 
 
 def test_channels_that_their_server_has_passed_are_told_no_more_and_stand_where_it_does() -> None:
-    attendance = attending()
+    checkpoints = attending()
     for second in (1, 1000):
-        attendance.begin(message(second))
-        attendance.settle(GENERAL, [message(second).id])
-    attendance.begin(message(2000, channel=HELP))
-    attendance.settle(HELP, [message(2000).id])
-    moved = attendance.moved()
+        checkpoints.begin(message(second))
+        checkpoints.settle(GENERAL, [message(second).id])
+    checkpoints.begin(message(2000, channel=HELP))
+    checkpoints.settle(HELP, [message(2000).id])
+    moved = checkpoints.moved()
     assert list(moved.channels) == [HELP]
     assert int(message(1000).id) < int(moved.attended[GUILD]) < int(message(2000).id)
-    assert not attendance.begin(message(1000))
-    assert attendance.begin(message(2001))
+    assert not checkpoints.begin(message(1000))
+    assert checkpoints.begin(message(2001))
 
 
 def test_a_server_moves_on_only_when_nobody_can_wake_up_a_thread_unheard_any_more() -> None:
-    attendance = attending()
+    checkpoints = attending()
     for second in (1000, 1001):
-        attendance.begin(message(second))
-    attendance.session(session(seen(GENERAL, None)))
-    [listing] = attendance.unlisted()
-    attendance.listed(listing, ())
-    attendance.begin(message(2000))
-    attendance.settle(GENERAL, [message(second).id for second in (1000, 1001, 2000)])
-    assert GUILD not in attendance.moved().attended
-    attendance.begin(message(2601))
-    assert GUILD in attendance.moved().attended
+        checkpoints.begin(message(second))
+    checkpoints.session(session(seen(GENERAL, None)))
+    [listing] = checkpoints.unlisted()
+    checkpoints.listed(listing, ())
+    checkpoints.begin(message(2000))
+    checkpoints.settle(GENERAL, [message(second).id for second in (1000, 1001, 2000)])
+    assert GUILD not in checkpoints.moved().attended
+    checkpoints.begin(message(2601))
+    assert GUILD in checkpoints.moved().attended
 
 
 def test_a_server_moves_on_though_no_session_lasts_as_long_as_another_channel_may_be_silent() -> None:
-    attendance = attending()
+    checkpoints = attending()
     for second in range(1, 3601, 100):
         if second % 300 == 1:
-            attendance.session(session(seen(GENERAL, None)))
-            for listing in attendance.unlisted():
-                attendance.listed(listing, ())
-        attendance.begin(message(second))
-        attendance.settle(GENERAL, [message(second).id])
-        attendance.moved()
-    assert attendance.mark(HELP, GUILD) == snowflake(3501 - 600)
+            checkpoints.session(session(seen(GENERAL, None)))
+            for listing in checkpoints.unlisted():
+                checkpoints.listed(listing, ())
+        checkpoints.begin(message(second))
+        checkpoints.settle(GENERAL, [message(second).id])
+        checkpoints.moved()
+    assert checkpoints.mark(HELP, GUILD) == snowflake(3501 - 600)
 
 
 def test_a_server_does_not_pass_what_a_thread_missed_that_woke_up_untold_before_the_listing() -> None:
-    attendance = attending(marks=Marks(attended={GUILD: BASELINE}))
-    attendance.session(session(seen(GENERAL, message(7200).id)))
-    read(attendance, GENERAL, page(message(7200)))
-    attendance.settle(GENERAL, [message(7200).id])
+    checkpoints = attending(marks=Marks(attended={GUILD: BASELINE}))
+    checkpoints.session(session(seen(GENERAL, message(7200).id)))
+    read(checkpoints, GENERAL, page(message(7200)))
+    checkpoints.settle(GENERAL, [message(7200).id])
     missed, woke_up = message(3600, channel=THREAD), message(7201, channel=THREAD)
-    for listing in attendance.unlisted():
-        attendance.listed(listing, ())  # without the thread, which is not archived any more
+    for listing in checkpoints.unlisted():
+        checkpoints.listed(listing, ())  # without the thread, which is not archived any more
     for second in (7202, 7203, 7262):
-        attendance.begin(message(second))
-        attendance.settle(GENERAL, [message(second).id])
-        attendance.moved()
-    attendance.fall_behind(woke_up)
-    assert read(attendance, THREAD, page(missed, woke_up)) == [missed, woke_up]
+        checkpoints.begin(message(second))
+        checkpoints.settle(GENERAL, [message(second).id])
+        checkpoints.moved()
+    checkpoints.fall_behind(woke_up)
+    assert read(checkpoints, THREAD, page(missed, woke_up)) == [missed, woke_up]
 
 
 @pytest.mark.parametrize("hold", ["in work", "behind", "unlisted", "no session"])
 def test_a_server_passes_nothing_that_is_not_done(hold: str) -> None:
-    attendance = Attendance(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints = Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
     if hold != "no session":
-        attendance.session(session(seen(HELP, None), seen(GENERAL, message(1).id if hold == "behind" else None)))
+        checkpoints.session(session(seen(HELP, None), seen(GENERAL, message(1).id if hold == "behind" else None)))
     if hold != "unlisted":
-        for listing in attendance.unlisted():
-            attendance.listed(listing, ())
+        for listing in checkpoints.unlisted():
+            checkpoints.listed(listing, ())
     if hold == "in work":
-        attendance.begin(message(1))
+        checkpoints.begin(message(1))
     for second in (2000, 5000):
-        attendance.begin(message(second, channel=HELP))
-        attendance.settle(HELP, [message(second).id])
-    assert int(attendance.moved().attended.get(GUILD, BASELINE)) < int(message(1).id)
+        checkpoints.begin(message(second, channel=HELP))
+        checkpoints.settle(HELP, [message(second).id])
+    assert int(checkpoints.moved().attended.get(GUILD, BASELINE)) < int(message(1).id)
 
 
 def test_what_rest_shows_tells_nothing_of_other_channels() -> None:
-    attendance = attending(seen(GENERAL, message(5000).id))
-    read(attendance, GENERAL, page(message(2000), message(5000)))
-    attendance.settle(GENERAL, [message(2000).id, message(5000).id])
-    assert GUILD not in attendance.moved().attended
-    assert attendance.begin(message(1, channel=HELP)), "the gateway tells of it late"
+    checkpoints = attending(seen(GENERAL, message(5000).id))
+    read(checkpoints, GENERAL, page(message(2000), message(5000)))
+    checkpoints.settle(GENERAL, [message(2000).id, message(5000).id])
+    assert GUILD not in checkpoints.moved().attended
+    assert checkpoints.begin(message(1, channel=HELP)), "the gateway tells of it late"
 
 
 def test_private_messages_are_begun_once_and_not_written_down() -> None:
-    attendance = attending()
+    checkpoints = attending()
     note = message(1, guild=None)
-    assert attendance.is_live(note)
-    assert attendance.begin(note)
-    assert not attendance.begin(note)
-    attendance.settle(GENERAL, [note.id])
-    assert attendance.moved() == Marks()
+    assert checkpoints.is_live(note)
+    assert checkpoints.begin(note)
+    assert not checkpoints.begin(note)
+    checkpoints.settle(GENERAL, [note.id])
+    assert checkpoints.moved() == Marks()
 
 
 # Live and behind.
@@ -283,187 +283,187 @@ def test_private_messages_are_begun_once_and_not_written_down() -> None:
 
 def test_a_new_session_puts_channels_behind_whose_newest_message_is_past_their_mark() -> None:
     marks = Marks(attended={GUILD: BASELINE}, channels={HELP: Mark(guild_id=GUILD, settled_to=message(9).id)})
-    attendance = Attendance(marks, baseline=BASELINE)
-    attendance.session(session(seen(GENERAL, message(3).id), seen(HELP, message(9).id), seen(ChannelId("13"), None)))
-    assert attendance.behind() == (GENERAL,)
+    checkpoints = Checkpoints(marks, baseline=BASELINE)
+    checkpoints.session(session(seen(GENERAL, message(3).id), seen(HELP, message(9).id), seen(ChannelId("13"), None)))
+    assert checkpoints.behind() == (GENERAL,)
 
 
 def test_a_live_event_while_the_last_page_is_in_flight_leaves_no_gap() -> None:
-    attendance = attending(seen(GENERAL, message(1).id))
-    with attendance.reading(GENERAL) as reading:
-        assert not attendance.is_live(message(2))
-        assert not attendance.fall_behind(message(2)), "it was behind already"
+    checkpoints = attending(seen(GENERAL, message(1).id))
+    with checkpoints.reading(GENERAL) as reading:
+        assert not checkpoints.is_live(message(2))
+        assert not checkpoints.fall_behind(message(2)), "it was behind already"
         reading.received(page(message(1)))
-        attendance.begin(message(1))
-        assert not attendance.caught_up(reading)
-    assert read(attendance, GENERAL, page(message(2))) == [message(2)]
-    assert attendance.is_live(message(3))
+        checkpoints.begin(message(1))
+        assert not checkpoints.caught_up(reading)
+    assert read(checkpoints, GENERAL, page(message(2))) == [message(2)]
+    assert checkpoints.is_live(message(3))
 
 
 def test_a_newest_message_that_is_deleted_does_not_keep_a_channel_behind() -> None:
-    attendance = attending(seen(GENERAL, message(5).id))
-    assert read(attendance, GENERAL, page(message(1))) == [message(1)]
-    assert not attendance.is_behind(GENERAL)
-    attendance.settle(GENERAL, [message(1).id])
-    assert attendance.mark(GENERAL) == message(5).id
+    checkpoints = attending(seen(GENERAL, message(5).id))
+    assert read(checkpoints, GENERAL, page(message(1))) == [message(1)]
+    assert not checkpoints.is_behind(GENERAL)
+    checkpoints.settle(GENERAL, [message(1).id])
+    assert checkpoints.mark(GENERAL) == message(5).id
 
 
 def test_a_page_of_system_messages_is_not_the_end() -> None:
-    attendance = attending(seen(GENERAL, message(5).id))
-    read(attendance, GENERAL, page(read_to=message(4).id, more=True))
-    assert attendance.is_behind(GENERAL)
-    with attendance.reading(GENERAL) as reading:
+    checkpoints = attending(seen(GENERAL, message(5).id))
+    read(checkpoints, GENERAL, page(read_to=message(4).id, more=True))
+    assert checkpoints.is_behind(GENERAL)
+    with checkpoints.reading(GENERAL) as reading:
         assert reading.after == message(4).id
 
 
 def test_a_page_that_leads_nowhere_is_the_last_whatever_it_says() -> None:
-    attendance = attending(seen(GENERAL, message(5).id))
-    read(attendance, GENERAL, page(more=True))
-    assert not attendance.is_behind(GENERAL)
+    checkpoints = attending(seen(GENERAL, message(5).id))
+    read(checkpoints, GENERAL, page(more=True))
+    assert not checkpoints.is_behind(GENERAL)
 
 
 def test_a_message_without_room_comes_back_from_history_with_those_after_it() -> None:
-    attendance = attending()
-    attendance.begin(message(1))
-    attendance.settle(GENERAL, [message(1).id])
-    assert attendance.fall_behind(message(2))
-    assert attendance.mark(GENERAL) == message(1).id
-    assert not attendance.fall_behind(message(3))
-    assert read(attendance, GENERAL, page(message(1), message(2), message(3))) == [message(2), message(3)]
+    checkpoints = attending()
+    checkpoints.begin(message(1))
+    checkpoints.settle(GENERAL, [message(1).id])
+    assert checkpoints.fall_behind(message(2))
+    assert checkpoints.mark(GENERAL) == message(1).id
+    assert not checkpoints.fall_behind(message(3))
+    assert read(checkpoints, GENERAL, page(message(1), message(2), message(3))) == [message(2), message(3)]
 
 
 def test_an_older_message_told_after_its_page_was_made_is_read_by_another_page() -> None:
-    attendance = attending(seen(GENERAL, message(3).id))
-    with attendance.reading(GENERAL) as reading:
+    checkpoints = attending(seen(GENERAL, message(3).id))
+    with checkpoints.reading(GENERAL) as reading:
         reading.received(page(message(1), message(3)))
-        assert attendance.begin(message(1))
-        attendance.fall_behind(message(2))
-        assert attendance.begin(message(3))
-        attendance.settle(GENERAL, [message(1).id, message(3).id])
-        assert int(attendance.mark(GENERAL)) < int(message(2).id)
-        assert not attendance.caught_up(reading)
-    assert read(attendance, GENERAL, page(message(1), message(2), message(3))) == [message(2)]
-    assert not attendance.is_behind(GENERAL)
+        assert checkpoints.begin(message(1))
+        checkpoints.fall_behind(message(2))
+        assert checkpoints.begin(message(3))
+        checkpoints.settle(GENERAL, [message(1).id, message(3).id])
+        assert int(checkpoints.mark(GENERAL)) < int(message(2).id)
+        assert not checkpoints.caught_up(reading)
+    assert read(checkpoints, GENERAL, page(message(1), message(2), message(3))) == [message(2)]
+    assert not checkpoints.is_behind(GENERAL)
 
 
 def test_an_older_message_told_between_two_pages_is_gone_back_for() -> None:
-    attendance = attending(seen(GENERAL, message(9).id))
-    assert read(attendance, GENERAL, page(message(1), message(3), more=True)) == [message(1), message(3)]
-    attendance.fall_behind(message(2))
-    with attendance.reading(GENERAL) as reading:
+    checkpoints = attending(seen(GENERAL, message(9).id))
+    assert read(checkpoints, GENERAL, page(message(1), message(3), more=True)) == [message(1), message(3)]
+    checkpoints.fall_behind(message(2))
+    with checkpoints.reading(GENERAL) as reading:
         assert int(reading.after) < int(message(2).id)
 
 
 def test_an_older_message_is_begun_however_far_the_page_went_that_missed_it() -> None:
-    attendance = attending(seen(GENERAL, message(1).id))
-    read(attendance, GENERAL, page(message(1)))
-    attendance.fall_behind(message(2))
-    with attendance.reading(GENERAL) as reading:
-        attendance.fall_behind(message(0.9))
+    checkpoints = attending(seen(GENERAL, message(1).id))
+    read(checkpoints, GENERAL, page(message(1)))
+    checkpoints.fall_behind(message(2))
+    with checkpoints.reading(GENERAL) as reading:
+        checkpoints.fall_behind(message(0.9))
         reading.received(page(message(1), message(2), message(100)))
-        assert [attendance.begin(message(second)) for second in (2, 100)] == [True, True]
-        attendance.caught_up(reading)
+        assert [checkpoints.begin(message(second)) for second in (2, 100)] == [True, True]
+        checkpoints.caught_up(reading)
     missed = page(message(0.9), message(1), message(2), message(100))
-    assert read(attendance, GENERAL, missed) == [message(0.9)]
+    assert read(checkpoints, GENERAL, missed) == [message(0.9)]
 
 
 def test_a_mark_stays_below_an_older_message_that_the_page_does_not_reach() -> None:
-    attendance = attending(seen(GENERAL, message(1).id))
-    read(attendance, GENERAL, page(message(1)))
+    checkpoints = attending(seen(GENERAL, message(1).id))
+    read(checkpoints, GENERAL, page(message(1)))
     for second in (1, 4):
-        attendance.begin(message(second))
-        attendance.settle(GENERAL, [message(second).id])
-    attendance.fall_behind(message(3))
-    read(attendance, GENERAL, page(message(1), message(2), more=True))
-    attendance.settle(GENERAL, [message(2).id])
-    assert int(attendance.mark(GENERAL)) < int(message(3).id)
-    assert read(attendance, GENERAL, page(message(3), message(4))) == [message(3)]
+        checkpoints.begin(message(second))
+        checkpoints.settle(GENERAL, [message(second).id])
+    checkpoints.fall_behind(message(3))
+    read(checkpoints, GENERAL, page(message(1), message(2), more=True))
+    checkpoints.settle(GENERAL, [message(2).id])
+    assert int(checkpoints.mark(GENERAL)) < int(message(3).id)
+    assert read(checkpoints, GENERAL, page(message(3), message(4))) == [message(3)]
 
 
 def test_what_changes_while_its_page_is_in_flight_is_read_again() -> None:
-    attendance = attending(seen(GENERAL, message(2).id))
-    with attendance.reading(GENERAL) as reading:
-        assert attendance.will_read(GENERAL, message(2).id)
+    checkpoints = attending(seen(GENERAL, message(2).id))
+    with checkpoints.reading(GENERAL) as reading:
+        assert checkpoints.will_read(GENERAL, message(2).id)
         reading.received(page(message(1), message(2)))
         assert not reading.is_stale(message(1))
-        assert attendance.begin(message(1))
+        assert checkpoints.begin(message(1))
         assert reading.is_stale(message(2))
-    assert not attendance.will_read(GENERAL, message(1).id), "it was begun: whoever holds it must hear"
+    assert not checkpoints.will_read(GENERAL, message(1).id), "it was begun: whoever holds it must hear"
     edited = message(2, text="better")
-    assert read(attendance, GENERAL, page(message(1), edited)) == [edited]
-    assert not attendance.will_read(GENERAL, message(2).id)
+    assert read(checkpoints, GENERAL, page(message(1), edited)) == [edited]
+    assert not checkpoints.will_read(GENERAL, message(2).id)
 
 
 def test_a_new_session_looks_a_little_back_should_an_older_message_not_have_been_told() -> None:
-    attendance = attending(seen(GENERAL, None))
-    attendance.begin(message(2))
-    attendance.session(session(seen(GENERAL, message(2).id)))
-    assert read(attendance, GENERAL, page(message(1), message(2))) == [message(1)]
-    assert not attendance.is_behind(GENERAL)
+    checkpoints = attending(seen(GENERAL, None))
+    checkpoints.begin(message(2))
+    checkpoints.session(session(seen(GENERAL, message(2).id)))
+    assert read(checkpoints, GENERAL, page(message(1), message(2))) == [message(1)]
+    assert not checkpoints.is_behind(GENERAL)
 
 
 def test_a_new_session_does_not_look_back_where_the_last_one_went_on_for_a_minute() -> None:
-    attendance = attending(seen(GENERAL, None), seen(HELP, None))
-    attendance.begin(message(2))
-    attendance.begin(message(2 + PLENTY.total_seconds(), channel=HELP))
-    attendance.session(session(seen(GENERAL, message(2).id)))
-    assert attendance.behind() == ()
-    attendance.session(session(seen(GENERAL, message(3).id)))
-    assert attendance.behind() == (GENERAL,)
-    assert read(attendance, GENERAL, page(message(1), message(2), message(3))) == [message(1), message(3)]
+    checkpoints = attending(seen(GENERAL, None), seen(HELP, None))
+    checkpoints.begin(message(2))
+    checkpoints.begin(message(2 + PLENTY.total_seconds(), channel=HELP))
+    checkpoints.session(session(seen(GENERAL, message(2).id)))
+    assert checkpoints.behind() == ()
+    checkpoints.session(session(seen(GENERAL, message(3).id)))
+    assert checkpoints.behind() == (GENERAL,)
+    assert read(checkpoints, GENERAL, page(message(1), message(2), message(3))) == [message(1), message(3)]
 
 
 def test_an_old_message_that_no_session_told_of_is_read_however_much_was_told_since() -> None:
-    attendance = attending(seen(HELP, None))
-    attendance.begin(message(500, channel=HELP))
-    attendance.session(session(seen(HELP, message(500).id), seen(GENERAL, message(2).id)))  # it was hidden from us
-    assert GENERAL in attendance.behind()
+    checkpoints = attending(seen(HELP, None))
+    checkpoints.begin(message(500, channel=HELP))
+    checkpoints.session(session(seen(HELP, message(500).id), seen(GENERAL, message(2).id)))  # it was hidden from us
+    assert GENERAL in checkpoints.behind()
 
 
 def test_what_a_new_session_tells_is_no_word_of_what_the_last_one_left_out_of_an_archived_thread() -> None:
-    attendance = attending(seen(GENERAL, None), seen(HELP, None), seen(THREAD, None, "thread"))
-    attendance.begin(message(2, channel=THREAD))
+    checkpoints = attending(seen(GENERAL, None), seen(HELP, None), seen(THREAD, None, "thread"))
+    checkpoints.begin(message(2, channel=THREAD))
     for seconds in (100, 200):  # the second session is lost, too, before anybody could list its archived threads
-        attendance.session(session(seen(GENERAL, None), seen(HELP, None)))
-        attendance.begin(message(seconds, channel=HELP))
-    [general] = [listing for listing in attendance.unlisted() if listing.channel_id == GENERAL]
-    attendance.listed(general, [seen(THREAD, message(2).id, "thread")])
-    assert attendance.behind() == (THREAD,)
+        checkpoints.session(session(seen(GENERAL, None), seen(HELP, None)))
+        checkpoints.begin(message(seconds, channel=HELP))
+    [general] = [listing for listing in checkpoints.unlisted() if listing.channel_id == GENERAL]
+    checkpoints.listed(general, [seen(THREAD, message(2).id, "thread")])
+    assert checkpoints.behind() == (THREAD,)
 
 
 def test_a_change_to_a_message_that_was_missed_on_a_page_is_read_with_it() -> None:
-    attendance = attending(seen(GENERAL, message(3).id))
-    with attendance.reading(GENERAL) as reading:
+    checkpoints = attending(seen(GENERAL, message(3).id))
+    with checkpoints.reading(GENERAL) as reading:
         reading.received(page(message(3)))
-        attendance.begin(message(3))
-        attendance.fall_behind(message(2))
-    with attendance.reading(GENERAL) as reading:
+        checkpoints.begin(message(3))
+        checkpoints.fall_behind(message(2))
+    with checkpoints.reading(GENERAL) as reading:
         assert reading.after < message(2).id
-        assert attendance.will_read(GENERAL, message(2).id)
+        assert checkpoints.will_read(GENERAL, message(2).id)
         reading.received(page(message(2), message(3)))
         assert reading.is_stale(message(2))
 
 
 def test_a_channel_that_vanishes_is_given_up_and_holds_nothing_back() -> None:
-    attendance = attending(seen(GENERAL, message(5).id))
-    attendance.give_up(GENERAL)
-    assert attendance.behind() == ()
-    assert attendance.mark(GENERAL) == message(5).id
-    assert attendance.begin(message(6)), "should it come back"
+    checkpoints = attending(seen(GENERAL, message(5).id))
+    checkpoints.give_up(GENERAL)
+    assert checkpoints.behind() == ()
+    assert checkpoints.mark(GENERAL) == message(5).id
+    assert checkpoints.begin(message(6)), "should it come back"
 
 
 def test_what_was_said_where_intern_is_not_admitted_is_passed_over() -> None:
-    attendance = attending(seen(GENERAL, message(3).id))
-    with attendance.reading(GENERAL) as reading:
-        attendance.session(session(seen(GENERAL, message(5).id), seen(HELP, message(5).id)), lambda _: False)
+    checkpoints = attending(seen(GENERAL, message(3).id))
+    with checkpoints.reading(GENERAL) as reading:
+        checkpoints.session(session(seen(GENERAL, message(5).id), seen(HELP, message(5).id)), lambda _: False)
         reading.received(page(message(1)))
         assert reading.is_stale(message(1)), "closed while it was read"
-    assert attendance.behind() == ()
-    assert attendance.mark(GENERAL) == attendance.mark(HELP) == message(5).id
+    assert checkpoints.behind() == ()
+    assert checkpoints.mark(GENERAL) == checkpoints.mark(HELP) == message(5).id
 
 
 def test_a_clock_that_runs_fast_at_the_first_start_hides_nothing() -> None:
-    fast = Attendance(Marks(attended={GUILD: snowflake(600)}), baseline=snowflake(600))
+    fast = Checkpoints(Marks(attended={GUILD: snowflake(600)}), baseline=snowflake(600))
     fast.session(session(seen(GENERAL, message(-5).id)))
     assert fast.behind() == ()
     assert fast.begin(message(1))
@@ -473,54 +473,54 @@ def test_a_clock_that_runs_fast_at_the_first_start_hides_nothing() -> None:
 
 
 def test_archived_threads_with_news_fall_behind_once_they_are_listed() -> None:
-    attendance = Attendance(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
-    attendance.session(session(seen(GENERAL, None)))
-    [listing] = attendance.unlisted()
+    checkpoints = Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints.session(session(seen(GENERAL, None)))
+    [listing] = checkpoints.unlisted()
     assert (listing.channel_id, listing.after) == (GENERAL, BASELINE)
     old, news, unknown = (ChannelId(n) for n in ("20", "21", "22"))
-    attendance.listed(
+    checkpoints.listed(
         listing,
         [seen(old, snowflake(-1), "thread"), seen(news, message(1).id, "thread"), seen(unknown, None, "thread")],
     )
-    assert attendance.unlisted() == ()
-    assert attendance.behind() == (news, unknown)
-    assert read(attendance, unknown, page(message(1, channel=unknown))) != []
-    assert attendance.behind() == (news,)
+    assert checkpoints.unlisted() == ()
+    assert checkpoints.behind() == (news, unknown)
+    assert read(checkpoints, unknown, page(message(1, channel=unknown))) != []
+    assert checkpoints.behind() == (news,)
 
 
 def test_an_unknown_thread_that_wakes_up_before_the_listing_is_read_from_its_mark() -> None:
-    attendance = Attendance(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints = Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
     missed, live = message(1, channel=THREAD), message(2, channel=THREAD)
-    assert not attendance.is_live(live), "no session yet"
-    attendance.session(session(seen(GENERAL, None)))
-    assert not attendance.is_live(live)
-    assert attendance.fall_behind(live)
-    [listing] = attendance.unlisted()
-    attendance.listed(listing, ())
-    assert read(attendance, THREAD, page(missed, live)) == [missed, live]
-    assert attendance.is_live(message(3, channel=THREAD))
+    assert not checkpoints.is_live(live), "no session yet"
+    checkpoints.session(session(seen(GENERAL, None)))
+    assert not checkpoints.is_live(live)
+    assert checkpoints.fall_behind(live)
+    [listing] = checkpoints.unlisted()
+    checkpoints.listed(listing, ())
+    assert read(checkpoints, THREAD, page(missed, live)) == [missed, live]
+    assert checkpoints.is_live(message(3, channel=THREAD))
 
 
 def test_a_thread_that_the_session_did_not_tell_of_is_read_once_however_well_it_was_known() -> None:
     old, new = ChannelId(str(int(BASELINE) - 1)), ChannelId(message(100).id)
-    attendance = attending(seen(GENERAL, message(1).id), seen(old, None, "thread"))
-    assert attendance.is_live(message(1, channel=old))
-    attendance.session(session(seen(GENERAL, message(1).id)))
-    assert not attendance.is_live(message(2, channel=old)), "it may have been archived and woken up meanwhile"
-    assert attendance.is_live(message(101, channel=new)), "made in this session"
-    [listing] = attendance.unlisted()
-    attendance.listed(listing, [seen(old, message(2, channel=old).id, "thread")])
-    read(attendance, old, page(message(2, channel=old)))
-    assert attendance.is_live(message(3, channel=old))
+    checkpoints = attending(seen(GENERAL, message(1).id), seen(old, None, "thread"))
+    assert checkpoints.is_live(message(1, channel=old))
+    checkpoints.session(session(seen(GENERAL, message(1).id)))
+    assert not checkpoints.is_live(message(2, channel=old)), "it may have been archived and woken up meanwhile"
+    assert checkpoints.is_live(message(101, channel=new)), "made in this session"
+    [listing] = checkpoints.unlisted()
+    checkpoints.listed(listing, [seen(old, message(2, channel=old).id, "thread")])
+    read(checkpoints, old, page(message(2, channel=old)))
+    assert checkpoints.is_live(message(3, channel=old))
 
 
 def test_a_second_session_wants_the_archived_threads_listed_again() -> None:
-    attendance = attending()
-    attendance.session(session(seen(GENERAL, None)))
-    [first] = attendance.unlisted()
-    attendance.session(session(seen(GENERAL, None)))
-    attendance.listed(first, ())
-    assert len(attendance.unlisted()) == 1
+    checkpoints = attending()
+    checkpoints.session(session(seen(GENERAL, None)))
+    [first] = checkpoints.unlisted()
+    checkpoints.session(session(seen(GENERAL, None)))
+    checkpoints.listed(first, ())
+    assert len(checkpoints.unlisted()) == 1
 
 
 # Everything at once: a Discord that reorders, loses sessions, deletes and edits; a process that is killed.
@@ -559,7 +559,7 @@ _LIMIT = 3  # messages on a page
 
 
 class Discord:
-    """One story: everything that a seed makes happen between Discord, listener, backfill, marker and the settling."""
+    """One story: all that a seed makes happen between Discord, listener, backfill, checkpointer and the settling."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -604,7 +604,7 @@ class Discord:
 
     def start(self) -> None:
         self.found = self.kept
-        self.attendance = Attendance(self.kept, baseline=BASELINE)
+        self.checkpoints = Checkpoints(self.kept, baseline=BASELINE)
         self.begun: dict[int, tuple[ChannelId, int]] = {}  # with the version that is known
         self.in_work: set[int] = set()
         self.asked: dict[ChannelId, _Asked] = {}
@@ -679,7 +679,7 @@ class Discord:
     def start_session(self) -> None:
         if not self.connected:
             there = [self.seen(each) for each in CHANNELS if each != THREAD or not self.archived]
-            self.attendance.session(session(*there))
+            self.checkpoints.session(session(*there))
             self.connected = True
 
     def seen(self, channel: ChannelId) -> ChannelSeen:
@@ -694,11 +694,11 @@ class Discord:
         what, channel, one, told = self.queue.pop(0)
         room = self.random.random() < 0.7
         if what == "changed":
-            if not self.attendance.will_read(channel, told.id) and one.number in self.begun:
+            if not self.checkpoints.will_read(channel, told.id) and one.number in self.begun:
                 self.begun[one.number] = channel, int(told.text)
-        elif not self.attendance.is_live(told) or (not room and not self.attendance.knows(told)):
-            self.attendance.fall_behind(told)
-        elif self.attendance.begin(told):
+        elif not self.checkpoints.is_live(told) or (not room and not self.checkpoints.knows(told)):
+            self.checkpoints.fall_behind(told)
+        elif self.checkpoints.begin(told):
             self.note(told)
 
     def note(self, message: ChatMessage) -> None:
@@ -710,10 +710,10 @@ class Discord:
     # Backfill.
 
     def ask(self) -> None:
-        waiting = [channel for channel in self.attendance.behind() if channel not in self.asked]
+        waiting = [channel for channel in self.checkpoints.behind() if channel not in self.asked]
         if waiting:
             channel, scope = self.random.choice(waiting), ExitStack()
-            self.asked[channel] = _Asked(scope.enter_context(self.attendance.reading(channel)), scope)
+            self.asked[channel] = _Asked(scope.enter_context(self.checkpoints.reading(channel)), scope)
 
     def make_page(self) -> None:
         channel = self.random.choice(CHANNELS)
@@ -740,10 +740,10 @@ class Discord:
             if asked.reading.is_stale(message):
                 self.leave(channel)
                 return
-            if self.attendance.begin(message):
+            if self.checkpoints.begin(message):
                 self.note(message)
         if not asked.left and self.random.random() < 0.7:
-            self.attendance.caught_up(asked.reading)
+            self.checkpoints.caught_up(asked.reading)
             self.leave(channel)
 
     def fail_page(self) -> None:
@@ -755,32 +755,32 @@ class Discord:
         self.asked.pop(channel).scope.close()
 
     def ask_for_archived_threads(self) -> None:
-        for listing in self.attendance.unlisted():
+        for listing in self.checkpoints.unlisted():
             if all(listing is not known for known, _ in self.listings):
                 hit = listing.channel_id == GENERAL and self.archived and self.last.get(THREAD, 0) > int(listing.after)
                 self.listings.append((listing, [self.seen(THREAD)] if hit else []))
 
     def list_archived_threads(self) -> None:
         if self.listings:
-            self.attendance.listed(*self.listings.pop(0))
+            self.checkpoints.listed(*self.listings.pop(0))
 
-    # Whoever ends what was begun, and the marker.
+    # Whoever ends what was begun, and the checkpointer.
 
     def settle(self) -> None:
         for number in self.random.sample(sorted(self.in_work), self.random.randint(0, len(self.in_work))):
-            self.attendance.settle(self.begun[number][0], [MessageId(str(number))])
+            self.checkpoints.settle(self.begun[number][0], [MessageId(str(number))])
             self.in_work.discard(number)
             self.settled.add(number)
 
     def keep(self) -> None:
-        self.kept = self.kept.then(self.attendance.moved())
+        self.kept = self.kept.then(self.checkpoints.moved())
         for channel, written in self.written.items():
             stands = self.stands(channel, self.kept)
             for one in written:
                 if one.number <= stands and not one.deleted and not one.system and one.number not in self.settled:
                     # Of one that is told out of order nobody has heard yet.
                     assert one.number in self.tardy - self.begun.keys(), "the mark passes what is not settled"
-        for each in self.attendance._channels.values():
+        for each in self.checkpoints._channels.values():
             assert all(number > each.floor.before(DISORDER) for number in each.done), "too much is remembered"
 
     def stands(self, channel: ChannelId, marks: Marks) -> int:
@@ -797,13 +797,13 @@ class Discord:
     def finish(self) -> None:
         self.start_session()
         for _ in range(10_000):
-            if not (self.queue or self.attendance.behind() or self.attendance.unlisted()):
+            if not (self.queue or self.checkpoints.behind() or self.checkpoints.unlisted()):
                 break
             for act in (self.deliver, self.ask_for_archived_threads, self.list_archived_threads, self.ask):
                 act()
             for act in (self.make_page, self.take):
                 act()
-        assert not self.attendance.behind(), "never comes to an end"
+        assert not self.checkpoints.behind(), "never comes to an end"
         for written in self.written.values():
             for one in written:
                 if not (one.system or one.deleted or one.number in self.excused):
@@ -815,7 +815,7 @@ class Discord:
         self.keep()
         for channel, written in self.written.items():
             spoken = [one.number for one in written if not one.deleted and not one.system]
-            assert int(self.attendance.mark(channel, GUILD)) >= max(spoken, default=0)
+            assert int(self.checkpoints.mark(channel, GUILD)) >= max(spoken, default=0)
 
 
 @pytest.mark.parametrize("seed", range(0, 400, 40))

@@ -97,7 +97,7 @@ async def test_each_event_of_the_specs_is_told_by_its_deed(tmp_path: Path, log: 
         await seen.one_of(CapturedPair, after=number - 1)
 
     with fail_after(20):
-        async with open_sandbox(settings, sandbox, witness=seen, clock=HandClock(), models=models):
+        async with open_sandbox(settings, sandbox, events=seen, clock=HandClock(), models=models):
             await seen.one_of(Refreshed)
             sandbox.say("bob", "@intern which port does the relay listen on?")
             await seen.one_of(AIResult)
@@ -125,7 +125,7 @@ async def test_one_id_runs_from_the_message_to_the_reply_through_every_call_of_t
     seen, sandbox = Watching(), Sandbox(HandClock(), team={"mira"})
     with endpoint_double() as endpoint, fail_after(20):
         settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, "model": "m"})
-        async with open_sandbox(settings, sandbox, witness=seen, clock=HandClock()):
+        async with open_sandbox(settings, sandbox, events=seen, clock=HandClock()):
             await seen.one_of(Refreshed)
             asked = sandbox.say("bob", "@intern which port does the relay listen on?")
             other = sandbox.say("ann", "@intern and how is its config file named?")

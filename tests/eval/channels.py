@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from anyio import sleep
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.ids import MessageId
 from intern.core.messages import Author, ChatMessage
 from intern.platforms.memory.chat import Sandbox
@@ -139,7 +139,7 @@ def play(folder: Path, *, links: Links = "all", only: Callable[[str], bool] = la
     async def main(time: SimulatedTime) -> dict[str, MessageId]:
         sandbox = Sandbox(time, _team(chosen))
         told = [_Log(name, lines, sandbox, links) for name, lines in chosen.items()]
-        async with open_sandbox(settings, sandbox, witness=Witness(), clock=time):
+        async with open_sandbox(settings, sandbox, events=Events(), clock=time):
             now = 0.0
             for at, log, line in _in_order(told):
                 if at > now:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import CONFIRM, DECIDE, MAX_LINE, Claim, Confirmation, Decision, Quote
 from intern.answering.workflow import Answerer
@@ -257,7 +257,7 @@ def settings_for(folder: Path, base_url: str, **discord: Any) -> Any:
     )
 
 
-class Waiting(Witness):
+class Waiting(Events):
     """Lets a test wait until the index stands and every question had its end."""
 
     def __init__(self) -> None:
@@ -298,19 +298,19 @@ AT_A_TIME = 16  # as many as the responder has in work
 
 
 async def test_the_whole_bot_posts_no_string_that_breaks_a_promise(tmp_path: Path, anyio_backend: str) -> None:
-    parrot, clock, witness = Parrot(), HandClock(), Waiting()
+    parrot, clock, events = Parrot(), HandClock(), Waiting()
     sandbox = Sandbox(clock)
     parrot.write(tmp_path / "knowledge-base" / "sources")
     # Each case once, on one backend or the other.
     cases = range(anyio_backend == "trio", parrot.cases, 2)
     asked: dict[MessageId, int] = {}
     with endpoint_double(parrot) as endpoint, fail_after(60):
-        async with open_sandbox(settings_for(tmp_path, endpoint.base_url), sandbox, witness=witness, clock=clock):
-            await witness.until_indexed()
+        async with open_sandbox(settings_for(tmp_path, endpoint.base_url), sandbox, events=events, clock=clock):
+            await events.until_indexed()
             for start in range(0, len(cases), AT_A_TIME):
                 said = {sandbox.say(f"user{n}", parrot.question(n)).id: n for n in cases[start : start + AT_A_TIME]}
                 asked |= said
-                await witness.until_ended(said)
+                await events.until_ended(said)
 
     faults: list[tuple[int, str]] = []
     threads = sandbox.threads(sandbox.general)
@@ -319,23 +319,23 @@ async def test_the_whole_bot_posts_no_string_that_breaks_a_promise(tmp_path: Pat
         parts = [said.text for said in sandbox.messages(thread.id)]
         faults += [(n, fault) for fault in (*faults_of(parts, parrot.says(n)), *name_faults(thread.name))]
     assert faults == []
-    assert len(threads) + len(witness.silences) == len(asked) == len(cases)
-    assert len(witness.silences) < 0.1 * len(asked), witness.silences
+    assert len(threads) + len(events.silences) == len(asked) == len(cases)
+    assert len(events.silences) < 0.1 * len(asked), events.silences
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_nothing_pings_when_the_strings_mention_everybody(tmp_path: Path) -> None:
     async with DiscordDouble() as discord:
         pings = f" {discord.bob.mention} <@!{discord.tess.id}> <@&{discord.team_role.id}> @everyone @here"
-        parrot, stop, witness = Parrot(pings), Event(), Waiting()
+        parrot, stop, events = Parrot(pings), Event(), Waiting()
         parrot.write(tmp_path / "knowledge-base" / "sources")
         asked: list[Message] = []
         sample = [n for n in range(0, parrot.cases, 20) if (await answered(parrot.says(n))).should_reply]
         with endpoint_double(parrot) as endpoint, fail_after(30):
             door = {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]}
             settings = settings_for(tmp_path, endpoint.base_url, **door)
-            async with open_sandbox(settings, Sandbox(HandClock()), witness=witness):
-                await witness.until_indexed()
+            async with open_sandbox(settings, Sandbox(HandClock()), events=events):
+                await events.until_indexed()
             async with create_task_group() as tg:
                 tg.start_soon(partial(run_on_discord, settings, stop=stop))
                 await discord.wait_ready()

@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
 from intern.actors.classifier import classifier
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.integrator import integrator
 from intern.actors.router import router
 from intern.actors.streams import (
@@ -32,7 +32,7 @@ from intern.actors.streams import (
 )
 from intern.answering.replying import Declining
 from intern.chat.batching import Batches
-from intern.chat.checkpoints import Attendance
+from intern.chat.checkpoints import Checkpoints
 from intern.chat.dispatching import Dispatcher
 from intern.chat.outgoing import Outgoing
 from intern.core.flow import AnswerRequest, Declined, MessageCreated, Reply, Withdrawal
@@ -132,7 +132,7 @@ class Unsaid(Declining):
 
 async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sandbox: Sandbox) -> Writer:
     """Everything through batcher, router, capturer, classifier and integrator; the stores as they are afterwards."""
-    settings, witness = settings_in(folder), Witness()
+    settings, events = settings_in(folder), Events()
     async with await Database.open(settings.paths.database) as db:
         writer = Writer(settings, db, OfflineModel(offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC)))
         dispatch = Dispatcher(
@@ -144,8 +144,8 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             clock=HandClock(),
         )
         late = MessageChanges(writer.stores.archive, admits=everywhere, pending=writer.stores.pending)
-        attendance = Attendance(Marks(), baseline=MessageId("0"))
-        events, to_batch = EVENTS.open()
+        checkpoints = Checkpoints(Marks(), baseline=MessageId("0"))
+        heard, to_batch = EVENTS.open()
         batches, to_route = BATCHES.open()
         questions, asked = ANSWERS.open()
         captures, to_capture = CAPTURES.open()
@@ -164,7 +164,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     to_batch,
                     batches,
                     open_batches=Batches(0),
-                    settle=attendance.settle,
+                    settle=checkpoints.settle,
                     clock=HandClock(),
                     flush=True,
                 )
@@ -181,8 +181,8 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     declines=Unsaid(),
                     outgoing=Outgoing(),
                     late=late,
-                    settle=attendance.settle,
-                    witness=witness,
+                    settle=checkpoints.settle,
+                    events=events,
                 )
             )
             tg.start_soon(
@@ -194,8 +194,8 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     keep=writer.learning.keep,
                     known=NoPictures().known,
                     pending=writer.stores.pending,
-                    settle=attendance.settle,
-                    witness=witness,
+                    settle=checkpoints.settle,
+                    events=events,
                 )
             )
             tg.start_soon(
@@ -206,7 +206,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     filings,
                     after=None,
                     choose=writer.learning.choose_topic,
-                    witness=witness,
+                    events=events,
                     attempts=Uncounted(),
                 )
             )
@@ -219,13 +219,13 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     decided,
                     filer=writer.learning,
                     attempts=Uncounted(),
-                    witness=witness,
+                    events=events,
                 )
             )
-            async with events:
+            async with heard:
                 for messages in conversations:
                     for message in messages:
-                        await events.send(MessageCreated(message=message))
+                        await heard.send(MessageCreated(message=message))
         return writer
 
 

@@ -129,7 +129,7 @@ class Scene:
         self.clock = HandClock()
         self.sandbox = Sandbox(self.clock, team={"mira"})
         self.model = Learner()
-        self.witness = Seeing()
+        self.events = Seeing()
         self.settings: Settings = replace(
             settings_in(folder), extraction=ExtractionOptions(**{"from_questions": True, **extraction})
         )
@@ -143,16 +143,16 @@ class Scene:
             del settings, log, clock
             yield Models(self.model, self.model)
 
-        witness = self.witness = Seeing()
+        events = self.events = Seeing()
         with fail_after(20):
-            async with open_sandbox(self.settings, self.sandbox, witness=witness, clock=self.clock, models=models):
-                await witness.one_of(Refreshed)
-                yield witness
+            async with open_sandbox(self.settings, self.sandbox, events=events, clock=self.clock, models=models):
+                await events.one_of(Refreshed)
+                yield events
 
-    async def asked(self, witness: Seeing) -> ChannelId:
+    async def asked(self, events: Seeing) -> ChannelId:
         """A question that is answered in a thread."""
         question = self.sandbox.say("bob", ASKED)
-        await witness.done_with(question)
+        await events.done_with(question)
         return ChannelId(question.id)
 
     def said_in(self, thread: ChannelId) -> ChatMessage:
@@ -162,13 +162,13 @@ class Scene:
     async def says(self, who: str, text: str, thread: ChannelId) -> ChatMessage:
         self.clock.turn(minutes=1)
         said = self.sandbox.say(who, text, channel_id=thread)
-        await self.witness.done_with(said)
+        await self.events.done_with(said)
         return said
 
     async def told(self) -> ChannelId:
         """A thread that was answered, taken further by its asker, and read once it was quiet."""
-        async with self.at_work() as witness:
-            thread = await self.asked(witness)
+        async with self.at_work() as events:
+            thread = await self.asked(events)
             await self.says("bob", SOLVED, thread)
             self.clock.turn(hours=2)
         return thread
@@ -197,8 +197,8 @@ class Scene:
 
 async def test_an_answered_thread_becomes_a_nugget_and_a_fact_once_it_is_quiet(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    async with scene.at_work() as witness:
-        thread = await scene.asked(witness)
+    async with scene.at_work() as events:
+        thread = await scene.asked(events)
         said = await scene.says("bob", SOLVED, thread)
         scene.clock.turn(minutes=30)
     assert await scene.learned() == ([], [])  # somebody may write more
@@ -233,8 +233,8 @@ async def test_nothing_is_read_where_it_is_off(tmp_path: Path) -> None:
 
 async def test_a_question_that_nobody_took_further_costs_no_call(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    async with scene.at_work() as witness:
-        await scene.asked(witness)
+    async with scene.at_work() as events:
+        await scene.asked(events)
         scene.clock.turn(hours=2)
     assert await scene.learned() == ([], [])
     assert scene.model.read == []
@@ -244,10 +244,10 @@ async def test_a_restart_goes_on_where_the_ledger_was_left_and_reads_nothing_twi
     scene = Scene(tmp_path)
     await scene.told()
     before = await scene.learned()
-    async with scene.at_work() as witness:
+    async with scene.at_work() as events:
         scene.clock.turn(hours=2)
         await all_quiet()
-        other = await scene.asked(witness)
+        other = await scene.asked(events)
         await scene.says("tom", ALSO, other)
         scene.clock.turn(hours=2)
     assert len(scene.model.read) == 2
@@ -302,10 +302,10 @@ async def test_where_too_little_is_left_after_a_deletion_nothing_stands(tmp_path
 async def test_a_deletion_withdraws_also_while_discord_shows_nothing(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     thread = await scene.told()
-    async with scene.at_work() as witness:
+    async with scene.at_work() as events:
         scene.sandbox.fail("before", ChatUnavailableError("Discord is away"))
         scene.sandbox.delete(thread, scene.said_in(thread).id)
-        await witness.looked_at(answered_conversation(thread), "unknown")
+        await events.looked_at(answered_conversation(thread), "unknown")
         assert await scene.learned() == ([], [])
 
 
@@ -323,9 +323,9 @@ async def test_an_edited_message_is_learned_anew(tmp_path: Path) -> None:
 async def test_a_thread_in_which_the_team_answers_is_the_archive_s_alone(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     thread = await scene.told()
-    async with scene.at_work() as witness:
+    async with scene.at_work() as events:
         await scene.says("mira", "We set `listen` to 7999 for all quokka proxies from now on.", thread)
-        await witness.looked_at(thread_conversation(thread), "extracted")
+        await events.looked_at(thread_conversation(thread), "extracted")
         nuggets, _ = await scene.learned()
         assert [each.conversation_id for each in nuggets] == [f"thread_{thread}"]
         scene.clock.turn(hours=2)
@@ -336,8 +336,8 @@ async def test_a_thread_in_which_the_team_answers_is_the_archive_s_alone(tmp_pat
 
 async def test_one_that_was_captured_before_it_was_quiet_is_never_read(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    async with scene.at_work() as witness:
-        thread = await scene.asked(witness)
+    async with scene.at_work() as events:
+        thread = await scene.asked(events)
         await scene.says("bob", SOLVED, thread)
         await scene.says("mira", "We set `listen` to 7999 for all quokka proxies from now on.", thread)
         scene.clock.turn(hours=2)
@@ -380,13 +380,13 @@ async def test_forgetting_reaches_what_a_thread_taught(tmp_path: Path, by: str, 
 @pytest.mark.parametrize("why", ["closed", "refused", "gone", "no history"])
 async def test_a_thread_that_cannot_be_read_is_passed_over_and_the_next_one_is_read(tmp_path: Path, why: str) -> None:
     scene = Scene(tmp_path)
-    async with scene.at_work() as witness:
+    async with scene.at_work() as events:
         elsewhere = scene.sandbox.add_channel("elsewhere")
         lost = scene.sandbox.say("ann", ASKED, channel_id=elsewhere)
-        await witness.done_with(lost)
+        await events.done_with(lost)
         await scene.says("ann", SOLVED, ChannelId(lost.id))
         scene.clock.turn(minutes=5)
-        other = await scene.asked(witness)
+        other = await scene.asked(events)
         await scene.says("tom", ALSO, other)
     match why:
         case "closed":

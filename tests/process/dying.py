@@ -30,7 +30,7 @@ import msgspec
 from anyio import Event, sleep, sleep_forever
 from anyio.to_thread import run_sync
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.flow import Withdrawal
 from intern.core.ids import MessageId, QAId
 from intern.core.messages import Image
@@ -80,7 +80,7 @@ class Tally(NamedTuple):
 # In the child.
 
 
-class _Ears(Witness):
+class _Ears(Events):
     """Hears when an act is done."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class _Ears(Witness):
 async def _live(settings: Settings, model: Model, acts: Sequence[Act], acknowledge: Callable[[], None]) -> None:
     """Do one act after the other, and acknowledge each once it is safe; then work on until killed."""
     ears = _Ears()
-    async with learners(settings, model, settled=ears.settled, witness=ears) as at_work:
+    async with learners(settings, model, settled=ears.settled, events=ears) as at_work:
         for act in acts:
             await _done(act, at_work, ears)
             acknowledge()
@@ -113,7 +113,7 @@ async def _live(settings: Settings, model: Model, acts: Sequence[Act], acknowled
 async def _recover(settings: Settings, maybe: Act | None, acknowledge: Callable[[], None]) -> None:
     """Do what was not acknowledged again, as Discord's history would have it, and catch up with everything."""
     ears = _Ears()
-    async with learners(settings, fast(), settled=ears.settled, witness=ears) as at_work:
+    async with learners(settings, fast(), settled=ears.settled, events=ears) as at_work:
         if maybe is not None:
             await _done(maybe, at_work, ears)
     left = True

@@ -1,4 +1,4 @@
-"""The bot put together: what it takes up again at a start, whom it listens to, and what the office hands on."""
+"""The bot put together: what it takes up again at a start, whom it listens to, and what the pipeline hands on."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ async def test_what_was_decided_is_not_asked_again_at_the_next_start(tmp_path: P
         sandbox.say("mira", answer, reply_to=sandbox.say("bob", question).id)
 
     clock = HandClock()
-    sandbox, witness = Sandbox(clock, team={"mira"}), Watching()
-    async with at_work(tmp_path, sandbox, witness):
+    sandbox, events = Sandbox(clock, team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, events):
         teach(sandbox, "How do I purge the spool?", "Use `lumen-relay spool purge`.")
-        await witness.one_of(Filed)
+        await events.one_of(Filed)
         clock.turn(hours=1)
         teach(sandbox, "Thanks!", "You are welcome.")
-        await witness.one_of(Skipped)
-    known = {pair.qa_id for pair in witness.all_of(CapturedPair)}
+        await events.one_of(Skipped)
+    known = {pair.qa_id for pair in events.all_of(CapturedPair)}
     assert len(known) == 2
 
     clock.turn(hours=1)
@@ -65,14 +65,14 @@ async def test_what_was_decided_is_not_asked_again_at_the_next_start(tmp_path: P
 
 
 async def test_another_server_is_neither_answered_nor_learned_from(tmp_path: Path) -> None:
-    sandbox, witness = Sandbox(HandClock(), team={"mira"}), Watching()
+    sandbox, events = Sandbox(HandClock(), team={"mira"}), Watching()
     elsewhere = sandbox.add_channel("elsewhere")
     sandbox._channels[elsewhere] = structs.replace(sandbox._channels[elsewhere], guild_id=GuildId("1"))
-    async with at_work(tmp_path, sandbox, witness):
-        await settled(sandbox, witness, elsewhere)
-    assert [batch.channel_id for batch in witness.all_of(Batch)] == [elsewhere, elsewhere]
-    assert witness.all_of(AIResult) == []
-    assert witness.all_of(CapturedPair) == []
+    async with at_work(tmp_path, sandbox, events):
+        await settled(sandbox, events, elsewhere)
+    assert [batch.channel_id for batch in events.all_of(Batch)] == [elsewhere, elsewhere]
+    assert events.all_of(AIResult) == []
+    assert events.all_of(CapturedPair) == []
     assert sandbox.posts() == ()
 
     at_home = Watching()
@@ -81,24 +81,24 @@ async def test_another_server_is_neither_answered_nor_learned_from(tmp_path: Pat
     assert (len(at_home.all_of(AIResult)), len(at_home.all_of(CapturedPair))) == (1, 1)
 
 
-async def settled(sandbox: Sandbox, witness: Watching, channel_id: ChannelId) -> None:
+async def settled(sandbox: Sandbox, events: Watching, channel_id: ChannelId) -> None:
     """A question and the team's reply to it, each handled in one way or another."""
     asked = sandbox.say("bob", "@intern which port does the relay listen on?", channel_id=channel_id)
-    await witness.one_of(object, where=lambda told: isinstance(told, Batch | AIResult))
+    await events.one_of(object, where=lambda told: isinstance(told, Batch | AIResult))
     sandbox.say("mira", "Port 7480.", channel_id=channel_id, reply_to=asked.id)
-    await witness.one_of(object, after=len(witness.told), where=lambda told: isinstance(told, Batch | CapturedPair))
+    await events.one_of(object, after=len(events.told), where=lambda told: isinstance(told, Batch | CapturedPair))
 
 
 @pytest.mark.parametrize("what", ["capture", "regenerate"])
 async def test_who_follows_looks_when_a_command_has_changed_something(tmp_path: Path, what: str) -> None:
     """The next look would be ten minutes away."""
-    witness = Watching()
-    async with at_work(tmp_path, Sandbox(HandClock()), witness), open_intern(settings_in(tmp_path)) as intern:
+    events = Watching()
+    async with at_work(tmp_path, Sandbox(HandClock()), events), open_intern(settings_in(tmp_path)) as intern:
         if what == "capture":
             pair = await intern.capture(samples.capture("How do I purge the spool?", "Use `lumen-relay spool purge`."))
             assert pair is not None
-            assert (await witness.one_of(Filing)).pair == pair
+            assert (await events.one_of(Filing)).pair == pair
         else:
             await intern.regenerate()
-            assert witness.all_of(Filing) == []
-        await witness.one_of(Refreshed, after=1)
+            assert events.all_of(Filing) == []
+        await events.one_of(Refreshed, after=1)

@@ -71,7 +71,7 @@ async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is
     bot = Bot(HandClock())
     with endpoint_double(answer) as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url)
-        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+        async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
             await bot.seen.one_of(Refreshed)
             away = True
             said = await bot.ask("which port does the relay listen on?")
@@ -99,7 +99,7 @@ async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_t
         settings = settings_with(tmp_path, endpoint.base_url, max_retries=3, timeout_seconds=0.5)
         # Both take as long, as they do where nobody sets them.
         settings = replace(settings, ai=replace(settings.ai, request_timeout_seconds=0.5))
-        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+        async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
             await bot.seen.one_of(Refreshed)
             hangs = True
             for number in range(FAILURES + 1):
@@ -122,7 +122,7 @@ async def test_what_was_spent_is_on_the_disk_within_seconds_of_the_last_call(tmp
     with endpoint_double() as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url)
         async with (
-            open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=clock),
+            open_sandbox(settings, bot.sandbox, events=bot.seen, clock=clock),
             await Database.open(settings.paths.database) as db,
         ):
             await bot.seen.one_of(Refreshed)
@@ -140,7 +140,7 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
     then = await spend(tmp_path, clock)
     with endpoint_double() as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url, **budget)
-        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=clock):
+        async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=clock):
             await bot.seen.one_of(Refreshed)
             said = await bot.ask("which port does the relay listen on?")
             assert said.notice
@@ -167,7 +167,7 @@ async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no
     with endpoint_double() as endpoint, fail_after(30):
         settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, **llm}, default_mode="capture_only")
         settings = replace(settings, extraction=replace(settings.extraction, auto=False))
-        async with open_sandbox(settings, bot.sandbox, witness=bot.seen, clock=HandClock()):
+        async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
             await bot.seen.one_of(Refreshed)
             asked = bot.sandbox.say("dan", "How do I move it all?")
             for n in range(14):
@@ -190,12 +190,12 @@ async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
     first, then = Bot(clock), Bot(clock)
     with endpoint_double() as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url, daily_token_budget=1_000_000)
-        async with open_sandbox(settings, first.sandbox, witness=first.seen, clock=clock):
+        async with open_sandbox(settings, first.sandbox, events=first.seen, clock=clock):
             await first.seen.one_of(Refreshed)
             taught = await first.teach()
             first.sandbox.lose_session()
         raised = settings_with(tmp_path, endpoint.base_url, daily_token_budget=2_000_000)
-        async with open_sandbox(raised, then.sandbox, witness=then.seen, clock=clock):
+        async with open_sandbox(raised, then.sandbox, events=then.seen, clock=clock):
             assert (await then.seen.one_of(Filed)).qa_id == taught.qa_id
 
 

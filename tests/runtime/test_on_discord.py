@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from anyio import Event, create_task_group, fail_after
 
-from intern.actors.pipeline import office
+from intern.actors.pipeline import run_pipeline
 from intern.actors.responder import ROOM
 from intern.actors.streams import ANSWERS
 from intern.answering.replying import load_wording
@@ -111,10 +111,10 @@ class Stage:
         sessions = len(discord.gateway.identifies) + 1
         with fail_after(60):
             async with (
-                parts_on_discord(settings, witness=self.seen, clock=self.clock, first_pause=0.1) as parts,
+                parts_on_discord(settings, events=self.seen, clock=self.clock, first_pause=0.1) as parts,
                 create_task_group() as tg,
             ):
-                tg.start_soon(partial(office, parts, stop=stop))
+                tg.start_soon(partial(run_pipeline, parts, stop=stop))
                 await discord.wait_ready(sessions)
                 if llm is None:
                     await self.seen.one_of(Refreshed)

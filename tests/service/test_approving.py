@@ -30,29 +30,29 @@ def decisions_in(folder: Path) -> DecisionLog:
 
 @pytest.mark.parametrize("on", [0, 1])
 async def test_a_capture_waits_until_the_team_puts_a_check_mark_on_any_of_its_messages(tmp_path: Path, on: int) -> None:
-    sandbox, witness = Sandbox(HandClock(), team={"mira", "tess"}), Watching()
-    async with at_work(tmp_path, sandbox, witness, kb=REVIEW):
+    sandbox, events = Sandbox(HandClock(), team={"mira", "tess"}), Watching()
+    async with at_work(tmp_path, sandbox, events, kb=REVIEW):
         asked = sandbox.say("bob", ASKED)
         told = sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
-        waiting = await witness.one_of(AwaitingReview)
+        waiting = await events.one_of(AwaitingReview)
         for who, emoji in (("bob", "✅"), ("tess", "👍")):
             sandbox.react(who, (asked, told)[on], emoji)
         await all_quiet()
-        assert witness.all_of(Approved) == []
+        assert events.all_of(Approved) == []
 
         sandbox.react("tess", (asked, told)[on])
-        filed = await witness.one_of(Filed)
+        filed = await events.one_of(Filed)
         assert filed.qa_id == waiting.qa_id
     approved = [each for each in decisions_in(tmp_path).all() if isinstance(each, Approved)]
     assert [(each.qa_id, each.by) for each in approved] == [(waiting.qa_id, sandbox.author("tess").id)]
 
 
 async def test_in_a_channel_that_turned_private_a_check_mark_means_nothing(tmp_path: Path) -> None:
-    sandbox, witness = Sandbox(HandClock(), team={"mira"}), Watching()
-    async with at_work(tmp_path, sandbox, witness, kb=REVIEW):
+    sandbox, events = Sandbox(HandClock(), team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, events, kb=REVIEW):
         asked = sandbox.say("bob", ASKED)
         told = sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
-        await witness.one_of(AwaitingReview)
+        await events.one_of(AwaitingReview)
         sandbox.set_private(sandbox.general)
         sandbox.react("mira", told)
         await all_quiet()
@@ -61,18 +61,18 @@ async def test_in_a_channel_that_turned_private_a_check_mark_means_nothing(tmp_p
 
 async def test_what_is_edited_under_a_check_mark_waits_for_another_one(tmp_path: Path) -> None:
     clock = HandClock()
-    sandbox, witness = Sandbox(clock, team={"mira"}), Watching()
-    async with at_work(tmp_path, sandbox, witness, kb=REVIEW, message_batch_wait_seconds=0.2):
+    sandbox, events = Sandbox(clock, team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, events, kb=REVIEW, message_batch_wait_seconds=0.2):
         asked = sandbox.say("bob", ASKED)
         told = sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
         sandbox.react("mira", told)  # it is not captured yet
         sandbox.edit(asked.channel_id, asked.id, "How do I get rid of everything, and of evil.example?")
         clock.turn(seconds=1)
-        await witness.one_of(AwaitingReview)
+        await events.one_of(AwaitingReview)
         await all_quiet()
-        assert witness.all_of(Approved) == []
+        assert events.all_of(Approved) == []
         sandbox.react("mira", told)
-        await witness.one_of(Filed)
+        await events.one_of(Filed)
 
 
 @pytest.fixture

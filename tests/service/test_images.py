@@ -42,7 +42,7 @@ def told(body: dict[str, Any]) -> dict[str, Any]:
 @dataclass
 class Scene:
     sandbox: Sandbox
-    witness: Watching
+    events: Watching
     endpoint: EndpointDouble
     cdn: CdnDouble
     settings: Settings
@@ -64,13 +64,13 @@ async def at_work(
     folder: Path, endpoint: EndpointDouble, cdn: CdnDouble, sandbox: Sandbox | None = None, *, images: bool = True
 ) -> AsyncGenerator[Scene]:
     llm = {"base_url": endpoint.base_url, "model": "double", "max_retries": 0, "images": images}
-    settings, witness = settings_in(folder, llm=llm), Watching()
+    settings, events = settings_in(folder, llm=llm), Watching()
     discord = sandbox or Sandbox(HandClock(), team={"mira"})
-    scene = Scene(discord, witness, endpoint, cdn, settings)
+    scene = Scene(discord, events, endpoint, cdn, settings)
     with fail_after(30):
         async with (
             AttachedImages(hosts=[cdn.host]) as files,
-            open_sandbox(settings, discord, witness=witness, clock=HandClock(), images=files),
+            open_sandbox(settings, discord, events=events, clock=HandClock(), images=files),
         ):
             yield scene
 
@@ -81,7 +81,7 @@ async def test_what_an_image_shows_is_archived_in_its_message_and_filed(tmp_path
         async with at_work(tmp_path, endpoint, cdn) as scene:
             asked = scene.sandbox.say("bob", "How do I get rid of this?", attachments=[scene.shot()])
             scene.sandbox.say("mira", "Purge the spool.", reply_to=asked.id)
-            await scene.witness.one_of(Filed)
+            await scene.events.one_of(Filed)
         [request] = endpoint.asked("summarize_images")
         assert "User: How do I get rid of this?" in request.user
         assert "Team: Purge the spool." in request.user
@@ -99,9 +99,9 @@ async def test_an_edit_of_the_text_keeps_what_the_image_shows_and_asks_nobody(tm
         async with at_work(tmp_path, endpoint, cdn) as scene:
             asked = scene.sandbox.say("bob", "How do I get rid of this?", attachments=[scene.shot()])
             scene.sandbox.say("mira", "Purge the spool.", reply_to=asked.id)
-            await scene.witness.one_of(CapturedPair)
+            await scene.events.one_of(CapturedPair)
             scene.sandbox.edit(asked.channel_id, asked.id, "What is it?")
-            await scene.witness.one_of(CapturedPair, after=1)
+            await scene.events.one_of(CapturedPair, after=1)
         assert scene.turns()[-1] == [f"What is it?\n[image: shot.png] {SEEN}", "Purge the spool."]
         assert len(endpoint.asked("summarize_images")) == 1
 
@@ -114,7 +114,7 @@ async def test_a_capture_without_images_is_not_held_up_by_one_whose_model_is_awa
             scene.sandbox.say("mira", "Purge the spool.", reply_to=asked.id)
             other = scene.sandbox.say("carl", "Which port is it?")
             scene.sandbox.say("mira", "7480.", reply_to=other.id)
-            pair = await scene.witness.one_of(CapturedPair)
+            pair = await scene.events.one_of(CapturedPair)
             assert pair.question == "Which port is it?"
             await scene.until(lambda: endpoint.asked("summarize_images"))
             waits = None
@@ -127,7 +127,7 @@ async def test_a_capture_without_images_is_not_held_up_by_one_whose_model_is_awa
         # The next start tries again at once, with a fresh link.
         endpoint.next(told, prompt="summarize_images")
         async with at_work(tmp_path, endpoint, cdn, scene.sandbox) as again:
-            await again.witness.one_of(CapturedPair)
+            await again.events.one_of(CapturedPair)
         assert again.turns()[1] == [f"How do I get rid of this?\n[image: shot.png] {SEEN}", "Purge the spool."]
         assert status_of(scene.settings, clock=HandClock()).pending_images is None
 
@@ -148,7 +148,7 @@ async def test_a_question_deleted_while_its_image_waits_is_never_archived(tmp_pa
         async with at_work(tmp_path, endpoint, cdn, scene.sandbox) as again:
             other = again.sandbox.say("carl", "Which port is it?")
             again.sandbox.say("mira", "7480.", reply_to=other.id)
-            await again.witness.one_of(CapturedPair)
+            await again.events.one_of(CapturedPair)
         assert again.turns() == [["Which port is it?", "7480."]]
 
 
@@ -157,7 +157,7 @@ async def test_where_images_are_off_their_names_stay_and_nobody_is_asked(tmp_pat
         async with at_work(tmp_path, endpoint, cdn, images=False) as scene:
             asked = scene.sandbox.say("bob", "", attachments=[scene.shot()])
             scene.sandbox.say("mira", "Purge the spool.", reply_to=asked.id)
-            await scene.witness.one_of(CapturedPair)
+            await scene.events.one_of(CapturedPair)
         assert scene.turns() == [["[image: shot.png]", "Purge the spool."]]
         assert (cdn.asked, endpoint.asked("summarize_images")) == ([], [])
 
@@ -167,7 +167,7 @@ async def test_a_file_that_is_no_image_leaves_a_word_on_why_and_no_call(tmp_path
         async with at_work(tmp_path, endpoint, cdn) as scene:
             asked = scene.sandbox.say("bob", "And this?", attachments=[scene.shot(Served(body=b"<html>"))])
             scene.sandbox.say("mira", "Purge the spool.", reply_to=asked.id)
-            await scene.witness.one_of(CapturedPair)
+            await scene.events.one_of(CapturedPair)
         why = "(not described: it is no PNG, JPEG, GIF or WebP image)"
         assert scene.turns() == [[f"And this?\n[image: shot.png] {why}", "Purge the spool."]]
         assert endpoint.asked("summarize_images") == []
@@ -190,6 +190,6 @@ async def test_an_expired_link_is_read_again_on_discord(tmp_path: Path) -> None:
         async with at_work(tmp_path, endpoint, cdn, Renewing(HandClock(), team={"mira"})) as scene:
             asked = scene.sandbox.say("bob", "And this?", attachments=[scene.shot(Served(status=404))])
             scene.sandbox.say("mira", "Purge the spool.", reply_to=asked.id)
-            await scene.witness.one_of(CapturedPair)
+            await scene.events.one_of(CapturedPair)
         assert "/new.png" in cdn.asked
         assert scene.turns() == [[f"And this?\n[image: shot.png] {SEEN}", "Purge the spool."]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, UserId, position_at
 from intern.core.messages import ChatMessage
@@ -376,7 +376,7 @@ async def test_beside_a_running_bot_it_archives_and_the_bot_files(tmp_path: Path
         answered(chat, f"{QUESTION} On node{n}?", f"On {7000 + n}.")
     settings = settings_in(tmp_path, kb={"settle_seconds": 0})
     sandbox = Sandbox(HandClock())
-    async with open_sandbox(settings, sandbox, witness=Witness()):
+    async with open_sandbox(settings, sandbox, events=Events()):
         done = await imported(tmp_path, chat)
         assert (done.archived, done.filed) == (60, None)
         assert sandbox.posts() == ()
@@ -411,7 +411,7 @@ async def test_what_was_captured_live_and_is_imported_later_changes_nothing(tmp_
     wait = {"message_batch_wait_seconds": 0}
     settings = settings_in(tmp_path, kb={"settle_seconds": 0}, discord=wait)
     said: list[ChatMessage] = []
-    async with open_sandbox(settings, sandbox, witness=Witness(), clock=clock):
+    async with open_sandbox(settings, sandbox, events=Events(), clock=clock):
         for n in range(3):
             said.append(sandbox.say("alice", f"{QUESTION} On node{n}?"))
             clock.turn(seconds=100)

@@ -15,7 +15,7 @@ from anyio import Event, create_task_group, fail_after
 from anyio.lowlevel import checkpoint
 
 import intern.service
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.messages import Conversation, Message
 from intern.core.records import CapturedPair
@@ -196,7 +196,7 @@ async def test_settings_that_cannot_work_are_refused_on_opening(tmp_path: Path) 
 async def bot(settings: Settings) -> AsyncGenerator[None]:
     """The bot at work on the folder."""
 
-    class Indexed(Witness):
+    class Indexed(Events):
         def __init__(self) -> None:
             super().__init__()
             self.once = Event()
@@ -204,9 +204,9 @@ async def bot(settings: Settings) -> AsyncGenerator[None]:
         def indexed(self, refreshed: Refreshed) -> None:
             self.once.set()
 
-    witness = Indexed()
-    async with open_sandbox(settings, Sandbox(HandClock()), witness=witness):
-        await witness.once.wait()
+    events = Indexed()
+    async with open_sandbox(settings, Sandbox(HandClock()), events=events):
+        await events.once.wait()
         yield
 
 

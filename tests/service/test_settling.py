@@ -9,7 +9,7 @@ from pathlib import Path
 
 from anyio import CancelScope, Event, create_task_group, sleep
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.clock import Clock
 from intern.core.messages import ChatMessage, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
@@ -64,7 +64,7 @@ class Town:
 
         async def live() -> None:
             with scope:
-                bot = open_sandbox(self.settings, self.sandbox, witness=Witness(), clock=self._time, models=self.model)
+                bot = open_sandbox(self.settings, self.sandbox, events=Events(), clock=self._time, models=self.model)
                 async with bot:
                     await stop.wait()
             over.set()

@@ -14,9 +14,9 @@ from anyio.streams.memory import MemoryObjectSendStream
 from anyio.to_thread import run_sync
 
 from intern.actors.classifier import classifier
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.actors.integrator import integrator
-from intern.actors.wakeups import nudge
+from intern.actors.wakeups import wake
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import Archived, Decided, Filing, SourceChanged, Withdrawal
 from intern.core.records import Approved, CapturedPair, Filed, Parked
@@ -55,7 +55,7 @@ class Room:
         return pair
 
     async def look(self) -> None:
-        nudge(self._archived, Archived())
+        wake(self._archived, Archived())
         await self.quiet()
 
     async def pass_time(self, seconds: float) -> None:
@@ -82,7 +82,7 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
     with fail_after(1_000_000), archived, withdrawals, to_index, to_extract:
         async with await Database.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, model, clock)
-            witness, attempts = Witness(), writer.stores.attempts
+            events, attempts = Events(), writer.stores.attempts
             async with create_task_group() as tg:
                 tg.start_soon(
                     partial(
@@ -94,7 +94,7 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
                         choose=writer.learning.choose_topic,
                         again=writer.learning.due,
                         attempts=attempts,
-                        witness=witness,
+                        events=events,
                     )
                 )
                 tg.start_soon(
@@ -106,7 +106,7 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
                         decided,
                         filer=writer.learning,
                         attempts=attempts,
-                        witness=witness,
+                        events=events,
                     )
                 )
                 room = Room(writer, db, clock, archived)

@@ -204,7 +204,7 @@ class Community(People):
                 async with open_sandbox(
                     self.settings,
                     self.world,
-                    witness=self.looking,
+                    events=self.looking,
                     clock=self.time,
                     responses=self.responses,
                     models=self.models,

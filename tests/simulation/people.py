@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, Channel, ChatMessage
@@ -102,7 +102,7 @@ class Stage(Protocol):
         ...
 
 
-class Looking(Witness):
+class Looking(Events):
     """Remembers which messages each reply was for, over all of the bot's lives."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from typing import Literal
 from anyio import CancelScope, Event, create_task_group, current_time, fail_after, open_process, sleep
 from anyio.abc import Process, TaskGroup
 
-from intern.actors.pipeline import Parts, office
+from intern.actors.pipeline import Parts, run_pipeline
 from intern.core.clock import SystemClock
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Author, Channel, ChatMessage
@@ -275,10 +275,10 @@ class Town(People):
         try:
             with life.scope:
                 async with parts_on_discord(
-                    self.settings, witness=self.looking, clock=SystemClock(), first_pause=0.05
+                    self.settings, events=self.looking, clock=SystemClock(), first_pause=0.05
                 ) as parts:
                     life.parts = parts
-                    await office(parts, stop=life.stop, drain=drain)
+                    await run_pipeline(parts, stop=life.stop, drain=drain)
         finally:
             life.over.set()
 
@@ -337,7 +337,7 @@ class Town(People):
         self.discord.forget_faults()
         await self._ready()
         with fail_after(PATIENCE):
-            while not self._is_done_with_all():  # noqa: ASYNC110 attendance tells nobody
+            while not self._is_done_with_all():  # noqa: ASYNC110 checkpoints tells nobody
                 await sleep(0.05)
             session = self._session()
             assert session is not None
@@ -348,8 +348,8 @@ class Town(People):
         assert self._life is not None
         if self._life.parts is None:
             return False
-        attendance = self._life.parts.attendance
-        return not (attendance.behind() or attendance.unlisted() or attendance.unsettled)
+        checkpoints = self._life.parts.checkpoints
+        return not (checkpoints.behind() or checkpoints.unlisted() or checkpoints.unsettled)
 
     # What may happen.
 

@@ -133,7 +133,7 @@ async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_n
         await store.put(documents(3))
         with fail_after(5):
             async with create_task_group() as tasks:
-                tasks.start_soon(lambda: embedder(embedding, pauses=lambda: iter([0.0] * 9)))
+                tasks.start_soon(lambda: embedder(embedding, backoff=lambda: iter([0.0] * 9)))
                 while len(await like(store)) < 3:
                     await wait_all_tasks_blocked()
                 await store.put([document(9, "north by north")])

@@ -26,7 +26,7 @@ from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
 from intern.frontends.cli.options import in_words, printable, say, settings_of
 from intern.frontends.cli.progress import ProgressLine
-from intern.runtime.sandbox import Sandbox, Witness, open_sandbox
+from intern.runtime.sandbox import Events, Sandbox, open_sandbox
 from intern.service.reading import Reading
 from intern.service.results import Refreshed
 from intern.service.settings import Settings
@@ -114,7 +114,7 @@ def _overrides(sources: Path, folder: Path, *, play: bool) -> dict[str, dict[str
     }
 
 
-class _Scene(Witness):
+class _Scene(Events):
     """The margin of the transcript, and the moments at which the next line may come."""
 
     def __init__(self) -> None:
@@ -245,7 +245,7 @@ async def _opened(settings: Settings, sandbox: Sandbox, scene: _Scene) -> AsyncG
     """Run the bot, and yield once its documents are indexed. No progress is shown after that."""
     line = ProgressLine(sys.stderr)
     with scene.expecting("indexed") as indexed, heard_by(line):
-        async with open_sandbox(settings, sandbox, witness=scene):
+        async with open_sandbox(settings, sandbox, events=scene):
             await indexed()
             line.end()
             yield

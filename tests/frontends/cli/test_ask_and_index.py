@@ -16,7 +16,7 @@ import anyio
 import pytest
 from anyio import Event, fail_after
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.platforms.memory.chat import Sandbox
 from intern.runtime.sandbox import open_sandbox
 from intern.service.intern import open_intern
@@ -273,17 +273,17 @@ def test_lost_topics_are_regenerated_from_the_archive(intern: Intern, folder: Pa
 async def bot() -> AsyncGenerator[None]:
     """The bot at work in the working folder, in this process."""
 
-    class Indexed(Witness):
+    class Indexed(Events):
         def __init__(self) -> None:
             self.once = Event()
 
         def indexed(self, refreshed: Refreshed) -> None:
             self.once.set()
 
-    witness = Indexed()
+    events = Indexed()
     settings = load_settings(environ={}, overrides={"kb": {"settle_seconds": 0}})
-    async with open_sandbox(settings, Sandbox(HandClock()), witness=witness):
-        await witness.once.wait()
+    async with open_sandbox(settings, Sandbox(HandClock()), events=events):
+        await events.once.wait()
         yield
 
 

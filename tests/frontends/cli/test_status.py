@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from intern.actors.events import Witness
+from intern.actors.events import Events
 from intern.core.clock import SystemClock
 from intern.core.flow import Declined
 from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, position_at, position_of
@@ -327,9 +327,9 @@ def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
 
 
 def test_what_the_actors_count_is_what_is_told() -> None:
-    witness, counted = Witness(), list[str]()
-    witness.count = counted.append
-    witness.declined(Declined(request=samples.answer_request(), reason="shed"))
+    events, counted = Events(), list[str]()
+    events.count = counted.append
+    events.declined(Declined(request=samples.answer_request(), reason="shed"))
     assert counted == [SHED]
 
 

@@ -1,4 +1,4 @@
-"""A status page over a seeded data folder: real stores, rules as a model, the clerk at work; no Discord."""
+"""A status page over a seeded data folder: real stores, rules as a model, the job worker at work; no Discord."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import httpx
 from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 
-from intern.actors.job_worker import clerk
+from intern.actors.job_worker import job_worker
 from intern.actors.streams import BATCHES, EVENTS, Fill
 from intern.answering.posted_answers import PostedAnswers
 from intern.answering.workflow import Answerer
-from intern.chat.checkpoints import Attendance
+from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ModelUnavailableError
 from intern.core.flow import GatewayEvent
 from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, NuggetId, SourceId, position_at
@@ -76,7 +76,7 @@ class Site:
     db: Database
     clock: HandClock
     overheard: Overheard
-    attendance: Attendance
+    checkpoints: Checkpoints
     outside: Outside
     waiting: list[CapturedPair] = field(default_factory=list[CapturedPair])
     parked: list[CapturedPair] = field(default_factory=list[CapturedPair])
@@ -145,7 +145,7 @@ async def site(
         async with await Database.open(settings.paths.database) as db, create_task_group() as tg:
             writer = await run_sync(Writer, settings, db, model, clock)
             overheard = Overheard(Silent(), clock=clock, unanswered=writer.stores.unanswered)
-            attendance = Attendance(Marks(), baseline=MessageId("0"))
+            checkpoints = Checkpoints(Marks(), baseline=MessageId("0"))
             library = Library(
                 kb_index=settings.paths.index,
                 team_index=settings.paths.team_index,
@@ -170,7 +170,7 @@ async def site(
                     answers=Asked(Answerer(model, library, settings.ai), answers),
                     posted=PostedAnswers(writer.stores.cited, library, writer.stores.topics, writer.stores.decisions),
                     overheard=overheard,
-                    attendance=attendance,
+                    checkpoints=checkpoints,
                     fill=fill,
                     clock=clock,
                     health=checks.health,
@@ -184,12 +184,12 @@ async def site(
                 db=db,
                 clock=clock,
                 overheard=overheard,
-                attendance=attendance,
+                checkpoints=checkpoints,
                 outside=outside,
             )
             if not empty:
                 await seeded(made, texts)
-            tg.start_soon(partial(clerk, writer.stores.jobs, do=writer.do))
+            tg.start_soon(partial(job_worker, writer.stores.jobs, do=writer.do))
             events, heard = EVENTS.open(fill)
             batches, routed = BATCHES.open(fill)
             options = PageOptions(enabled=True, port=0, token=Secret(token))

@@ -15,7 +15,7 @@ import pytest
 from anyio import Event, create_task_group, fail_after
 from msgspec.structs import replace
 
-from intern.actors.pipeline import Parts, office
+from intern.actors.pipeline import Parts, run_pipeline
 from intern.actors.streams import WIRES
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
@@ -56,7 +56,7 @@ def settings_of(folder: Path, discord: DiscordDouble, **llm: Any) -> Settings:
 
 def serving_bot(settings: Settings, seen: Watching) -> AbstractAsyncContextManager[Parts]:
     """The bot with its page beside it."""
-    return parts_on_discord(settings, witness=seen, clock=HandClock(), first_pause=0.1, beside=page_beside(settings))
+    return parts_on_discord(settings, events=seen, clock=HandClock(), first_pause=0.1, beside=page_beside(settings))
 
 
 async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDouble, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                 before = (await client.get("/readyz")).json()["checks"]
                 assert (before["discord"], before["folder"], before["database"]) == (False, True, True)
                 async with create_task_group() as tg:
-                    tg.start_soon(partial(office, parts, stop=stop))
+                    tg.start_soon(partial(run_pipeline, parts, stop=stop))
                     await discord.wait_ready()
                     await seen.one_of(Refreshed)
                     assert (await client.get("/readyz")).json()["ready"] is True
@@ -96,7 +96,7 @@ async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_ho
             serving_bot(settings, seen) as parts,
             create_task_group() as tg,
         ):
-            tg.start_soon(partial(office, parts, stop=stop))
+            tg.start_soon(partial(run_pipeline, parts, stop=stop))
             await discord.wait_ready()
             await seen.one_of(Refreshed)
             stuck = discord.hold_next("POST", "/channels/*/messages", when="before")
@@ -126,7 +126,7 @@ async def refused(settings: Settings, discord: DiscordDouble, *, times: int = 1)
             serving_bot(settings, seen) as parts,
             create_task_group() as tg,
         ):
-            tg.start_soon(partial(office, parts, stop=stop))
+            tg.start_soon(partial(run_pipeline, parts, stop=stop))
             await discord.wait_ready()
             await seen.one_of(Refreshed)
             for n in range(times):

@@ -14,7 +14,7 @@ from anyio import Event, create_task_group, current_time, fail_after
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.pipeline import office
+from intern.actors.pipeline import run_pipeline
 from intern.actors.streams import BATCHES, WIRES, Fill
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
@@ -76,11 +76,11 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
             async with (
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
                 parts_on_discord(
-                    settings, witness=seen, clock=clock, first_pause=0.1, beside=page_beside(settings)
+                    settings, events=seen, clock=clock, first_pause=0.1, beside=page_beside(settings)
                 ) as parts,
                 create_task_group() as tg,
             ):
-                tg.start_soon(partial(office, parts, stop=stop))
+                tg.start_soon(partial(run_pipeline, parts, stop=stop))
                 await discord.wait_ready()
                 await seen.one_of(Refreshed)
                 asked = await discord.say(discord.alice, "On which port does the relay listen?")

@@ -127,7 +127,7 @@ async def test_the_front_page_tells_health_numbers_streams_plots_and_cost(page: 
     assert "2\u202f048</td>" in text
     assert "cost 0.0375 USD." in text
     assert "<meter" not in text
-    assert "those who take from none, such as the listener, the scout and the clerk, are not in it." in text
+    assert "those who take from none, such as the listener, the scout and the job worker, are not in it." in text
     assert "none since the start" in text
 
 
@@ -272,12 +272,12 @@ async def test_nothing_is_told_to_wait_where_all_that_was_seen_is_handled(own: S
     assert "Everything that was seen is handled." in (await get(own, "/")).text
     asked = [samples.message(n=n) for n in (1, 2)]
     for each in asked:
-        assert own.attendance.begin(each)
+        assert own.checkpoints.begin(each)
     text = (await get(own, "/")).text
     assert "is handled." not in text
     assert f'In work: 2 messages, the oldest from <time datetime="{asked[0].at.isoformat()}' in text
-    own.attendance.settle(asked[0].channel_id, [each.id for each in asked])
-    own.attendance.fall_behind(samples.message(n=3))
+    own.checkpoints.settle(asked[0].channel_id, [each.id for each in asked])
+    own.checkpoints.fall_behind(samples.message(n=3))
     assert "Still to be looked through for what was missed: 1 channel." in (await get(own, "/")).text
 
 
