@@ -214,7 +214,7 @@ class Replay:
             if isinstance(step, Taught):
                 self._pending.append(step)
                 continue
-            # Whoever was asked before knows nothing of what comes now.
+            # Earlier questions must not know what is learned now.
             if self._pending or len(together) >= self._prepared.wanted.concurrency:
                 await self._answer_all(together, intern, embedder)
                 together = []
@@ -370,7 +370,7 @@ def _with(outcome: Outcome, result: AIResult) -> Outcome:
 
 
 def _fullest(pending: Sequence[Taught]) -> Iterable[tuple[Taught, Sequence[Capture]]]:
-    """The captures, without those that a later one of the same conversation holds: nobody asked in between."""
+    """The captures, without those that a later one of the same conversation holds: no question came in between."""
     held: dict[str, set[MessageId]] = {}
     kept: list[tuple[Taught, list[Capture]]] = []
     for taught in reversed(pending):
@@ -411,7 +411,7 @@ def _moved(settings: Settings, folder: Path, documents: bool) -> Settings:  # no
     """
     mine = settings.paths
     documents = documents and mine.sources.is_dir()
-    # The paths are the temporary folder's. Nobody is there to review, and nothing was archived to be passed over.
+    # The paths are the temporary folder's. There is no reviewer, and no archived pair to ignore.
     own = {name: "" for name in KbSection.__struct_fields__ if name.endswith(("_dir", "_path", "_id"))}
     own |= {"sources_dir": str(mine.sources.absolute())} if documents else {}
     moved = replace(

@@ -74,7 +74,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     cached_tokens: int = 0
     """Of the prompts', those that the endpoint says it had in its cache."""
     error: str = ""
-    """Why nobody could look."""
+    """Why it could not be looked up."""
 
 
 class Totals(Struct, frozen=True, kw_only=True):

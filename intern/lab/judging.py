@@ -2,7 +2,7 @@
 
 Likeness is not truth: "yes, do that" and "no, never do that" are alike. What it sorts is worth reading.
 
-A model that is away while history is replayed: it is waited for; where that is in vain, nobody is asked any more.
+A model that is away while history is replayed: the replay waits for it; where that fails, it asks no more questions.
 
 To go on without it would make a long report of nothing, and answers that lack what could not be learned.
 """
@@ -99,7 +99,7 @@ class Patience:
         for pause in (*self._pauses, None):
             if await succeeds():
                 return True
-            # Neither a key nor a day's budget mends itself while somebody waits.
+            # Waiting mends neither a key nor a day's budget.
             if pause is None or isinstance(self._last, ModelAccessError | ModelBudgetError):
                 break
             self._say(f"waiting {pause:g} s for the model: {self._last}")

@@ -33,7 +33,7 @@ TEAM_ANSWERED = "team_answered"
 """The reason where there was nothing left to ask: the team had answered by then."""
 
 NOTES: tuple[str, ...] = (
-    "Documents have no history: answers draw on them as they are now, whatever was known then.",
+    "Documents have no history: answers draw on them as they are now, also for old questions.",
     (
         "An export holds a message's last text only. What was edited is taken to be unknown until the edit. A question"
         " that was edited after its author's pause is left out. What was deleted is in no export."
@@ -61,7 +61,7 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     question: str
     verdict: Verdict
     reason: str = ""
-    """Of a silence; why nobody could look."""
+    """Of a silence, or of a failure to look."""
     error: str = ""
     reply: str | None = None
     citations: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
     finished: bool
     """False where it was stopped before its end: what is there is true of the questions that it has."""
     stopped: str = ""
-    """Why it gave up before its end; empty where it did not, or somebody stopped it."""
+    """Why it gave up before its end; empty where it did not, or a person stopped it."""
     made_at: datetime
     seconds: float
     model: str

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from intern.lab.outcomes import VERDICTS, Backtest, Outcome
 
-_EXAMPLES = 10  # of each kind: more than that, and nobody reads the last ones
+_EXAMPLES = 10  # of each kind: few people read more
 
 
 class Examples(Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ def examples_of(done: Backtest) -> tuple[Examples, ...]:
         some("Not comparable", "The team said too little to be compared.", of("not_comparable")),
         some("Alone", "Answered where the team never did; newest first.", of("team_silent")[::-1]),
         some("Silent", "Stayed silent where the team answered; newest first.", missed[::-1]),
-        some("Failed", "Nobody could look; newest first.", of("could_not_look")[::-1]),
+        some("Failed", "Could not be looked up; newest first.", of("could_not_look")[::-1]),
     )
     return tuple(each for each in wanted if each.of)
 

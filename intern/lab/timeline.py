@@ -3,7 +3,7 @@
 A community's history as the bot would have met it: what the team taught, and what was asked, in order of time.
 
 Each thing is made from what was known by then. The whole history serves one purpose besides: to tell what the team
-answered to a question, which nobody but the judge hears of.
+answered to a question, which only the judge gets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from intern.service.settings import Settings
 
 
 class Moment(NamedTuple):
-    """A time, and the message by which it is told apart from others of the same time."""
+    """A time, and the message that separates it from others of the same time."""
 
     at: datetime
     number: int
@@ -167,7 +167,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """A message that the bot would have looked at as a question."""
 
     moment: Moment
-    """Nothing that is later may be known to whoever answers."""
+    """Later messages must not be visible to the answering model."""
     request: AnswerRequest
     link: str
     team: tuple[TeamReply, ...]

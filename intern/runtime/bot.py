@@ -36,7 +36,7 @@ async def parts_on_discord(
     from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
 
     settings.require_for_run()
-    # Every reaction on the server is told then.
+    # Discord then sends every reaction on the server.
     reactions = settings.kb.review
     async with (
         HikariDiscord(settings.discord, reactions=reactions, first_pause=first_pause) as hikari,

@@ -225,7 +225,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         late_word=wording.late,
         no_thread_word=wording.no_thread,
     )
-    # Rules cannot look at pictures, whatever is set.
+    # Rules cannot look at pictures, even if the setting is on.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
     answers = Seeing(answerer, platform.images, sees=sees)
     commands = Commands(
@@ -276,7 +276,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
             models.learning,
             platform.images,
             writer.stores.pending,
-            # Rules cannot look at pictures, whatever is set.
+            # Rules cannot look at pictures, even if the setting is on.
             sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
             mask=settings.kb.mask_secrets,
         ),

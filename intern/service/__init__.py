@@ -22,7 +22,7 @@ __all__ = ["Intern", "open_intern"]
 
 
 def __getattr__(name: str) -> object:
-    """Import the application when somebody asks for it: settings and reading need less."""
+    """Import the application on first use: settings and reading need less."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from intern.service import intern  # noqa: PLC0415 see above

@@ -1,6 +1,6 @@
 """A copy of the database that is whole at one moment, taken while others write to it.
 
-It appears under its name only when it was copied, checked and brought to disk: nobody finds half a backup.
+It appears under its name only when it was copied, checked and brought to disk, so that no half backup exists.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _has_room(source: Path, folder: Path) -> None:
 
 
 def _put_in_place(beside: Path, to: Path) -> None:
-    # What the database holds is for nobody else to read.
+    # Only the owner may read what the database holds.
     beside.chmod(0o600)
     with beside.open("rb+") as file:
         os.fsync(file.fileno())

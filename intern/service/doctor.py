@@ -1,6 +1,6 @@
 """What stands between intern and its server: settings and permissions, looked at through REST. asyncio only.
 
-Nothing is changed on Discord. What is wrong is told in the order in which it should be mended.
+Changes nothing on Discord. The findings come in the order in which to mend them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 async def examine(settings: Settings) -> Report:
-    """Look at everything, and ask each model one question; at Discord only with a token, of which the report tells.
+    """Look at everything, and ask each model one question; at Discord only with a token.
 
     Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
@@ -99,7 +99,7 @@ def _report(findings: Sequence[Finding], invite: str) -> Report:
 
 
 def invite_link(application_id: str, site: str) -> str:
-    """Where somebody who manages a server lets intern in."""
+    """The link by which a server's manager adds intern."""
     return f"{site}/oauth2/authorize?client_id={application_id}&scope=bot+applications.commands&permissions={WANTED}"
 
 
@@ -246,7 +246,7 @@ class _Doctor:
     async def _team(self, servers: Sequence[_Server]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
             mend = "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned"
-            return [Finding(level="todo", what="nobody is of the team", do=mend)]
+            return [Finding(level="todo", what="no team is set", do=mend)]
         lost = [
             _lost("role", role_id, "discord.team_role_ids")
             for role_id in self._discord.team_role_ids

@@ -128,7 +128,7 @@ class Extraction:
         )
 
     async def position(self) -> int:
-        """How far the decisions were followed; the start where nobody knows."""
+        """The position up to which decisions were followed; the start where none is stored."""
         position = await self.log.position(FOLLOWER)
         return int(position) if position is not None and position.isascii() and position.isdigit() else 0
 
@@ -148,7 +148,7 @@ class Extraction:
         return steps
 
     async def due(self, handed: AbstractSet[Hashable]) -> Due[Step]:
-        """The next conversation that could not be read before, or the next thread that is told."""
+        """The next conversation that failed before, or the next thread that is due."""
         del handed  # a failure that is tried again is due again later, or never
         conversation_id, seconds = await self.extractor.next_retry()
         if conversation_id is None:
@@ -180,7 +180,7 @@ class Extraction:
         return came
 
     async def park(self, conversation_id: ConversationId, why: str) -> None:
-        """Nobody reads a conversation again until it changes."""
+        """Leave a conversation alone until it changes."""
         thread_id = answered_thread(conversation_id)
         if thread_id is not None:
             await self.answered.park(thread_id)
@@ -204,7 +204,7 @@ class Extraction:
         return came
 
     async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> int:
-        """Look at all that was decided since somebody last did, and say how many conversations that were.
+        """Read all conversations decided since the last time, and return their number.
 
         Also raises ModelUnavailableError; what was looked at by then stays so. `tell` hears how many that are so far.
         """

@@ -28,12 +28,12 @@ from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.maintenance import write_heartbeat
 
-_CHECKED_EVERY = 5.0  # seconds; whoever asks more often gets the last word on the disk
+_CHECKED_EVERY = 5.0  # seconds; more frequent probes get the last result
 _LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
 _EMBEDDINGS = "embeddings"
 STUCK_AFTER: Final = 60.0
 """Seconds without a reply that got through, while some wait. A short rate limit is over by then."""
-USELESS_FROM: Final = 5  # different calls in a row: fewer may be about one capture, of which no model makes sense
+USELESS_FROM: Final = 5  # different calls in a row: fewer may be about one capture that makes no sense to any model
 _MOST_USELESS = 1_000  # that are counted
 _MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
 _NONE: Final[Mapping[str, Breaker]] = MappingProxyType({})
@@ -56,7 +56,7 @@ class ModelWatch:
         self._useless: dict[str, set[int]] = {}  # what was asked since the last good reply
 
     def over(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
-        """The model, watched while it does its work; `section` is the table of the settings that it goes by."""
+        """The model, watched while it does its work; `section` is its table of the settings."""
         return _Watched(model, self, work, section)
 
     def there(self, work: str, section: str) -> None:
@@ -96,7 +96,7 @@ class ModelWatch:
         return tuple(checks)
 
     def _model(self, held: Mapping[str, tuple[str, str]]) -> Check:
-        # A circuit tells more, and newer things, than whoever was refused by it.
+        # A circuit has more and newer facts than the calls that it refused.
         away = [f"{why} (since {since:{_MINUTE}})" for name, (why, since) in self._away.items() if name not in held]
         unpaid = {work: why for work, (why, day) in self._unpaid.items() if day == self._today()}
         broke = f"the daily budget leaves no room for {' and '.join(sorted(unpaid))}; a new day begins at 00:00 UTC"
@@ -152,7 +152,7 @@ class _Watched:
         except ModelUnavailableError as error:
             self._watch.away(self._section, error)
             raise
-        except ModelBudgetTooSmallError:  # nobody was asked
+        except ModelBudgetTooSmallError:  # no model was asked
             raise
         except InternError as error:
             self._watch.there(self._work, self._section)
@@ -178,7 +178,7 @@ class HealthChecks:
         elsewhere: Callable[[], Sequence[Check]],
         within: float = _LOOKED_WITHIN,
     ) -> None:
-        """What was not looked at `within` so many seconds is told as not well."""
+        """A check that takes longer than `within` seconds counts as failed."""
         self._db = db
         self._lock = lock
         self._clock = clock
@@ -204,7 +204,7 @@ class HealthChecks:
         return self.known()
 
     def known(self) -> Health:
-        """How all of it is, the disk as it was when somebody looked last, if anybody did; said at once."""
+        """The health of all parts, with the disk as of the last look. Returns at once."""
         is_open = self._is_open()
         away = "no session with Discord is open: see what the log says of discord_connection_lost"
         discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
@@ -236,7 +236,7 @@ class HealthChecks:
         return Check(name="folder", ok=stands, detail="" if stands else taken)
 
     def _stands(self) -> bool:
-        """On a worker thread, which may outlive whoever asked."""
+        """Run on a worker thread, which may outlive the caller."""
         self._hangs = True
         try:
             return self._lock.stands
@@ -246,7 +246,7 @@ class HealthChecks:
     async def _disk(self) -> Check:
         async with self._writing:
             if self._written is None or current_time() - self._written[0] >= _CHECKED_EVERY:
-                # Whoever looks next, should this take too long, need not wait as long again.
+                # If this takes too long, the next probe need not wait as long again.
                 self._written = (current_time(), self._late("database"))
                 self._written = (current_time(), await self._try_to_write())
             return self._written[1]

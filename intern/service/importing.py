@@ -166,7 +166,7 @@ def team_of(settings: Settings, wanted: Wanted) -> ExportedTeam:
     )
     if not team.member_ids and not team.role_ids:
         raise ConfigError(
-            "nobody is of the team, so there is nothing to learn: name its members with --team-id or --team-role-id, "
+            "no team is set, so there is nothing to learn: name its members with --team-id or --team-role-id, "
             "or set discord.team_member_ids or discord.team_role_ids"
         )
     return team
@@ -255,7 +255,7 @@ def check_server(place: ExportedChannel, settings: Settings) -> None:
 def closed(place: ExportedChannel, settings: Settings) -> str | None:
     """Why nothing may be learned there, in words; None where it may be.
 
-    An export does not say whether everybody can read the channel: whoever imports it vouches for that.
+    An export does not say whether everybody can read the channel: the person who imports it vouches for that.
     """
     channel = place.channel
     if place.direct:

@@ -102,7 +102,7 @@ class Indexing:
         return joined(topics, sources)
 
     async def refresh_pages(self) -> Refreshed:
-        """Bring the index up to date with the listed pages. A big site takes minutes, and nobody waits for it."""
+        """Bring the index up to date with the listed pages. A big site takes minutes, so it has its own lock."""
         settings, paths = self._settings, self._settings.paths
         async with self._fetching:
             refreshed = await refresh_pages(
@@ -117,7 +117,7 @@ class Indexing:
                 policy=self._policy,
                 renders=bool(settings.kb.render_command),
             )
-            # Pages that could not be had are listed, each with its error; a line that holds no address is not.
+            # Pages that could not be fetched are listed, each with its error; a line without an address is not.
             lines = [each for each in refreshed.skipped if each.rel_path.startswith(f"{paths.links.name}:")]
             await self._stores.left_out.keep("link", lines)
         if refreshed.changed or refreshed.removed or refreshed.pending:
@@ -128,7 +128,7 @@ class Indexing:
     async def embed(self, within: float = math.inf) -> None:
         """Give every document its vector, as far as that goes `within` so many seconds.
 
-        Raises KnowledgeError; where none is to be had, words alone must do.
+        Raises KnowledgeError. Without vectors, search uses words alone.
         """
         if self.embedding is None:
             return

@@ -72,7 +72,7 @@ from intern.stores.topics import TopicLibrary
 
 _POLL_SECONDS = 0.2  # a person waits
 _SAID_AFTER = 1.0  # seconds until that person hears whom this waits for
-_VECTORS_STUCK = 60.0  # seconds without a new vector; whoever holds the folder makes none
+_VECTORS_STUCK = 60.0  # seconds without a new vector; then the process with the folder makes none
 
 _log = get_logger(__name__)
 
@@ -164,7 +164,7 @@ class Intern:
     async def finish_vectors(self) -> int:
         """Make all vectors, or wait until the process that holds the folder has, and say how many are missing.
 
-        Some stay missing where the model cannot be had or refuses a text, and where that process makes none. Raises
+        Some stay missing where the model is away or refuses a text, and where that process makes none. Raises
         KnowledgeError.
         """
         if self._writer is not None:
@@ -193,7 +193,7 @@ class Intern:
     async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
         """Rebuild the topics from the archive, or go on with that. Raises the KnowledgeError and ModelError families.
 
-        `progress` is told how far it came, by the last epoch where another process does the work.
+        `progress` gets the state so far; only the last epoch's where another process does the work.
         """
 
         async def here(writer: Writer) -> bytes:
@@ -324,7 +324,7 @@ class Intern:
             _log.warning("documents_not_looked_at", reason=str(error))
 
     async def _extract(self, tell: Callable[[int], None] = lambda _: None, *, vectors_within: float = math.inf) -> None:
-        """Learn from what was filed and make vectors, where nobody else does so in this folder."""
+        """Learn from what was filed and make vectors, where no other process does so in this folder."""
         if self._writer is None:
             return
         try:
@@ -338,7 +338,7 @@ class Intern:
         paths = sorted(each.document.path for each in found if each.document.source_id in outdated.files)
         try:
             if outdated.sources:
-                # Files and topics only: pages have their own times, and whoever searches waits.
+                # Files and topics only: pages have their own times, and a person waits for the search.
                 await self._have_done("refresh")
             if paths:
                 await self._have_done("freshen", msgspec.json.encode(paths))
@@ -390,7 +390,7 @@ class Intern:
                     self._library = self._read_from(*await run_sync(_stores, self._settings, self._clock))
                 return outcome.result or b""
             if await self._holds_folder():
-                # Whoever held the folder is gone: what it left is ours now.
+                # The process that held the folder is gone: its jobs are ours now.
                 writer = await self._opened()
                 await jobs.reclaim()
                 await do_all(jobs, writer.do)
@@ -399,7 +399,7 @@ class Intern:
             await sleep(_POLL_SECONDS)
 
     async def writer(self) -> Writer:
-        """All that changes the folder, for whoever has one of their own. Raises FolderBusyError and KnowledgeError."""
+        """Return the writer of a folder that no other process uses. Raises FolderBusyError and KnowledgeError."""
         await run_sync(self._lock.acquire)
         return await self._opened()
 
@@ -422,13 +422,13 @@ class Intern:
                     embedder=self._embedder,
                 )
             )
-            # Whoever writes knows best what is there.
+            # The writer's stores are the newest.
             self._writer = writer
             self._library = self._read_from(writer.stores.archive, writer.stores.topics)
         return self._writer
 
     def _decisions(self) -> Callable[[], DecisionLog]:
-        """Those of whoever writes, or as they stand on disk when they are first asked for."""
+        """The writer's decisions, or those on disk, read at first use."""
         if self._writer is not None:
             decisions = self._writer.stores.decisions
             return lambda: decisions

@@ -81,7 +81,7 @@ class Learning:
             newest_of=stores.archive.newest_of,
         )
         self._filer.mend()
-        # Regeneration replaces the library as a whole, so nobody may file meanwhile.
+        # Regeneration replaces the library as a whole, so nothing may be filed meanwhile.
         self.filing = Lock()
         self._reviewing = Lock()
 
@@ -115,7 +115,7 @@ class Learning:
         bounds = self._settings.conversations.bounds
         # It is captured a batch wait after its last word, or long after that where it was caught up with or imported.
         pause = bounds.window_seconds + bounds.settle_seconds
-        # Whatever clocks say, nothing waits longer than that.
+        # A wrong clock makes nothing wait longer than that.
         return min(pause, max(0.0, pause - (self._clock.now() - pair.answered_at).total_seconds()))
 
     async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
@@ -135,11 +135,11 @@ class Learning:
         return await run_sync(self._due, retries, handed)
 
     async def waiting_with(self, message_id: MessageId) -> Sequence[CapturedPair]:
-        """The pairs with this message that wait for somebody of the team, newest first. Raises KnowledgeError."""
+        """The pairs with this message that wait for the team, newest first. Raises KnowledgeError."""
         return await run_sync(waiting_with, message_id, self._decisions, self._archive)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
-        """Write down what somebody says of pairs that wait for it, and return the last decision about each.
+        """Store a review of waiting pairs, and return the last decision about each.
 
         What is approved is due from then on. Raises ConfigError for an id that is unknown or of a pair that does not
         wait, and KnowledgeError; nothing is written down then.
@@ -165,7 +165,7 @@ class Learning:
         """File parked pairs now, all or these, and return the last decision about each.
 
         One that fails is parked again, with the new reason, and the next one goes on. A pair that has its end by now
-        keeps it. Raises ConfigError for an id that is unknown or of a pair that nobody has decided yet, and the
+        keeps it. Raises ConfigError for an id that is unknown or of a pair that is not decided yet, and the
         KnowledgeError and ModelError families while nothing can be filed; what is filed by then stays so.
         """
         pairs = await run_sync(self._to_retry, qa_ids)
@@ -181,7 +181,7 @@ class Learning:
         return tuple(decisions)
 
     async def withdraw(self, message_ids: Sequence[MessageId]) -> Withdrawn | None:
-        """Write down that messages teach nothing any more, whoever is filing meanwhile."""
+        """Record that messages teach nothing any more, even during a filing."""
         withdrawn = await self._filer.withdraw(message_ids)
         await self._stores.pending.forget(message_ids)
         await self._stores.unanswered.forget(message_ids)
@@ -237,7 +237,7 @@ class Learning:
             if reviews:
                 for pair in await run_sync(self._overlooked):
                     # With review, this asks no model: what stands in a topic counts as filed, the rest waits.
-                    await self._filer.file(Filing(pair=pair, choice=Skip(reason="nobody came to it")))
+                    await self._filer.file(Filing(pair=pair, choice=Skip(reason="it was never decided")))
             unreviewed = awaiting_review(self._decisions, self._stores.passed_over, self._stands)
             try:
                 done = await regenerate(
@@ -298,7 +298,7 @@ class Learning:
         try:
             opened = await self._filer.split_outgrown(decision.topic)
         except ModelError as error:
-            # The pair is filed, whatever comes of this; the next one in the topic brings it up again.
+            # The pair is filed anyway; the next one in the topic tries the split again.
             _log.warning("topic_split_delayed", topic_name=decision.topic, qa_id=pair.qa_id, reason=str(error))
         else:
             if opened is not None:
@@ -315,7 +315,7 @@ class Learning:
         return tuple(each for qa_id in dict.fromkeys(review.qa_ids) if (each := self._decisions.of(qa_id)) is not None)
 
     def _overlooked(self) -> list[CapturedPair]:
-        """Pairs without a decision that nobody comes to any more, since newer ones have theirs: the log was damaged."""
+        """Pairs without a decision before the newest decided one, since the log was damaged."""
         until = self._stores.archived_until()
         return [
             pair
@@ -354,12 +354,12 @@ class Learning:
         pairs = [pair_of(qa_id, self._archive) for qa_id in dict.fromkeys(qa_ids)]
         for pair in pairs:
             if self._decisions.of(pair.qa_id) is None:
-                raise ConfigError(f"{pair.qa_id} is not parked: nobody has looked at it yet; it comes by itself")
+                raise ConfigError(f"{pair.qa_id} is not parked: it was not looked at yet; intern files it by itself")
         return pairs
 
 
 def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
-    """That none of these pairs has its end already: a job may be done twice, a command is meant once. Blocks."""
+    """Check that none of these pairs is decided already: a job may run twice, a command is meant once. Blocks."""
     if not qa_ids:
         return
     decisions = DecisionLog(settings.paths.decisions)
@@ -371,7 +371,7 @@ def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
 
 
 def check_waiting(settings: Settings, review: Review) -> None:
-    """That nobody has said of one of these pairs what is asked for, as `check_parked`. Blocks.
+    """Check that none of these pairs has such a decision already, as `check_parked`. Blocks.
 
     What is approved and not filed yet may be approved again, which files it.
     """

@@ -1,4 +1,4 @@
-"""What a monitoring system is told of a running bot: calls as they end, and how things stand when it looks."""
+"""Measurements of a running bot for a monitoring system: calls as they end, and gauges on request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply"
 RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
 """What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 
-_CALLS: Final[Mapping[type[InternError], CallOutcome]] = {  # a family after those of its own that are told apart
+_CALLS: Final[
+    Mapping[type[InternError], CallOutcome]
+] = {  # a family after those of its members that have their own outcome
     ModelBudgetError: "over_budget",
     ModelBudgetTooSmallError: "over_budget",
     ModelUnavailableError: "unavailable",
@@ -126,7 +128,7 @@ def _outcome_of(error: BaseException) -> CallOutcome:
 
 
 class CountedModel:
-    """A model whose calls are counted, whatever becomes of them."""
+    """A model whose calls are counted, failed ones included."""
 
     def __init__(self, model: Model, counters: Counters) -> None:
         self._model = model
@@ -186,7 +188,7 @@ class Standing:
         now = current_time()
         read = [*self._streams(), *self._circuits(now), *await self._budgets()]
         read += await run_sync(lambda: [*self._sources(), *self._captures()])
-        # Those that never end are told from those that work by whether they grow.
+        # Tasks that never end show as a number that grows.
         read.append(Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}))
         if (last := self.overheard.last_message_at) is not None:
             read.append(Gauge("last_message_timestamp_seconds", "When a message last came", {"": last.timestamp()}))
@@ -251,5 +253,5 @@ class Standing:
             _log.warning("metrics_not_read", what="archive", reason=str(error))
             return
         ages = [(self.clock.now() - pair.timestamp).total_seconds() for pair in waiting]
-        told = "Age of the first capture that nobody decided on yet; 0 where none waits"
+        told = "Age of the oldest capture that is not decided yet; 0 where none waits"
         yield Gauge("oldest_unfiled_capture_age_seconds", told, {"": max(0.0, *ages, 0.0)})

@@ -63,7 +63,7 @@ class Models(NamedTuple):
     learning: Model
     """For capture and indexing: it never starves answers."""
     usage: Usage | None = None
-    """What they cost; None where nobody counts."""
+    """Their usage; None where it is not counted."""
     breakers: Mapping[str, Breaker] = MappingProxyType({})
     """Those of the endpoints, by the table of the settings."""
     nearest: Nearest | None = None
@@ -160,7 +160,7 @@ def embedding_model(settings: Settings) -> str | None:
 async def open_embedder(
     settings: Settings, db: Database | None, clock: Clock, usage: Usage | None = None
 ) -> AsyncGenerator[Embedder | None]:
-    """Open what turns texts into vectors; None where the search goes by words alone. Raises ConfigError.
+    """Open what turns texts into vectors; None where search uses words alone. Raises ConfigError.
 
     Without a database, what was embedded before is not remembered, and calls are counted in `usage` alone, which
     stays its owner's to keep.

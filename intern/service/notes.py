@@ -84,7 +84,7 @@ def _hash(text: str, digits: int) -> str:
 
 
 _MAX_BYTES = 1_000_000
-# A call of a model each: whoever waits for a job hears of it soon.
+# A call of a model each, so that a job ends soon.
 _JOB_NOTES = 5
 _REPLY = 600  # tokens of a reply, and
 _FACT = 40  # of each existing fact beside it, generously
@@ -95,7 +95,7 @@ class ImportedNotes(Struct, frozen=True, kw_only=True):
 
     files: int
     new: int
-    """Conversations that nobody has read; a long file is several."""
+    """Conversations that were not read before; a long file is several."""
     changed: int
     unchanged: int
     withdrawn: int
@@ -196,7 +196,7 @@ def _read_folder(folder: Path) -> tuple[list[Note], dict[str, str]]:
             continue
         name = relative.as_posix()
         try:
-            # A link may lead to what nobody meant to teach.
+            # A link may lead to files outside of the notes.
             if path.is_symlink() or not path.is_file():
                 continue
             stat = path.stat()

@@ -84,11 +84,11 @@ class LocalChecks:
         except KnowledgeError as error:
             return Finding(level="todo", what=f"the search could not be looked at: {error}", do=str(error))
         if model is None and self._settings.embeddings.provider == "none":
-            return good("the search goes by words alone, as embeddings.provider says")
+            return good("search uses words alone, as embeddings.provider says")
         if model is None:
             return Finding(
                 level="note",
-                what='the search goes by words alone; pip install "intern[embeddings]" or see [embeddings] for more',
+                what='search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]',
             )
         vectors = "all" if not lacking else f"{documents - lacking}"
         return good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
@@ -102,7 +102,7 @@ class LocalChecks:
         try:
             number = outdated_answers(self._settings)
         except KnowledgeError:
-            return  # whatever is wrong with the database is told above
+            return  # the check of the database reports that
         if number:
             some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
             what = f"{some} what has changed or was withdrawn since; the status page lists them under Outdated"

@@ -1,4 +1,4 @@
-"""Prompts and messages for whoever words them: what there is, how it reads, what is wrong with it, what was changed.
+"""Prompts and messages for their editors: the list, each as rendered, mistakes, and changes.
 
 Asks no model and writes nothing. A template that is broken can still be listed, read and compared.
 
@@ -416,7 +416,7 @@ class Prompting:
         if theirs is None:
             return ""
         ours = self._shipped_file(name)
-        # Not "the shipped file's path": where it lies is no concern of whoever reads the difference.
+        # Not "the shipped file's path": where it lies does not matter to the reader of the difference.
         lines = difflib.unified_diff(
             self._read(ours).splitlines(), self._read(theirs).splitlines(), f"shipped/{name}{_SUFFIX}", str(theirs)
         )

@@ -142,7 +142,7 @@ class PairLine(Struct, frozen=True, kw_only=True):
 
 
 class WaitingPair(Struct, frozen=True, kw_only=True):
-    """A pair that somebody of the team has to approve or reject."""
+    """A pair that the team has to approve or reject."""
 
     qa_id: QAId
     answered_at: datetime
@@ -153,7 +153,7 @@ class WaitingPair(Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...]
     """Whole, as they would be filed; none where its question or its answer was deleted since."""
     in_newer: QAId | None
-    """A newer version that waits, too: whoever approves that one need not decide about this one."""
+    """A newer version that waits, too: approving that one decides about this one, too."""
 
 
 class PairText(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """What the status page shows, put together from the stores of the running bot, and the little that it can do.
 
-Reads what the process holds already; nothing is opened anew, and nobody is made to wait.
+Reads the stores that the process holds; opens none anew, and delays no actor.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from intern.stores.sqlite.usage import UsageLog
 DAYS = 14
 _ROWS = 100  # on a page
 _MOST_SHOWN = 50  # captures with all that was said
-_DONE_WITHIN = 10.0  # seconds; a person waits. What takes longer goes on, and is told as being in work
+_DONE_WITHIN = 10.0  # seconds; a person waits. Longer work goes on, and the page says so
 _POLL_SECONDS = 0.1
 _STALE_FIRST = ("failed", "gone", "pending", "ok")
 _OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
@@ -123,7 +123,7 @@ class Running:
         return await self._at.health()
 
     def known_health(self) -> Health:
-        """The same as it was when somebody looked last."""
+        """The health as of the last look."""
         return self._at.known_health()
 
     async def overview(self) -> Overview:
@@ -211,7 +211,7 @@ class Running:
         )
 
     async def unanswered(self) -> OpenQuestions:
-        """What nobody could answer, the most frequent first."""
+        """Questions without an answer, the most frequent first."""
         questions = await self._open()
         groups = await run_sync(grouped, [each.text for each in questions])
         traced = await self._traces.having([each.question_id for each in questions])
@@ -268,7 +268,7 @@ class Running:
         return Waiting(captures=waiting[:_MOST_SHOWN], total=len(waiting), review=self._at.settings.kb.review)
 
     async def review(self, action: Literal["approve", "reject"], qa_id: QAId) -> Done:
-        """Take somebody's word on a capture, as `intern review` does it."""
+        """Approve or reject a capture, as `intern review` does it."""
         return await self._have_done("review", msgspec.json.encode(Review(action=action, qa_ids=(qa_id,))))
 
     async def parked(self) -> ParkedCaptures:
@@ -429,7 +429,7 @@ class Running:
         try:
             history = reading.history(topic.name)
         except ConfigError:
-            history = ()  # somebody put the file there by hand
+            history = ()  # the file was put there by hand
         return TopicPage(topic=topic, history=history[::-1])
 
 

@@ -61,7 +61,7 @@ class Searchable:
         name = TopicName(source_id.partition(":")[2].removesuffix(".txt"))
         try:
             blocks = await run_sync(self._topics.read, name)
-        except ValueError as error:  # an index that somebody edited may list what can be no topic
+        except ValueError as error:  # an index edited by hand may list an impossible topic
             raise SourceError(f"{source_id!a} is listed, but can be no topic: {error}") from error
         return covered_topic(name.replace("-", " "), blocks)
 
@@ -173,7 +173,7 @@ class SearchResult(Struct, frozen=True, kw_only=True):
     words_place: int | None
     """Its place among what words found, from 1."""
     likeness: float | None
-    """How like the question it is, at most 1; None where it has no vector, or nobody looked."""
+    """How like the question it is, at most 1; None where it has no vector, or vectors were not searched."""
     likeness_place: int | None
     """Its place among what is alike, from 1."""
     words_only: bool
@@ -259,12 +259,12 @@ class Freshness:
         try:
             return os.stat(folder / document.path).st_mtime_ns / 1e9  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
-            os.listdir(folder)  # noqa: PTH208 where all of it is away, nobody knows what is gone
+            os.listdir(folder)  # noqa: PTH208 if the whole folder is away, nothing is known to be gone
             return None
 
 
 def result_of(found: Found, outdated: Outdated) -> SearchResult:
-    """What is told of something found."""
+    """Make the result for a found document."""
     document = found.document
     indexed_at = document.meta.get("indexed_at")
     return SearchResult(

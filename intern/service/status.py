@@ -44,7 +44,7 @@ class ParkedPair(Struct, frozen=True, kw_only=True):
 
 
 class PendingImages(Struct, frozen=True, kw_only=True):
-    """Captures that are not archived yet: nobody could say what their images show."""
+    """Captures that are not archived yet: their images have no description."""
 
     captures: int
     oldest_seconds: float
@@ -77,16 +77,16 @@ class Status(Struct, frozen=True, kw_only=True):
     """Pairs in the archive."""
     topics: int
     waiting: int
-    """Pairs that nobody decided on yet: they come next."""
+    """Pairs that are not decided yet: they come next."""
     damaged: tuple[str, ...]
     """What of archive, topics and decisions is away, or cannot be read and is passed over: file, line, reason."""
     undecided: int
     """Pairs behind the cursor without a decision: they would never come. `intern regenerate` files them."""
     parked: tuple[ParkedPair, ...]
     awaiting_review: int
-    """Pairs that somebody of the team has to approve or reject."""
+    """Pairs that the team has to approve or reject."""
     due: int
-    """Pairs that somebody approved, and that are not filed yet."""
+    """Pairs that were approved, and are not filed yet."""
     feedback: Votes
     shed_today: int
     shed: int
@@ -246,7 +246,7 @@ def lost_folders(paths: Paths, decisions: DecisionLog) -> Iterator[str]:
 
 
 def _holder(data_dir: Path) -> tuple[int | None, bool]:
-    """The process that holds the folder, and whether one does. The lock's own file tells, so that nobody is disturbed.
+    """The process that holds the folder, and whether one does. Reads the lock's file, so that it disturbs no process.
 
     Only where a process died and left its id behind, the lock is tried, for an instant.
     """

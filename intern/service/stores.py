@@ -75,7 +75,7 @@ class Stores:
 
 
 def _check_passed_over(settings: Settings, latest: datetime) -> None:
-    """Raises ConfigError where the operator wants pairs passed over that nobody has archived yet."""
+    """Check that the setting ignores only pairs that are archived. Raises ConfigError."""
     cursor = settings.kb.qa_raw_last_processed_id
     if cursor and time_of(QAId(cursor)) > latest:
         raise ConfigError(

@@ -30,11 +30,11 @@ class Health(Struct, frozen=True, kw_only=True):
 
     checks: tuple[Check, ...]
     looked_seconds_ago: float | None
-    """Since somebody looked at the disk and the folder; None where nobody did, and of these nothing is told."""
+    """Since the last look at the disk and the folder; None where there was none: then their checks are left out."""
 
     @property
     def ready(self) -> bool | None:
-        """It can work; what has to wait, waits by itself. None where nobody has looked, and nothing is said to fail."""
+        """It can work; waiting work goes on by itself. None before the first look, if no check fails."""
         if not all(check.ok for check in self.checks):
             return False
         return None if self.looked_seconds_ago is None else True
@@ -58,7 +58,7 @@ class Stream(Struct, frozen=True, kw_only=True):
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """Somebody at work, and what waits for them."""
+    """An actor, and how full the streams are that it takes from."""
 
     name: str
     takes: tuple[Stream, ...]
@@ -255,7 +255,7 @@ class OutdatedRow(Struct, frozen=True, kw_only=True):
     at: datetime
     asked: str
     link: str
-    """To the answer on Discord; empty where nobody can say."""
+    """To the answer on Discord; empty where it is unknown."""
     retracted: str
     """`retracted` once the answer was edited to a note, `dropped` where it could not be; else empty or `open`."""
     changes: tuple[SourceChange, ...]
@@ -288,7 +288,7 @@ class AnswerPage(Struct, frozen=True, kw_only=True):
     question: str
     """In its own words, where they are kept."""
     link: str
-    """To the message on Discord; empty where there is none, as for a command, or nobody can say."""
+    """To the message on Discord; empty where there is none, as for a command, or it is unknown."""
 
 
 class Listed(Struct, frozen=True, kw_only=True):

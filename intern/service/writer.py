@@ -86,7 +86,7 @@ class Writer:
             return await self._discovery.work()
 
     async def freshen(self, paths: Sequence[str]) -> Discovered:
-        """Look at these discovered files again, since somebody found them. Raises KnowledgeError."""
+        """Look at these discovered files again, since a search found them. Raises KnowledgeError."""
         async with self._discovering:
             return await self._discovery.freshen(paths)
 
@@ -105,13 +105,13 @@ class Writer:
             or await self.stores.remains.held(found.message_ids)
             or await self.extraction.holds(found.message_ids)
         )
-        # At once: who waits below waits for whoever is filing.
+        # At once: below, this waits for a filing to end.
         await self.extraction.forget(found.message_ids)
         async with self.learning.filing, self.indexing.turn:
             cleared = await self.learning.take_out_withdrawn()
             changed = {*cleared, *await run_sync(self._clear_libraries, found)}
             await self.indexing.cleared({*found.topics, *changed})
-        # A thread that was being read just then may have brought messages that nobody knew of.
+        # A thread that was being read just then may have brought messages that were unknown before.
         late = frozenset[MessageId]() if user_id is None else await self.extraction.written_by(user_id)
         for store in self._derived:
             await store.forget({*found.message_ids, *late})
@@ -153,7 +153,7 @@ class Writer:
         match job.kind:
             case "index":
                 result = joined(await self.indexing.refresh(), await self.indexing.refresh_pages())
-            case "refresh":  # for a search, which costs no call that nobody asked for
+            case "refresh":  # for a search, which makes no model call by itself
                 with unasked():
                     result = await self.indexing.refresh(describe=self._settings.kb_model.kind == "offline")
             case "regenerate":

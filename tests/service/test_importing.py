@@ -281,7 +281,7 @@ async def test_another_servers_export_is_refused(tmp_path: Path) -> None:
 
 
 async def test_without_a_team_there_is_nothing_to_learn(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nobody is of the team"):
+    with pytest.raises(ConfigError, match="no team is set"):
         await import_history(settings_in(tmp_path), Wanted(files=()))
 
 

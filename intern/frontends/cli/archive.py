@@ -16,8 +16,8 @@ _LISTED = 50  # a screen or two; --all has the rest
 def command(ctx: click.Context) -> None:
     """Read the captured pairs: list them, show one.
 
-    Reads only, and disturbs nobody. Without a command: the list. Exit code 0; 2 for a pair that there is not; 3 where
-    something cannot be read.
+    Reads only, and works beside a running bot. Without a command: the list. Exit code 0; 2 for a pair that there is
+    not; 3 where something cannot be read.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_pairs)

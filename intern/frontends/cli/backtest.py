@@ -78,7 +78,7 @@ def command(
     already are not overwritten: it asks for another place before it starts; what --html and --json name is replaced.
 
     Ctrl-C ends it early; what is written then says so. A model that is away is waited for; after some minutes it ends
-    early, too. Exit code 3: for some questions, nobody could look; 130: stopped by Ctrl-C.
+    early, too. Exit code 3: some questions could not be looked up; 130: stopped by Ctrl-C.
     """
     settings = settings_of(ctx, tells_itself=True)
     from intern.core.ids import RoleId, UserId
@@ -132,7 +132,7 @@ async def _work(
         show(table_of(done))
         for line in _unlooked(done):
             say(line)
-    finally:  # also where whoever read the summary has seen enough
+    finally:  # also where the reader of the summary closed the pipe
         await anyio.to_thread.run_sync(_write_all, done, json_file, html_file)
     if stopped:
         return INTERRUPTED
@@ -140,7 +140,7 @@ async def _work(
 
 
 async def _until_stopped(replay: Replay) -> bool:
-    """Replay, until it is done or somebody has seen enough; says which."""
+    """Replay until it is done or stopped, and return whether it was stopped."""
     stopped = False
     async with anyio.create_task_group() as tg:
 
@@ -148,7 +148,7 @@ async def _until_stopped(replay: Replay) -> bool:
             nonlocal stopped
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 async for _ in signals:
-                    say("stopping; what was asked so far is told")
+                    say("stopping; the report has what was asked so far")
                     stopped = True
                     tg.cancel_scope.cancel()
                     return
@@ -204,7 +204,7 @@ def _unlooked(done: Backtest) -> Iterator[str]:
     if done.stopped:
         yield f"gave up waiting for the model: {done.stopped}"
     elif errors := [each.error for each in done.outcomes if each.verdict == "could_not_look" and each.error]:
-        yield f"nobody could look at {sum(done.totals.could_not_look.values())} questions; the last: {errors[-1]}"
+        yield f"could not look up {sum(done.totals.could_not_look.values())} questions; the last: {errors[-1]}"
 
 
 def _write_all(done: Backtest, json_file: Path, html_file: Path) -> None:

@@ -1,4 +1,4 @@
-"""How a command ends: an error that somebody can mend is one clear line, a bug is a traceback and exit code 70.
+"""How a command ends: an error that the user can mend is one clear line, a bug is a traceback and exit code 70.
 
 Neither shows a secret that logging knows of; where logging is set up, a bug is an event of the log.
 """
@@ -21,7 +21,7 @@ INTERRUPTED = 130  # 128 and SIGINT, as shells have it
 
 
 class ReaderGoneError(Exception):
-    """Whoever read our output has seen enough."""
+    """The reader of our output closed the pipe."""
 
 
 def ending_well(work: Callable[[], object]) -> NoReturn:

@@ -39,7 +39,7 @@ def command(ctx: click.Context, *, file: Path, as_json: bool, compare: Path | No
     "should_reply": true, "id": "q1"}. All but the question may be left out. An expected source may be the beginning of
     an id; to cite one of them is right.
 
-    Exit code 0: done, whatever came out. 2: the file is wrong. 3: for some, nobody could look.
+    Exit code 0: done, with any result. 2: the file is wrong. 3: some questions could not be looked up.
     """
     settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.lab.evaluation import (

@@ -38,7 +38,7 @@ def command(
     ).checked()
     if erase and not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("--erase cannot be undone: say --yes where nobody can be asked")
+            raise click.UsageError("--erase cannot be undone: without a terminal, confirm it with --yes")
         click.confirm("This rewrites the archive and cannot be undone. Erase?", abort=True, err=True)
 
     def tell(done: Forgot) -> None:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from intern.core.progress import LOG_EVERY, Pace, tell
 
-_REDRAW = 0.1  # seconds; nobody reads faster
+_REDRAW = 0.1  # seconds; faster is not readable
 _WIDTH = 24  # characters of the bar
 _MUCH = 100
 """Off a terminal, work with fewer pieces prints nothing for ten seconds: it may be done by then."""

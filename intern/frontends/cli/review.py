@@ -19,8 +19,8 @@ def command(ctx: click.Context) -> None:
     """Read, approve or reject captures that wait for the team.
 
     With `kb.review = true`, nothing is learned from a capture before that. Without a command: the list, which reads
-    only and disturbs nobody. Exit code 0; 2 for a pair that is unknown or does not wait; 3 where something cannot be
-    read or written.
+    only and works beside a running bot. Exit code 0; 2 for a pair that is unknown or does not wait; 3 where
+    something cannot be read or written.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_waiting)

@@ -28,7 +28,7 @@ _SHOWN = 10  # parked pairs; --json has all
 def command(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
     """Say how the data folder stands, whether or not the bot runs.
 
-    Reads only, and disturbs nobody. Exit code 0; 3 where something cannot be read.
+    Reads only, and works beside a running bot. Exit code 0; 3 where something cannot be read.
     """
     settings = settings_of(ctx, tells_itself=True, needs_folder=True)
     from intern.core.clock import SystemClock
@@ -119,7 +119,7 @@ def _source_lines(known: Sequence[SourceStatus]) -> Iterator[str]:
         yield "no sources: `intern index` lists them"
     yield from (_source_line(each) for each in known if each.state != "left_out")
     if left_out:
-        yield f"left out, as found when somebody looked last: {len(left_out)}"
+        yield f"left out, as of the last look: {len(left_out)}"
         yield from (f"  {each.path}: {each.last_error} ({ago(each.age_seconds)})" for each in left_out)
 
 

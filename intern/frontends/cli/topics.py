@@ -14,8 +14,8 @@ from intern.frontends.words import minute
 def command(ctx: click.Context) -> None:
     """Read the topics: list them, show one, tell its history.
 
-    Reads only, and disturbs nobody. Without a command: the list. Exit code 0; 2 for a topic that there is not; 3 where
-    something cannot be read.
+    Reads only, and works beside a running bot. Without a command: the list. Exit code 0; 2 for a topic that there
+    is not; 3 where something cannot be read.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_topics)

@@ -108,7 +108,7 @@ def _overrides(sources: Path, folder: Path, *, play: bool) -> dict[str, dict[str
         "data": {"dir": str(folder)},
         # People in a terminal do not wait for a quiet window.
         "discord": {"message_batch_wait_seconds": 0.0 if play else 0.5},
-        # Whatever else the settings say, nothing is written outside of the folder.
+        # No other setting may write outside of the folder.
         "kb": {**_IN_FOLDER, "sources_dir": str(sources), "settle_seconds": 0.1},
         "log": {"level": "warning"},
     }
@@ -119,7 +119,7 @@ class _Scene(Events):
 
     def __init__(self) -> None:
         super().__init__()
-        self.why = "nobody has asked anything yet"
+        self.why = "there was no question yet"
         self._moments: dict[str, Event] = {}
 
     @contextmanager
@@ -214,7 +214,7 @@ async def _play(settings: Settings) -> int:
 
 async def _interact(settings: Settings) -> int:
     scene, sandbox = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER})
-    cast("TextIOWrapper", sys.stdin).reconfigure(errors="replace")  # whatever the keyboard or a file brings
+    cast("TextIOWrapper", sys.stdin).reconfigure(errors="replace")  # a keyboard or a file may send invalid bytes
     say(f"alice: …  asks as a member;  @{_TEAM_MEMBER}: …  replies as the team;  /topics  /why  /quit")
     async with _opened(settings, sandbox, scene):
         question: MessageId | None = None
@@ -234,7 +234,7 @@ async def _interact(settings: Settings) -> int:
             elif speaker.strip("@ ") != _TEAM_MEMBER:
                 say(f"the team is @{_TEAM_MEMBER} here")
             elif question is None:
-                say("nobody has asked anything that the team could reply to")
+                say("there is no question that the team could reply to")
             else:
                 await _teach(_Line(_TEAM_MEMBER, text.strip()), question, sandbox, scene, echo=False)
     return 0

@@ -1,7 +1,7 @@
 """What intern counts for Prometheus: one registry for the process, under the one prefix `intern_`.
 
 Every label has a known, small set of values: no ids, no names of people or channels, no words of anybody's. What
-comes from elsewhere and is not known is counted as `other`. Counters are told; gauges are read when somebody looks.
+comes from elsewhere and is not known is counted as `other`. Counters are pushed; gauges are read on request.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Metrics:
         )
         self._silences = self._counter("silences", "Questions without an answer, by reason", reason=_REASONS)
         self._declined = self._counter(
-            "questions_declined", "Questions that nobody worked on, by reason", reason=_DECLINED.values()
+            "questions_declined", "Questions that were declined, by reason", reason=_DECLINED.values()
         )
         self._replies = self._counter("replies", "Replies handed to Discord, by outcome", outcome=_REPLIES)
         self._captures = self._counter("captures", "Team answers that were archived")
@@ -119,7 +119,7 @@ class Metrics:
             self._answer_seconds.observe(seconds)
 
     def declined(self, reason: DeclineReason) -> None:
-        """Nobody works on a question."""
+        """Count a question that was declined."""
         self._declined.labels(_DECLINED[reason]).inc()
 
     def posted(self, outcome: str) -> None:
@@ -191,7 +191,7 @@ class _Everything:
 
     def collect(self) -> Iterator[Metric]:
         for counted in self._registry.collect():
-            # When each series began is one more for each, and nobody asks.
+            # The start of each series would be one more series for each.
             counted.samples = [each for each in counted.samples if not each.name.endswith("_created")]
             yield counted
         for gauge in self._gauges:

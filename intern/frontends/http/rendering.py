@@ -1,4 +1,4 @@
-"""Pages as HTML. Whatever is put into a template is escaped: all texts are strangers'."""
+"""Pages as HTML. Templates escape all values, since all texts are strangers'."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ PAGES: Final = (
 )
 
 _OPEN: Final = frozenset({"/healthz", "/readyz", "/login", "/static/style.css", "/static/icon.svg"})
-"""What is told to who has not shown the token."""
+"""Paths that need no token."""
 
 _BEARS: Final = web.RequestKey("bears_the_token", bool)
 
@@ -83,7 +83,7 @@ _SAID: Final[Mapping[str, str]] = {
 async def serving(
     options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: Metrics | None = None
 ) -> AsyncGenerator[str]:
-    """The page, served until the block is left; gives its address. Raises ConfigError where the port cannot be had."""
+    """The page, served until the block is left; gives its address. Raises ConfigError where the port is not free."""
     runner = web.AppRunner(
         _Pages(options, running, now=now, metrics=metrics).application(),
         access_log=None,
@@ -174,7 +174,7 @@ class _Pages:
 
     @web.middleware
     async def _headed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Every reply with the same headers, whatever went wrong."""
+        """Give every reply the same headers, errors included."""
         try:
             response = await handler(request)
         except web.HTTPException as refusal:
@@ -184,7 +184,7 @@ class _Pages:
             response = self._problem(request, refusal.status, f"{refusal.reason}.")
         except InternError as error:
             response = self._problem(request, 404 if isinstance(error, ConfigError) else 503, f"{error}.")
-        except Exception:  # noqa: BLE001 whoever looks on must not end the bot
+        except Exception:  # noqa: BLE001 a page must not end the bot
             _log.exception("page_failed", path=request.path[:200])
             response = self._problem(request, 500, "This page failed; the log says more.")
         response.headers.update(HEADERS)
@@ -243,7 +243,7 @@ class _Pages:
             "checks": {check.name: check.ok for check in health.checks},
             "notes": health.notes,
         }
-        if not ready_counts:  # nobody takes old news for new
+        if not ready_counts:  # so that old results are recognised
             ago = health.looked_seconds_ago
             told["looked_seconds_ago"] = None if ago is None else round(ago, 1)
         return web.Response(
@@ -396,7 +396,7 @@ class _Pages:
 
 
 def _remote(request: web.Request) -> str:
-    # What a proxy says of others is not asked: whoever reaches the page could say it, and guess on.
+    # A proxy's headers are ignored: any client could send them, and go on guessing.
     return request.remote or ""
 
 

@@ -95,7 +95,7 @@ def test_mistakes_are_told_in_a_line(intern: Intern, folder: Path) -> None:
     path = exported(folder)
     (folder / "empty").mkdir()
     for arguments, said in (
-        ([str(path)], "nobody is of the team"),
+        ([str(path)], "no team is set"),
         ([str(folder / "empty"), "--team-id", MAYA], "holds no *.json"),
         ([str(folder / "nowhere.json"), "--team-id", MAYA], "cannot be read"),
         ([str(path), "--team-id", MAYA, "--html", "nowhere/done.html"], "there is no folder nowhere"),
@@ -170,6 +170,6 @@ def test_an_interrupt_leaves_a_report_that_says_so(folder: Path) -> None:
                 out, err = running.communicate(timeout=50)
     assert running.returncode == 130
     assert out.startswith("stopped after 0 of 2 questions\n")
-    assert "stopping; what was asked so far is told" in err
+    assert "stopping; the report has what was asked so far" in err
     assert json.loads((folder / "done.json").read_text())["finished"] is False
     assert "Stopped before its end" in (folder / "done.html").read_text()

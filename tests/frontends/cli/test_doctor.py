@@ -213,7 +213,7 @@ async def test_a_team_of_nobody_and_a_missing_model_are_told(discord: DiscordDou
         },
     )
     report = await examine(told)
-    assert todos(report) == ["no model is chosen", "nobody is of the team"]
+    assert todos(report) == ["no model is chosen", "no team is set"]
     assert report.next.startswith("llm.base_url is not set")
 
 
@@ -558,7 +558,7 @@ async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_ma
     assert f"embeddings: {LOCAL_MODEL}; 1 of 3 documents have a vector" in said
     unset = structs.replace(settings, embeddings=EmbeddingOptions())
     assert [each.what for each in (await examine(unset)).findings if each.level == "note"] == [
-        'the search goes by words alone; pip install "intern[embeddings]" or see [embeddings] for more'
+        'search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]'
     ]
     status = status_of(local, clock=HandClock())
     assert (status.embeddings, status.documents, status.unembedded) == (LOCAL_MODEL, 3, 2)

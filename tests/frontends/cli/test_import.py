@@ -62,7 +62,7 @@ def test_mistakes_are_one_line_and_code_2(intern: Intern, folder: Path) -> None:
     path = export(folder)
     code, out, err = intern("import", str(path))
     assert (code, out) == (2, "")
-    assert err.startswith("intern: nobody is of the team")
+    assert err.startswith("intern: no team is set")
     for option in ("--team-id", "--team-role-id"):
         code, out, err = intern("import", str(path), "--team-id", "21", option, "@tess")
         assert (code, out, err.count("\n")) == (2, "", 1)

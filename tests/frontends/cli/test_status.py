@@ -273,7 +273,7 @@ def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
     assert intern("index").code == 0
     out = intern("status", "--sources").out.splitlines()
     assert out[0].startswith("ok ")
-    assert out[1] == "left out, as found when somebody looked last: 2"
+    assert out[1] == "left out, as of the last look: 2"
     assert out[2].startswith(f"  {folder}/latin.md: it is not UTF-8 text (")
     assert out[3].startswith(f"  {folder.parent}/links.txt:1: 'no address': the address holds blanks")
     assert len(out) == 4

@@ -110,9 +110,9 @@ def test_people_talk_and_the_bot_learns(intern: Intern) -> None:
     assert code == 0, err
     assert err.splitlines() == [
         "alice: …  asks as a member;  @mira: …  replies as the team;  /topics  /why  /quit",
-        "nobody has asked anything yet",
+        "there was no question yet",
         "nothing was learned yet",
-        "nobody has asked anything that the team could reply to",
+        "there is no question that the team could reply to",
         "answered",
         "nothing in its knowledge is about that (no_sources)",
     ]
