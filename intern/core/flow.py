@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -128,6 +128,10 @@ class UnknownInteraction(_Flow, frozen=True, kw_only=True):
 
 
 Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand | UnknownInteraction
+
+
+APPROVES: Final = "✅"
+"""The reaction by which the team approves what was captured with a message."""
 
 
 class Approval(_Flow, frozen=True, kw_only=True):

@@ -8,13 +8,14 @@ What an answer may cite: a source by its id, a team answer by its topic's and th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId, position_of
 
 AuthorType = Literal["bot", "team_member", "community_user"]
 """`bot`: any bot or webhook, intern itself included."""
@@ -112,6 +113,11 @@ class Channel(Struct, frozen=True, kw_only=True):
     def is_thread(self) -> bool:
         """Threads and forum posts: messages there are answered in place."""
         return self.kind != "channel"
+
+
+def index_of(messages: Sequence[ChatMessage], message_id: MessageId) -> int:
+    """Return where a message stands, or would stand, among messages in order, the oldest first."""
+    return bisect_left(messages, position_of(message_id), key=lambda message: position_of(message.id))
 
 
 class Page(Struct, frozen=True, kw_only=True):

@@ -27,10 +27,9 @@ from intern.chat.routing import addressed, facts_of, route, worth_gathering
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, UserId
-from intern.core.messages import Channel, ChatMessage, Lookups
+from intern.core.messages import Channel, ChatMessage, Lookups, index_of
 from intern.core.records import Capture
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, Exports
-from intern.platforms.discord.reading import position
 from intern.service.importing import batches_of, check_server, closed
 from intern.service.settings import Settings
 
@@ -88,7 +87,7 @@ class HistoryUntil:
         """A message; None where there was none yet."""
         await checkpoint()
         here = self._archives.messages.get(channel_id, ())
-        at = position(here, message_id)
+        at = index_of(here, message_id)
         return here[at] if at < len(here) and here[at].id == message_id and self._shows(here[at]) else None
 
     async def before(
@@ -100,14 +99,14 @@ class HistoryUntil:
         here = self._archives.messages.get(channel_id, ())
         end = self._archives.written_by(channel_id, self._until.at)
         if message_id is not None:
-            end = min(end, position(here, message_id))
+            end = min(end, index_of(here, message_id))
         return self._shown((here[at] for at in range(end - 1, -1, -1)), limit)[::-1]
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
         """The oldest messages newer than `message_id`, oldest first."""
         await checkpoint()
         here = self._archives.messages.get(channel_id, ())
-        start = position(here, message_id)
+        start = index_of(here, message_id)
         start += start < len(here) and here[start].id == message_id
         end = self._archives.written_by(channel_id, self._until.at)
         return self._shown((here[at] for at in range(start, end)), limit)

@@ -33,11 +33,12 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import AIResult, Button, Conversation, RequestContext
 from intern.core.secret import Secret
+from intern.platforms.discord.channels import Memory
 from intern.platforms.discord.commands import COMMANDS, HikariCommands, interaction_of, same_commands
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
-from intern.platforms.discord.wire import Memory, Team
+from intern.platforms.discord.wire import Team
 from intern.stores.sqlite.replies import FeedbackStore, Votes
 from intern.stores.sqlite.traces import TraceStore
 from tests.double import interactions as double

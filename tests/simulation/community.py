@@ -61,7 +61,7 @@ class World(Sandbox):
     def ticket(self, channel_id: ChannelId) -> InteractionTicket:
         """What an interaction there is answered with."""
         return InteractionTicket(
-            id=self._snowflake(),
+            id=self._next_id(),
             token=Secret("token"),
             application_id=self.bot.id,
             guild_id=self._channels[channel_id].guild_id,

@@ -30,9 +30,10 @@ from intern.core.log import get_logger
 from intern.core.messages import Author, AuthorType, Button, ChatMessage
 from intern.core.secret import Secret
 from intern.core.text.untrusted import whole
-from intern.platforms.discord.reading import fitted
-from intern.platforms.discord.rest import HikariRest, content, ids, read
-from intern.platforms.discord.wire import Memory, RawMember, RawMessage, RawUser, Team, message_of
+from intern.platforms.discord.channels import Memory
+from intern.platforms.discord.reading import fitted, ids, read
+from intern.platforms.discord.rest import HikariRest, content
+from intern.platforms.discord.wire import RawMember, RawMessage, RawUser, Team, message_of
 
 _log = get_logger(__name__)
 

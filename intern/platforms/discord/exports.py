@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from intern.core.errors import ChatRefusedError, ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
-from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage, Lookups
+from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage, Lookups, index_of
 from intern.core.progress import tell
 from intern.core.text.untrusted import whole_json
-from intern.platforms.discord.reading import fitted, position, readable
+from intern.platforms.discord.reading import fitted, readable
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
 # these are the types that people and bots write: plain, reply, slash command, menu command.
@@ -166,7 +166,7 @@ class ExportedHistory:
         """A message; None where the exports do not hold it."""
         await checkpoint()
         here = self._messages.get(channel_id, ())
-        at = position(here, message_id)
+        at = index_of(here, message_id)
         return here[at] if at < len(here) and here[at].id == message_id else None
 
     async def before(
@@ -176,14 +176,14 @@ class ExportedHistory:
         del lookups
         await checkpoint()
         here = self._messages.get(channel_id, ())
-        end = len(here) if message_id is None else position(here, message_id)
+        end = len(here) if message_id is None else index_of(here, message_id)
         return here[max(0, end - limit) : end]
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
         """The oldest messages newer than `message_id`, oldest first."""
         await checkpoint()
         here = self._messages.get(channel_id, ())
-        start = position(here, message_id)
+        start = index_of(here, message_id)
         start += start < len(here) and here[start].id == message_id
         return here[start : start + limit]
 

@@ -22,11 +22,12 @@ from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import Channel, MemberRoles
 from intern.platforms.discord.audience import Audience
+from intern.platforms.discord.channels import ChannelGone, ChannelsSeen, Memory
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import LOGIN_REFUSED, HikariRest
 from intern.platforms.discord.sessions import INTENTS, REACTIONS, SessionStarts, Shard, own_roles, session_of
-from intern.platforms.discord.wire import ChannelGone, ChannelsSeen, Memory, event_of
+from intern.platforms.discord.wire import event_of
 
 _log = get_logger(__name__)
 

@@ -1,27 +1,17 @@
-"""Messages by age. Pure.
-
-Payloads into structs, field by field: an odd value costs its field, and never what stands beside it. Pure.
-"""
+"""Payloads into structs, field by field: an odd value costs its field, and never the fields beside it. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
-from intern.core.ids import MessageId, position_of
-from intern.core.messages import ChatMessage
-
-
-def position(messages: Sequence[ChatMessage], message_id: MessageId) -> int:
-    """Where a message stands, or would stand, among messages that are sorted from the oldest to the newest."""
-    return bisect_left(messages, position_of(message_id), key=lambda message: position_of(message.id))
-
+from intern.core.errors import ChatError, ChatNotFoundError, ChatUnavailableError
 
 _Kind = TypeVar("_Kind", bound=Struct)
+_Any = TypeVar("_Any")
 
 
 def readable(items: object, kind: type[_Kind]) -> Iterator[_Kind]:
@@ -69,3 +59,21 @@ def _value(value: object, kind: Any) -> Any:
 
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def ids(**snowflakes: str) -> dict[str, str]:
+    """Ids for a route. They stand in its path, so they are digits or the call is not made."""
+    for name, snowflake in snowflakes.items():
+        if not (snowflake.isascii() and snowflake.isdigit()):
+            raise ChatNotFoundError(f"{snowflake[:40]!r} is no {name} id of Discord's")
+    return snowflakes
+
+
+def read(what: str, reply: object, kind: type[_Any], otherwise: type[ChatError] = ChatUnavailableError) -> _Any:
+    """A reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
+    try:
+        if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
+            return fitted(reply, kind)
+        return msgspec.convert(reply, kind)
+    except msgspec.ValidationError as error:
+        raise otherwise(f"could not {what}: the reply is not what Discord documents: {error}") from error

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, get_origin
+from typing import Any, Final, Self
 
 import aiohttp
 import hikari
@@ -36,13 +36,12 @@ from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
+from intern.platforms.discord.channels import Memory, RawChannel
 from intern.platforms.discord.limits import Buckets
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.reading import fitted, readable
+from intern.platforms.discord.reading import fitted, ids, read, readable
 from intern.platforms.discord.wire import (
-    Memory,
     RawArchived,
-    RawChannel,
     RawGateway,
     RawMember,
     RawMessage,
@@ -76,9 +75,6 @@ LOGIN_REFUSED = (
     "discord.token: Discord does not accept this token. Make a new one in the developer portal (your application, Bot, "
     "Reset Token) and set discord.token or INTERN__DISCORD__TOKEN"
 )
-
-
-_Kind = TypeVar("_Kind")
 
 
 def team_of(options: DiscordOptions) -> Team:
@@ -460,24 +456,6 @@ def content(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -
 
 def _page_size(limit: int) -> int:
     return max(1, min(limit, _PAGE))
-
-
-def ids(**snowflakes: str) -> dict[str, str]:
-    """Ids for a route. They stand in its path, so they are digits or the call is not made."""
-    for name, snowflake in snowflakes.items():
-        if not (snowflake.isascii() and snowflake.isdigit()):
-            raise ChatNotFoundError(f"{snowflake[:40]!r} is no {name} id of Discord's")
-    return snowflakes
-
-
-def read(what: str, reply: object, kind: type[_Kind], otherwise: type[ChatError] = ChatUnavailableError) -> _Kind:
-    """A reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
-    try:
-        if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
-            return fitted(reply, kind)
-        return msgspec.convert(reply, kind)
-    except msgspec.ValidationError as error:
-        raise otherwise(f"could not {what}: the reply is not what Discord documents: {error}") from error
 
 
 def _failure(what: str, error: Exception, otherwise: type[ChatError]) -> ChatError:

@@ -24,8 +24,9 @@ from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.log import get_logger
 from intern.platforms.discord.audience import RawPermissions, RawRole, may_read, permissions
+from intern.platforms.discord.channels import RawChannel, channel_of
 from intern.platforms.discord.reading import fitted, readable
-from intern.platforms.discord.wire import RawChannel, RawMember, channel_of
+from intern.platforms.discord.wire import RawMember
 
 # Discord resets the token of a bot that begins more than 1,000 sessions within 24 hours (its reference, "Gateway",
 # "Session Start Limit").

@@ -6,19 +6,30 @@ by itself. A payload that cannot be read raises `msgspec.ValidationError`, which
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from intern.core.flow import Approval, MessageCreated, MessageEdited, MessageEvent, MessagesDeleted
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
-from intern.core.messages import Attachment, Author, AuthorType, Channel, ChannelKind, ChatMessage, MemberRoles
+from intern.core.flow import APPROVES, Approval, MessageCreated, MessageEdited, MessageEvent, MessagesDeleted
+from intern.core.ids import ChannelId, RoleId, UserId, position_of
+from intern.core.messages import Attachment, Author, AuthorType, ChatMessage
 from intern.core.text.untrusted import whole
+from intern.platforms.discord.channels import (
+    SNOWFLAKE,
+    ChannelEvent,
+    ChannelField,
+    ChannelGone,
+    ChannelsSeen,
+    GuildField,
+    Memory,
+    MessageField,
+    RawChannel,
+    UserField,
+)
 from intern.platforms.discord.reading import fitted, readable
 
 # Message types that people and bots write; all others are Discord's own words (its reference, "Message Types").
@@ -26,20 +37,6 @@ _DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
 _WRITTEN: Final = frozenset({_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND})
 _FORWARD = 1  # a message reference of this type is no reply
 _HAS_THREAD = 1 << 5  # message flag; the thread's id is the message's
-APPROVES: Final = "✅"
-"""What somebody of the team puts on a message to approve what was captured with it."""
-# Channel types (its reference, "Channel Types").
-_TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: messages stand in them
-FORUMS: Final = frozenset({15, 16})  # forums and media channels: only threads stand in them
-_THREAD_PARENTS: Final = frozenset({0, 5}) | FORUMS
-_PRIVATE_THREAD = 12
-_THREADS: Final = frozenset({10, 11, _PRIVATE_THREAD})
-
-_Snowflake = Meta(pattern=r"\A[0-9]{1,20}\Z")
-_Guild = Annotated[GuildId, _Snowflake]
-_Channel = Annotated[ChannelId, _Snowflake]
-_Message = Annotated[MessageId, _Snowflake]
-_User = Annotated[UserId, _Snowflake]
 
 
 class Team(Struct, frozen=True):
@@ -55,7 +52,7 @@ class Team(Struct, frozen=True):
 class RawUser(Struct, frozen=True):
     """An account."""
 
-    id: _User
+    id: UserField
     username: str | None = None
     global_name: str | None = None
     bot: bool | None = None
@@ -82,7 +79,7 @@ class RawMember(Struct, frozen=True):
 class _Mentioned(Struct, frozen=True):
     """An account that a message mentions; REST leaves out `member`."""
 
-    id: _User
+    id: UserField
     bot: bool | None = None
     member: RawMember | None = None
 
@@ -90,15 +87,15 @@ class _Mentioned(Struct, frozen=True):
 class RawReference(Struct, frozen=True):
     """What a message answers or forwards."""
 
-    message_id: _Message | None = None
-    channel_id: _Channel | None = None
+    message_id: MessageField | None = None
+    channel_id: ChannelField | None = None
     type: int | None = None
 
 
 class RawAttachment(Struct, frozen=True):
     """A file beside a message."""
 
-    id: Annotated[str, _Snowflake]
+    id: Annotated[str, SNOWFLAKE]
     filename: str | None = None
     url: str | None = None
     size: int | None = None
@@ -110,13 +107,13 @@ class RawAttachment(Struct, frozen=True):
 class RawThread(Struct, frozen=True):
     """The thread that hangs on a message."""
 
-    id: _Channel
+    id: ChannelField
 
 
 class RawSent(Struct, frozen=True):
     """Discord's confirmation of a message of ours."""
 
-    id: _Message
+    id: MessageField
 
 
 class _Referenced(Struct, frozen=True):
@@ -128,10 +125,10 @@ class _Referenced(Struct, frozen=True):
 class RawMessage(Struct, frozen=True):
     """A message as the gateway or REST gives it; REST leaves out `guild_id` and `member`."""
 
-    id: _Message
-    channel_id: _Channel
+    id: MessageField
+    channel_id: ChannelField
     author: RawUser
-    guild_id: _Guild | None = None
+    guild_id: GuildField | None = None
     member: RawMember | None = None
     webhook_id: Any = None
     type: int | None = None
@@ -187,50 +184,6 @@ class _Poll(Struct, frozen=True):
     question: _Words
 
 
-class _Kept(Struct, frozen=True):
-    """Whether a thread is kept among those that are active."""
-
-    archived: bool = False
-
-
-class RawChannel(Struct, frozen=True):
-    """A channel or thread."""
-
-    id: _Channel
-    type: int
-    guild_id: _Guild | None = None
-    parent_id: _Channel | None = None
-    name: str | None = None
-    last_message_id: _Message | None = None
-    """As of when this was written. In a forum it names the newest post."""
-    thread_metadata: _Kept | None = None
-
-    @property
-    def is_archived(self) -> bool:
-        """A thread that rests until somebody writes in it."""
-        return self.thread_metadata is not None and self.thread_metadata.archived
-
-    @property
-    def is_thread(self) -> bool:
-        """A thread or forum post; which of the two, its parent's type tells."""
-        return self.type in _THREADS
-
-    @property
-    def holds_messages(self) -> bool:
-        """Something can be read there, or in threads that hang there."""
-        return self.type in _TALKS | _THREADS | FORUMS
-
-    @property
-    def holds_threads(self) -> bool:
-        """Threads or posts can hang there."""
-        return self.type in _THREAD_PARENTS
-
-    @property
-    def newest(self) -> MessageId | None:
-        """Its newest message, as of when this was written."""
-        return None if self.type in FORUMS else self.last_message_id
-
-
 class RawThreadState(Struct, frozen=True):
     """How a thread is kept."""
 
@@ -266,23 +219,6 @@ class RawGateway(Struct, frozen=True):
     session_start_limit: RawStartLimit | None = None
 
 
-class ChannelsSeen(Struct, frozen=True):
-    """Channels and threads are there, or look different now."""
-
-    channels: tuple[RawChannel, ...]
-    all_of: GuildId | None = None
-    """A server of which these are all: others were deleted or archived while nobody told us."""
-
-
-class ChannelGone(Struct, frozen=True):
-    """A channel or thread was deleted."""
-
-    channel_id: ChannelId
-
-
-ChannelEvent = ChannelsSeen | ChannelGone
-
-
 class _Emoji(Struct, frozen=True):
     id: Any = None
     """Of a server's own emoji, which may be called anything."""
@@ -294,145 +230,32 @@ class _ReactingMember(RawMember, frozen=True):
 
 
 class _Reaction(Struct, frozen=True):
-    channel_id: _Channel
-    message_id: _Message
-    user_id: _User
+    channel_id: ChannelField
+    message_id: MessageField
+    user_id: UserField
     emoji: _Emoji
-    guild_id: _Guild | None = None
+    guild_id: GuildField | None = None
     member: Any = None
     """Read only where the emoji says something to us: most reactions do not."""
 
 
 class _Deleted(Struct, frozen=True):
-    channel_id: _Channel
+    channel_id: ChannelField
     id: Any = None
     ids: list[Any] | None = None
-    guild_id: _Guild | None = None
+    guild_id: GuildField | None = None
 
 
 class _Guilds(Struct, frozen=True):
     """GUILD_CREATE calls its id `id`, THREAD_LIST_SYNC `guild_id`."""
 
-    id: _Guild | None = None
-    guild_id: _Guild | None = None
+    id: GuildField | None = None
+    guild_id: GuildField | None = None
     channels: list[Any] | None = None
     threads: list[Any] | None = None
 
 
 _OfServer = TypeVar("_OfServer", RawMessage, _Deleted)
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
-
-
-class _Latest(Generic[_Key, _Value]):
-    """The entries that were written or read last, up to a limit."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._entries: OrderedDict[_Key, _Value] = OrderedDict()
-
-    def get(self, key: _Key) -> _Value | None:
-        if key in self._entries:
-            self._entries.move_to_end(key)
-        return self._entries.get(key)
-
-    def put(self, key: _Key, value: _Value) -> None:
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._limit:
-            self._entries.popitem(last=False)
-
-    def drop_where(self, holds: Callable[[_Value], bool]) -> None:
-        for key in [key for key, value in self._entries.items() if holds(value)]:
-            self.drop(key)
-
-    def drop(self, key: _Key) -> None:
-        self._entries.pop(key, None)
-
-    def taken(self) -> list[tuple[_Key, _Value]]:
-        """All entries, the latest last; they are dropped."""
-        entries = list(self._entries.items())
-        self._entries.clear()
-        return entries
-
-
-class Memory:
-    """What the gateway told, so that REST need not be asked: channels, roles, edits.
-
-    Bounded: a thread goes as it is archived, or with the next session's word where that happened while none was there;
-    else goes whatever was not needed for longest. Of archived threads there is no end, and one is needed only while it
-    is read; so those that were asked for have a bound of their own.
-    """
-
-    def __init__(self, limit: int = 10_000, archived: int = 1_000) -> None:
-        self._channels: _Latest[ChannelId, RawChannel] = _Latest(limit)
-        self._archived: _Latest[ChannelId, RawChannel] = _Latest(archived)
-        self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
-        self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
-        self._edits: _Latest[MessageId, object] = _Latest(limit)
-
-    def take(self, event: ChannelEvent) -> None:
-        """Learn of channels."""
-        match event:
-            case ChannelsSeen(channels, all_of):
-                if all_of:
-                    self._channels.drop_where(lambda raw: raw.guild_id == all_of)
-                for channel in channels:
-                    self._drop(channel.id)
-                    if not channel.is_archived:
-                        self.keep(channel)
-            case ChannelGone(channel_id):
-                self._drop(channel_id)
-
-    def keep(self, raw: RawChannel) -> None:
-        """Learn of a channel that was asked for, archived or not: it will be needed at once."""
-        (self._archived if raw.is_archived else self._channels).put(raw.id, raw)
-
-    def _drop(self, channel_id: ChannelId) -> None:
-        self._channels.drop(channel_id)
-        self._archived.drop(channel_id)
-
-    def channel(self, channel_id: ChannelId) -> Channel | None:
-        """The channel, if it and the parent that tells its kind are known."""
-        raw = self._channels.get(channel_id) or self._archived.get(channel_id)
-        return self.told(raw) if raw else None
-
-    def told(self, raw: RawChannel) -> Channel | None:
-        """What Discord tells of a channel; None for a thread whose parent is not known, which tells its kind."""
-        if not raw.is_thread:
-            return channel_of(raw, {})
-        parent = self._channels.get(raw.parent_id) if raw.parent_id else None
-        return channel_of(raw, {parent.id: parent.type}) if parent else None
-
-    def holds_threads(self, channel_id: ChannelId) -> bool | None:
-        """Whether threads can hang there; None where nobody told us."""
-        raw = self._channels.get(channel_id)
-        return raw.holds_threads if raw else None
-
-    def roles(self, guild_id: GuildId, user_id: UserId) -> tuple[RoleId, ...] | None:
-        """A member's roles as last seen; None where nobody told us."""
-        return self._roles.get((guild_id, user_id))
-
-    def note_roles(self, guild_id: GuildId, user_id: UserId, roles: Collection[RoleId]) -> None:
-        """Learn a member's roles."""
-        self._roles.put((guild_id, user_id), tuple(roles))
-        self._noted.put((guild_id, user_id), tuple(roles))
-
-    def noted_roles(self) -> tuple[MemberRoles, ...]:
-        """The roles that were learned since this was asked last."""
-        return tuple(MemberRoles(guild_id, user_id, roles) for (guild_id, user_id), roles in self._noted.taken())
-
-    def recall_roles(self, known: Iterable[MemberRoles]) -> None:
-        """Learn what an earlier start had learned; it is not noted anew."""
-        for each in known:
-            self._roles.put((each.guild_id, each.user_id), each.roles)
-
-    def is_new_edit(self, message_id: MessageId, edited_at: object) -> bool:
-        """False where this very edit was told before: then only an embed or a thread came to the message."""
-        if self._edits.get(message_id) == edited_at:
-            return False
-        self._edits.put(message_id, edited_at)
-        return True
 
 
 def event_of(
@@ -501,21 +324,6 @@ def message_of(
 def _replied_author(raw: RawMessage) -> UserId | None:
     replied = raw.referenced_message
     return replied.author.id if replied and replied.author else None
-
-
-def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
-    """The channel; `kinds` holds Discord's types of known channels and tells posts from other threads."""
-    kind: ChannelKind = "channel"
-    if raw.is_thread:
-        kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in FORUMS else "thread"
-    return Channel(
-        id=raw.id,
-        guild_id=raw.guild_id,
-        kind=kind,
-        name=whole(raw.name or ""),
-        parent_id=raw.parent_id if raw.is_thread else None,
-        private=raw.type == _PRIVATE_THREAD,
-    )
 
 
 def _told(payload: Mapping[str, Any], team: Team, memory: Memory) -> ChatMessage | None:

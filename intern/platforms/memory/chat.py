@@ -21,6 +21,7 @@ from intern.chat.platform import Capabilities
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import (
+    APPROVES,
     Approval,
     ChannelSeen,
     GatewayEvent,
@@ -42,9 +43,8 @@ from intern.core.messages import (
     Lookups,
     MemberRoles,
     Page,
+    index_of,
 )
-from intern.platforms.discord.reading import position
-from intern.platforms.discord.wire import APPROVES
 
 _T = TypeVar("_T")
 
@@ -114,8 +114,8 @@ class Sandbox:
         """Where the bot was seen typing, in order."""
         self.listed: set[ChannelId] = set()
         """Channels where the bot works though they are private."""
-        self.guild_id = GuildId(self._snowflake())
-        self.bot = Author(id=UserId(self._snowflake()), name=bot_name, type="bot", is_self=True)
+        self.guild_id = GuildId(self._next_id())
+        self.bot = Author(id=UserId(self._next_id()), name=bot_name, type="bot", is_self=True)
         self._mention = pattern(rf"@{escape(bot_name)}\b|<@!?{self.bot.id}>")
         self.general = self.add_channel("general")
 
@@ -123,11 +123,11 @@ class Sandbox:
 
     def add_channel(self, name: str) -> ChannelId:
         """A new text channel."""
-        return self._add(ChannelId(self._snowflake()), "channel", name, None)
+        return self._add(ChannelId(self._next_id()), "channel", name, None)
 
     def add_direct(self) -> ChannelId:
         """A place for private messages, on no server."""
-        channel_id = self._add(ChannelId(self._snowflake()), "channel", "", None)
+        channel_id = self._add(ChannelId(self._next_id()), "channel", "", None)
         self._channels[channel_id] = structs.replace(self._channels[channel_id], guild_id=None)
         return channel_id
 
@@ -139,7 +139,7 @@ class Sandbox:
         """The person of that name; always the same one."""
         if name not in self._people:
             kind: AuthorType = "team_member" if name in self._team else "community_user"
-            self._people[name] = Author(id=UserId(self._snowflake()), name=name, type=kind)
+            self._people[name] = Author(id=UserId(self._next_id()), name=name, type=kind)
         return self._people[name]
 
     def say(
@@ -155,7 +155,7 @@ class Sandbox:
         place = self._channels[channel_id or self.general]
         return self._write(
             ChatMessage(
-                id=MessageId(self._snowflake()),
+                id=MessageId(self._next_id()),
                 guild_id=place.guild_id,
                 channel_id=place.id,
                 author=self.author(author) if isinstance(author, str) else author,
@@ -173,7 +173,7 @@ class Sandbox:
     def open_post(self, author: Author | str, title: str, text: str) -> ChatMessage:
         """Somebody opens a post in a forum; its first message has the post's own id."""
         forum = next((place.id for place in self._channels.values() if place.name == "forum"), None)
-        message_id = self._snowflake()
+        message_id = self._next_id()
         post = self._add(ChannelId(message_id), "post", title, forum or self.add_channel("forum"))
         return self._write(
             ChatMessage(
@@ -190,7 +190,7 @@ class Sandbox:
 
     def open_private_thread(self, channel_id: ChannelId, name: str) -> ChannelId:
         """A thread on no message, for those who are invited; the bot is."""
-        thread = self._add(ChannelId(self._snowflake()), "thread", name, channel_id)
+        thread = self._add(ChannelId(self._next_id()), "thread", name, channel_id)
         self._channels[thread] = structs.replace(self._channels[thread], private=True)
         return thread
 
@@ -364,7 +364,7 @@ class Sandbox:
 
         def page() -> Sequence[ChatMessage]:
             here = self._here(channel_id)
-            end = len(here) if message_id is None else position(here, message_id)
+            end = len(here) if message_id is None else index_of(here, message_id)
             return here[max(0, end - _page_size(limit)) : end]
 
         return await self._call("before", page)
@@ -465,7 +465,7 @@ class Sandbox:
 
     def _after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
         here = self._here(channel_id)
-        start = position(here, message_id)
+        start = index_of(here, message_id)
         if start < len(here) and here[start].id == message_id:
             start += 1
         return here[start : start + _page_size(limit)]
@@ -537,7 +537,7 @@ class Sandbox:
         team = (person.id for person in self._people.values() if person.type == "team_member")
         return frozenset(user_id for user_id in team if f"<@{user_id}>" in text)
 
-    def _snowflake(self) -> str:
+    def _next_id(self) -> str:
         """Strictly increasing, also while the clock stands still or goes back."""
         self._newest = max(self._newest + 1, int(position_at(self._clock.now()).id))
         return str(self._newest)
