@@ -21,7 +21,7 @@ from intern.settings.loading import Settings
 async def run_on_discord(
     settings: Settings, *, stop: Event, clock: Clock | None = None, beside: Beside | None = None
 ) -> None:
-    """The bot on real Discord, until `stop` is set. asyncio only, for hikari is."""
+    """Run the bot on real Discord until `stop` is set. asyncio only, for hikari is."""
     async with parts_on_discord(settings, events=Events(), clock=clock or SystemClock(), beside=beside) as parts:
         with set_aside():
             await run_pipeline(parts, stop=stop)
@@ -31,7 +31,7 @@ async def run_on_discord(
 async def parts_on_discord(
     settings: Settings, *, events: Events, clock: Clock, first_pause: float = 1.0, beside: Beside | None = None
 ) -> AsyncGenerator[Parts]:
-    """The bot, put together around real Discord, where it waits `first_pause` seconds before its second session."""
+    """Put the bot together around real Discord; wait `first_pause` seconds before its second session."""
     from intern.platforms.discord.commands import HikariCommands  # noqa: PLC0415 as below
     from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
 

@@ -94,7 +94,7 @@ async def parts_around(
     models: OpenModels = open_models,
     beside: Beside | None = None,
 ) -> AsyncGenerator[Parts]:
-    """The bot, put together around a Discord; it holds the data folder meanwhile."""
+    """Put the bot together around a chat platform; hold the data folder meanwhile."""
     with FolderLock(settings.data.dir) as lock:
         async with (
             await Database.open(settings.paths.database) as db,
@@ -386,7 +386,7 @@ def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> 
 def _told(
     counters: Counters, chat: ChatPlatform, opened: Models, events: Events, embedder: Embedder | None
 ) -> Counters:
-    """The counters, told by all who know."""
+    """Create the counters and register their sources."""
     events.tally = counters
     if opened.usage is not None:
         opened.usage.counted = counters.spent
@@ -403,7 +403,7 @@ def _counted(model: Model, counters: Counters | None) -> Model:
 def _looked_at(
     room: _Room, parts: Parts, posted: PostedAnswers, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
 ) -> tuple[Running, Standing]:
-    """What a page shows, and what a monitoring system reads."""
+    """Collect the data for the page and for a monitoring system."""
     waiting = parts.posting.waiting
 
     def asked_elsewhere() -> tuple[Check, ...]:
@@ -468,7 +468,7 @@ class OpenMessages:
         self._admits = admits
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None where it is gone. Raises the ChatError family, also where it may not be read."""
+        """Return a message; None if it is gone. Raises the ChatError family, also where it may not be read."""
         if not await self._admits(channel_id):
             raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
         return await self._look_up(channel_id, message_id)

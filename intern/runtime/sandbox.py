@@ -43,7 +43,7 @@ async def open_sandbox(
     images: Images | None = None,
     models: OpenModels = open_models,
 ) -> AsyncGenerator[None]:
-    """The whole bot at work on a Discord in memory; leaving the block sees everything off to its end."""
+    """Run the whole bot on a chat in memory; leaving the block finishes all work."""
     platform = Platform(sandbox, responses or SandboxCommands(), images or _NoImages())
     stop = Event()
     async with (
