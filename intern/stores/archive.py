@@ -1,6 +1,6 @@
 """All captures, for ever: week files that are only appended to. What is in here is never lost, but by `erase`.
 
-An acknowledged append is on disk. Timestamps, and so ids, strictly increase, whatever the clock does. Pairs stay on
+An acknowledged append is on disk. Timestamps, and so ids, strictly increase, even if the clock goes back. Pairs stay on
 disk; memory holds where each one stands (32 bytes), and which conversation a message belongs to.
 
 One thread at a time may append or erase; any may read meanwhile.
@@ -54,7 +54,7 @@ class Erased(Struct, frozen=True, kw_only=True):
     captures: int = 0
     """Pairs that lost something."""
     gone: int = 0
-    """Of these, the pairs of which nothing was left: they stand nowhere any more."""
+    """Of these, the pairs that lost all messages: the archive does not hold them any more."""
     messages: int = 0
     """A message counts once for each capture that held it."""
     damaged: int = 0
@@ -89,12 +89,12 @@ class Archive:
         self._last = max(self._last, time_of(floor))
 
     def newest(self) -> datetime | None:
-        """When the newest pair was archived; None where there is none."""
+        """Return when the newest pair was archived; None where there is none."""
         times = self._rows.times
         return _EPOCH + times[-1] * _TICK if times else None
 
     def __len__(self) -> int:
-        """How many pairs there are."""
+        """Return how many pairs there are."""
         return len(self._rows.times)
 
     def append(self, capture: Capture) -> CapturedPair:
@@ -125,7 +125,7 @@ class Archive:
         return pair
 
     def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
-        """The pairs archived after that one (None: all), oldest first, read as they are asked for.
+        """Yield the pairs archived after that one (None: all), oldest first, read as they are asked for.
 
         Raises ValueError for what is no id, and KnowledgeError where a file cannot be read.
         """
@@ -142,7 +142,7 @@ class Archive:
                         yield pair
 
     def get(self, qa_id: QAId) -> CapturedPair | None:
-        """The pair of that id, however its fraction is written; None where there is none."""
+        """Return the pair with that id, however its fraction is written; None where there is none."""
         try:
             time = _micros(time_of(qa_id))
         except ValueError:
@@ -150,23 +150,23 @@ class Archive:
         return self._at(time)
 
     def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
-        """The newest capture of a conversation, which is its most complete one."""
+        """Return the newest capture of a conversation, which is its most complete one."""
         time = self._rows.newest.get(conversation_id)
         return None if time is None else self._at(time)
 
     def newest_of(self, conversation_id: ConversationId) -> QAId | None:
-        """The id of a conversation's newest capture. From memory."""
+        """Return the id of a conversation's newest capture. From memory."""
         time = self._rows.newest.get(conversation_id)
         return None if time is None else qa_id_of(_EPOCH + time * _TICK)
 
     def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
-        """All conversations that a message was captured with, the first one first."""
+        """Return all conversations that a message was captured with, the first one first."""
         rows = self._rows
         first = rows.conversations.get(bare(message_id))
         return () if first is None else (first, *rows.further.get(bare(message_id), ()))
 
     def written_since(self, message_id: MessageId) -> set[ConversationId]:
-        """The conversations that were captured with a message of Discord's as new as this one. From memory."""
+        """Return the conversations that were captured with a message of Discord's as new as this one. From memory."""
         rows, oldest = self._rows, (len(message_id), message_id)
         new = [each for each in tuple(rows.conversations) if each.isdigit() and (len(each), each) >= oldest]
         return {conversation for each in new for conversation in self.conversations_of(MessageId(each))}
@@ -174,9 +174,9 @@ class Archive:
     def erase(self, message_ids: Collection[MessageId]) -> Erased:
         """Rewrite the week files without these messages: the one way in which anything ever leaves the archive.
 
-        The other messages stay, and so do the ids of all pairs; a pair of which nothing is left disappears, and so does
-        one that does not tell which turn is whose. Each week file is replaced at once: killed in between, doing it
-        again does the rest. Raises KnowledgeError; weeks that were not reached stand as they were then.
+        The other messages stay, and so do the ids of all pairs. A pair that loses all messages disappears, and so does
+        one that does not say which turn belongs to which message. Each week file is replaced at once: killed in
+        between, doing it again does the rest. Raises KnowledgeError; weeks that were not reached stay as they were.
         """
         doomed = frozenset(map(bare, message_ids))
         erased = Erased()
@@ -192,7 +192,7 @@ class Archive:
         return erased
 
     def _next(self) -> datetime:
-        """The earliest time that a further pair may have. Raises KnowledgeError where time ends."""
+        """Return the earliest time that a further pair may have. Raises KnowledgeError where time ends."""
         try:
             return self._last + _TICK
         except OverflowError:

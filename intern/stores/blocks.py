@@ -14,7 +14,7 @@ the structure, and reading gives back exactly what was written.
 
 Archives are only ever appended to. A block there that we wrote has `answered_at`, and `length`: the number of
 characters of its turns as they stand below. If it lacks its empty line, the length tells an editor that trimmed the
-end (nothing is missing) from a torn write, which is no block. Whatever else people and other programs write is read
+end (nothing is missing) from a torn write, which is no block. Blocks that people and other programs write are read
 leniently: further lines need no indent, and empty lines may stand between them. A byte order mark and `\r\n` line
 ends, which an editor may have added, are no part of the text.
 """
@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set as AbstractSet
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
@@ -37,7 +38,7 @@ _INDENT = "  "
 _SPEAKERS: dict[str, Speaker] = {"User:": "User", "Team:": "Team"}
 _TOPIC_HEADERS = frozenset({"id", "timestamp", "conversation_id", "answered_at"})
 _RAW_HEADERS = _TOPIC_HEADERS | {"message_ids", "author_ids", "guild_id", "channel_id", "replaces", "length"}
-_NOBODY = "-"  # stands for an author whom nobody knows, so that the list keeps its places
+_UNKNOWN = "-"  # an unknown author, so that the list keeps its places
 
 _KEY = r"[^\s:](?:[^:\n]*[^\s:])?"
 _HEADER = re.compile(rf"({_KEY}):(?: (.*))?", re.DOTALL)
@@ -48,7 +49,7 @@ BlockT = TypeVar("BlockT")
 
 
 class BlockWarning(NamedTuple):
-    """A piece of a file that is no block, and was passed over."""
+    """A piece of a file that is no block and is ignored."""
 
     file: str
     line: int
@@ -60,7 +61,7 @@ class BlockWarning(NamedTuple):
 
 
 class Parsed(NamedTuple, Generic[BlockT]):
-    """What a file holds, in its order, and what had to be passed over."""
+    """The blocks of a file, in its order, and warnings about the pieces that are ignored."""
 
     blocks: tuple[BlockT, ...]
     warnings: tuple[BlockWarning, ...]
@@ -93,7 +94,7 @@ def timestamp_of(moment: datetime) -> str:
 
 
 def qa_id_of(timestamp: datetime) -> QAId:
-    """The id of the pair archived at that time: the timestamp without its separators."""
+    """Return the id of the pair archived at that time: the timestamp without its separators."""
     text = timestamp_of(timestamp).replace("-", "").replace(":", "").replace("T", "_").removesuffix("Z")
     return QAId(f"qa_{text}")
 
@@ -110,10 +111,10 @@ def time_of(qa_id: QAId) -> datetime:
 
 
 def format_raw(pair: CapturedPair) -> str:
-    """The block of a pair in the archive, its closing empty line included.
+    """Return the block of a pair in the archive, its closing empty line included.
 
-    Raises ValueError where authors and messages do not match, where there is no turn, or for whatever else would not be
-    read back as it is, such as ids that break the format.
+    Raises ValueError where authors and messages do not match, where there is no turn, or where anything else would not
+    be read back as it is, such as ids that break the format.
     """
     headers = [
         ("id", pair.qa_id),
@@ -133,7 +134,7 @@ def format_raw(pair: CapturedPair) -> str:
 
 
 def format_topic(block: TopicBlock) -> str:
-    """The block of a pair in a topic file, its closing empty line included. Raises ValueError as `format_raw` does."""
+    """Return the block of a pair in a topic file, with its closing empty line. Raises ValueError as `format_raw`."""
     headers = [
         ("id", block.qa_id),
         ("timestamp", timestamp_of(block.timestamp)),
@@ -144,7 +145,7 @@ def format_topic(block: TopicBlock) -> str:
 
 
 def parse_blocks(data: bytes, *, file: str) -> Parsed[TopicBlock]:
-    """The blocks of a topic file. `file` is the name for the warnings."""
+    """Return the blocks of a topic file. `file` is the name for the warnings."""
     blocks: list[TopicBlock] = []
     warnings: list[BlockWarning] = []
     for chunk in _chunks(_lines(data)):
@@ -156,7 +157,7 @@ def parse_blocks(data: bytes, *, file: str) -> Parsed[TopicBlock]:
 
 
 def scan_archive(lines: Iterable[bytes], *, file: str) -> Iterator[Placed | BlockWarning]:
-    r"""The pairs of a week file, one in memory at a time. `lines` end in `\n` alone, as a binary file gives them."""
+    r"""Yield the pairs of a week file, one in memory at a time. `lines` end in `\n` alone, as in a binary file."""
     for chunk in _chunks(lines):
         try:
             block = _parse(chunk, _RAW_HEADERS, appended=True)
@@ -169,10 +170,10 @@ def scan_archive(lines: Iterable[bytes], *, file: str) -> Iterator[Placed | Bloc
 
 
 def without_messages(lines: Iterable[bytes], message_ids: AbstractSet[str]) -> Iterator[Piece]:
-    """A week file piece by piece, less these messages (ids without prefix).
+    """Yield a week file piece by piece, without these messages (ids without prefix).
 
     A pair keeps its id and its other messages. It goes as a whole where nothing is left of it, or where it does not
-    tell which turn is whose; and so does a damaged piece in which one of the ids stands.
+    say which turn belongs to which message; and so does a damaged piece that contains one of the ids.
     """
     for chunk in _chunks(lines):
         try:
@@ -187,12 +188,12 @@ def without_messages(lines: Iterable[bytes], message_ids: AbstractSet[str]) -> I
 
 
 def without_blocks(data: bytes, doomed: Callable[[bytes], bool]) -> bytes:
-    """A file less those of its pieces, from one marker to the next, that are `doomed`; they need not be whole."""
+    """Return a file without the pieces, from one marker to the next, that are `doomed`; they need not be whole."""
     return b"".join(chunk.data for chunk in _chunks(_lines(data)) if not doomed(chunk.data))
 
 
 def bare(message_id: MessageId) -> str:
-    """The id by which messages are compared: Discord's are bare, other programs wrote `msg_<id>`."""
+    """Return the id by which messages are compared: Discord's are bare, other programs wrote `msg_<id>`."""
     return message_id.removeprefix("msg_")
 
 
@@ -225,16 +226,16 @@ class _DamagedError(ValueError):
 
 
 def _check_read_back(pair: CapturedPair, block: str) -> None:
-    """Raises ValueError where the block does not say what the pair says."""
-    said = pair if any(pair.author_ids) else replace(pair, author_ids=())  # nobody known is nobody named
+    """Raise ValueError where the block does not say what the pair says."""
+    said = pair if any(pair.author_ids) else replace(pair, author_ids=())  # unknown authors are not listed
     [chunk] = _chunks(_lines(block.encode()))
     try:
         read = _captured_pair(_parse(chunk, _RAW_HEADERS, appended=True))
     except _DamagedError as damage:
-        raise ValueError(f"it cannot stand in the archive, for nobody could read it: {damage.reason}") from None
+        raise ValueError(f"it cannot be archived, because it could not be read again: {damage.reason}") from None
     if read != said:
         wrong = [name for name in said.__struct_fields__ if getattr(read, name) != getattr(said, name)]
-        raise ValueError(f"it cannot stand in the archive, for it would be read otherwise: {', '.join(wrong)}")
+        raise ValueError(f"it cannot be archived, because it would be read differently: {', '.join(wrong)}")
 
 
 def _listed(message_id: MessageId) -> str:
@@ -244,19 +245,19 @@ def _listed(message_id: MessageId) -> str:
 
 
 def _authors(pair: CapturedPair) -> str | None:
-    """The line of authors; None where nobody is known."""
+    """Return the line of authors; None where no author is known."""
     if not any(pair.author_ids):
         return None
     if len(pair.author_ids) != len(pair.message_ids):
         raise ValueError(f"{len(pair.author_ids)} authors for {len(pair.message_ids)} messages")
     for author in pair.author_ids:
-        if author == _NOBODY or "," in author or author != author.strip():
+        if author == _UNKNOWN or "," in author or author != author.strip():
             raise ValueError(f"{author!r} cannot stand in a list of authors")
-    return ", ".join(author or _NOBODY for author in pair.author_ids)
+    return ", ".join(author or _UNKNOWN for author in pair.author_ids)
 
 
 def _kept_of(pair: CapturedPair, kept: Sequence[int]) -> bytes:
-    """The block of a pair with these of its messages, by their places."""
+    """Return the block of a pair with only these of its messages, by their places."""
     if not kept or len(pair.turns) != len(pair.message_ids):
         return b""
     left = replace(
@@ -269,7 +270,7 @@ def _kept_of(pair: CapturedPair, kept: Sequence[int]) -> bytes:
 
 
 def _words(data: bytes) -> Iterator[str]:
-    """What may be a message id in bytes that nobody can read as a block."""
+    """Yield the words that may be message ids, in bytes that are no block."""
     for pattern in (rb"[A-Za-z0-9]+", rb"[\w.-]+"):
         yield from (found.decode() for found in re.findall(pattern, data))
 
@@ -304,7 +305,7 @@ def _header(key: str, value: str) -> str:
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
-    r"""The lines, ended by `\n` alone."""
+    r"""Yield the lines, ended by `\n` alone."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)
@@ -363,7 +364,7 @@ def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
 
 def _is_whole(turns: str, length: str | None, *, ended: bool) -> bool:
     """Whether a block without its closing empty line lacks nothing else. `ended`: its last line has a line break."""
-    # Of a block that another program wrote nobody knows how long it was; then the line break must do.
+    # Blocks of other programs do not say their length; then the line break must do.
     return ended if length is None else length == str(len(turns))
 
 
@@ -375,7 +376,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _read_headers(lines: list[str], known: frozenset[str]) -> tuple[dict[str, str], tuple[tuple[str, str], ...], int]:
-    """The known headers, the others, and the line of the first turn."""
+    """Return the known headers, the others, and the line of the first turn."""
     headers: dict[str, str] = {}
     extra: list[tuple[str, str]] = []
     for n, line in enumerate(lines[1:], 1):
@@ -402,7 +403,7 @@ def _turn_of(line: str) -> Turn | None:
 
 
 def _read_turns(lines: list[str], first: int, *, strict: bool) -> tuple[tuple[Turn, ...], int]:
-    """The turns, and the line behind the last one."""
+    """Return the turns, and the line behind the last one."""
     turns: list[tuple[Speaker, list[str]]] = []
     empty = 0
     for n, line in enumerate(lines[first:], first):
@@ -430,16 +431,10 @@ def _moment(headers: dict[str, str], key: str) -> datetime | None:
     text = headers.get(key)
     if text is None:
         return None
-    try:
-        return _timestamp(text)
-    except ValueError:
-        raise _DamagedError(0, f"{key} is no time like 2026-02-01T03:10:56.228000Z") from None
-
-
-def _timestamp(text: str) -> datetime:
-    if not _TIMESTAMP.fullmatch(text):
-        raise ValueError(text)
-    return datetime.fromisoformat(text)
+    with suppress(ValueError):
+        if _TIMESTAMP.fullmatch(text):
+            return datetime.fromisoformat(text)
+    raise _DamagedError(0, f"{key} is no time like 2026-02-01T03:10:56.228000Z")
 
 
 def _identity(headers: dict[str, str]) -> tuple[QAId, datetime]:
@@ -476,8 +471,8 @@ def _topic_block(block: _Block) -> TopicBlock:
 
 
 def _author_ids(line: str, messages: int) -> tuple[UserId, ...]:
-    """Whoever wrote each message; nobody where the line does not fit them, which only others' hands can have done."""
-    authors = tuple(UserId("" if author == _NOBODY else author) for author in map(str.strip, line.split(",")))
+    """Return the author of each message; none where the line does not fit the messages, because it was edited."""
+    authors = tuple(UserId("" if author == _UNKNOWN else author) for author in map(str.strip, line.split(",")))
     return authors if len(authors) == messages and any(authors) else ()
 
 

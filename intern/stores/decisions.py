@@ -35,7 +35,7 @@ _DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
 
 
 class Placed(NamedTuple):
-    """A decision, and where it ends in the log: whoever has followed it goes on from there."""
+    """A decision, and where it ends in the log: a follower goes on from there."""
 
     end: int
     decision: Decision
@@ -90,14 +90,14 @@ class DecisionLog:
         return (placed.decision for placed in self._read())
 
     def after(self, position: int, most: int) -> Sequence[Placed]:
-        """Some of the decisions that stand behind `position` (0: from the start), oldest first.
+        """Return some of the decisions behind `position` (0: from the start), oldest first.
 
         A position behind the end is of another log; then it is read from the start. Blocks; raises KnowledgeError.
         """
         return tuple(islice(self._read(start=position), most))
 
     def of(self, qa_id: QAId) -> PairDecision | None:
-        """The last decision about a pair; None where there is none yet."""
+        """Return the last decision about a pair; None where there is none yet."""
         try:
             return self._last.get(time_of(qa_id))
         except ValueError:
@@ -108,23 +108,23 @@ class DecisionLog:
         return self.of(qa_id) is not None
 
     def cursor(self) -> QAId | None:
-        """The newest pair that was decided; None where none was."""
+        """Return the newest pair that was decided; None where none was."""
         return None if self._newest is None else self._last[self._newest].qa_id
 
     def due(self) -> Sequence[Approved]:
-        """The pairs that somebody wants filed, and that nobody has filed yet; oldest pair first."""
+        """Return the pairs that are approved and not filed yet, oldest pair first."""
         return self._still(Approved)
 
     def parked(self) -> Sequence[Parked]:
-        """The pairs that are parked now, oldest pair first."""
+        """Return the pairs that are parked now, oldest pair first."""
         return self._still(Parked)
 
     def awaiting(self) -> Sequence[AwaitingReview]:
-        """The pairs that wait for somebody of the team, oldest pair first."""
+        """Return the pairs that wait for a review by the team, oldest pair first."""
         return self._still(AwaitingReview)
 
     def review_of(self, qa_id: QAId) -> Approved | Rejected | None:
-        """What somebody of the team last said of a pair, whatever was done with it since."""
+        """Return the last review of a pair by the team, even if other decisions followed."""
         return self._reviewed.get(time_of(qa_id))
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
@@ -134,7 +134,7 @@ class DecisionLog:
     def is_forgotten(self, user_id: UserId, message_id: MessageId) -> bool:
         """Whether a member's message is older than their wish to be forgotten.
 
-        It may be one that nobody had captured by then. Of an id that tells no time, the answer is yes.
+        It need not have been captured by then. For an id without a time, the answer is yes.
         """
         until = self._forgotten.get(user_id)
         if until is None:
@@ -145,7 +145,7 @@ class DecisionLog:
             return True
 
     def withdrawn(self, since: int = 0) -> Sequence[MessageId]:
-        """The messages that were withdrawn or forgotten, in that order, but for the first `since`."""
+        """Return the messages that were withdrawn or forgotten, in that order, without the first `since`."""
         return self._withdrawn[since:]
 
     def _still(self, kind: type[D]) -> Sequence[D]:
@@ -202,7 +202,7 @@ class _State(Struct):
 
 
 def read_state(path: Path, files: FileLayer | None = None) -> QAId | None:
-    """The cursor in `state.json`; None where the file is missing, empty or damaged (with a warning), or says none."""
+    """Return the cursor in `state.json`; None where it is missing, empty, or damaged (with a warning)."""
     data = (files or FileLayer()).read(path)
     if data is None:
         return None
@@ -226,7 +226,7 @@ def write_state(path: Path, cursor: QAId | None, files: FileLayer | None = None)
 def recover_state(
     path: Path, decisions: DecisionLog, files: FileLayer | None = None, *, latest: datetime | None = None
 ) -> QAId | None:
-    """The cursor to start from: the newer of `state.json` and the decisions. The file is written anew if it differs.
+    """Return the cursor to start from: the newer of `state.json` and the decisions. Rewrite the file if it differs.
 
     What it says counts as damaged where it is later than `latest` and all decisions: pairs to come would be passed over
     unseen.

@@ -42,7 +42,7 @@ class FileLayer:
         os.ftruncate(fd, length)
 
     def read(self, path: Path) -> bytes | None:
-        """The whole file; None where there is none. Raises KnowledgeError where it cannot be read."""
+        """Return the whole file; None where there is none. Raises KnowledgeError where it cannot be read."""
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -146,7 +146,7 @@ class FileLayer:
 
 
 def stamp_of(path: Path) -> tuple[int, int, int] | None:
-    """What tells a file from the one that stood there before it; None where there is none. Raises KnowledgeError."""
+    """Return a stamp that changes when a file is replaced; None where there is none. Raises KnowledgeError."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -157,7 +157,7 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
 
 
 def unreadable(path: Path, error: OSError) -> KnowledgeError:
-    """The error to raise where `path` cannot be read."""
+    """Return the error to raise where `path` cannot be read."""
     return KnowledgeError(f"{path} could not be read ({error.strerror}); check that it exists and its permissions")
 
 

@@ -47,12 +47,12 @@ def is_source_id(text: str) -> bool:
 
 
 def folded(description: str) -> str:
-    """The description as one paragraph on one line: runs of blanks and line breaks become one space."""
+    """Return the description as one paragraph on one line: runs of blanks and line breaks become one space."""
     return " ".join(description.encode("utf-8", "replace").decode("utf-8").split())
 
 
 def format_index(entries: Iterable[IndexEntry]) -> str:
-    """The index as text: files before URLs, each sorted by id. Entries whose id `is_source_id` refuses are left out."""
+    """Return the index as text: files before URLs, each sorted by id. Entries with an unfit id are left out."""
     fit = sorted(
         (entry for entry in entries if is_source_id(entry.source_id)),
         key=lambda entry: (is_url(entry.source_id), entry.source_id),
@@ -61,7 +61,7 @@ def format_index(entries: Iterable[IndexEntry]) -> str:
 
 
 def parse_index(text: str) -> tuple[IndexEntry, ...]:
-    """The entries of an index, in its order. A description may run over lines; a block without an id is left out."""
+    """Return the entries of an index in order. Descriptions may run over lines; blocks without an id are ignored."""
     blocks: list[list[str]] = [[]]
     for line in text.split("\n"):
         if line.strip():
@@ -76,7 +76,7 @@ def parse_index(text: str) -> tuple[IndexEntry, ...]:
 
 
 def read_index(path: Path, *, files: FileLayer | None = None) -> tuple[IndexEntry, ...]:
-    """The entries on disk; none where there is no index yet. Raises KnowledgeError where it cannot be read."""
+    """Return the entries on disk; none where there is no index yet. Raises KnowledgeError where it cannot be read."""
     data = (files or FileLayer()).read(path)
     return parse_index(data.decode("utf-8-sig", "replace")) if data else ()
 
@@ -116,7 +116,7 @@ class Tries(Struct, frozen=True, kw_only=True):
     unheard: int = 0
     """Since then: no model was there."""
     next_at: datetime | None = None
-    """When it is tried again though nobody asks for that."""
+    """When it is tried again without a request."""
 
 
 class _Cached(Struct, frozen=True, kw_only=True, tag_field="source_type"):
@@ -180,7 +180,7 @@ class IndexCache(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, path: Path, *, files: FileLayer | None = None) -> IndexCache:
-        """The cache on disk. A missing one is empty, and so is a damaged or newer one, with a warning.
+        """Return the cache on disk. A missing one is empty, and so is a damaged or newer one, with a warning.
 
         Raises KnowledgeError where the file cannot be read.
         """

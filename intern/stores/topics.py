@@ -53,11 +53,11 @@ class TopicLibrary:
         self.damaged = tuple(damaged)
 
     def names(self) -> tuple[TopicName, ...]:
-        """All topics, sorted."""
+        """Return all topics, sorted."""
         return self._places.names()
 
     def read(self, name: TopicName) -> tuple[TopicBlock, ...]:
-        """The blocks of a topic, in order of `answered_at`; none where there is no such topic.
+        """Return the blocks of a topic, in order of `answered_at`; none where there is no such topic.
 
         A damaged block is passed over with a warning. Raises KnowledgeError where the file cannot be read, and
         ValueError for a name that is no slug.
@@ -65,7 +65,7 @@ class TopicLibrary:
         return self._parsed(name, self._files.read(self._path(name)) or b"")[0]
 
     def text(self, name: TopicName) -> str:
-        """The file as it stands, for a model to read. Raises SourceError where there is no such topic."""
+        """Return the file as it is, for a model to read. Raises SourceError where there is no such topic."""
         data = self._files.read(self._path(name))
         if data is None:
             raise SourceError(f"there is no topic {name}")
@@ -84,7 +84,7 @@ class TopicLibrary:
         self._rewrite(name, blocks, ())
 
     def doubles(self) -> dict[QAId, tuple[TopicName, ...]]:
-        """The blocks that stand in several topics, and in which: a move was cut short."""
+        """Return the blocks that are in several topics, with these topics: a move was interrupted."""
         return self._places.doubles()
 
     def _rewrite(self, name: TopicName, add: Iterable[TopicBlock], remove: Collection[QAId]) -> tuple[QAId, ...]:
@@ -98,18 +98,18 @@ class TopicLibrary:
         blocks = tuple(sorted(kept.values(), key=_by_answer))
         if blocks != before:
             if damaged and data:
-                # Somebody's hand may have been in it: what we cannot read we do not throw away.
+                # A person may have edited it: we keep a copy of the text that we cannot read.
                 self._files.append_durably(path.with_name(f".{path.name}.damaged"), data, fresh_line=True)
             self._write(path, blocks)
         self._places.put(name, blocks)
         return removed
 
     def topic_of(self, qa_id: QAId) -> TopicName | None:
-        """The topic that the pair's block stands in; None where it stands in none."""
+        """Return the topic with the pair's block; None where there is none."""
         return next((self._places.topic_at(time) for time in _times((qa_id,))), None)
 
     def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
-        """Where blocks of a conversation stand, oldest first."""
+        """Return topic and id of each block of a conversation, oldest first."""
         return self._places.of_conversation(conversation_id)
 
     def _path(self, name: TopicName) -> Path:
@@ -177,7 +177,7 @@ class _Places:
         return [(name, qa_id) for (name, _), qa_id in found]
 
     def put(self, name: TopicName, blocks: Collection[TopicBlock]) -> None:
-        """These are the blocks of a topic now, and no others."""
+        """Replace the blocks of a topic."""
         with self._lock:
             self._forget(name)
             ids = {time_of(block.qa_id): block.qa_id for block in blocks}
@@ -209,7 +209,7 @@ def _by_answer(block: TopicBlock) -> tuple[datetime, datetime]:
 
 
 def _times(qa_ids: Iterable[QAId]) -> Iterable[datetime]:
-    """The times of those that are ids; a model may name anything."""
+    """Yield the times of those that are ids; a model may name anything."""
     for qa_id in qa_ids:
         try:
             yield time_of(qa_id)

@@ -29,8 +29,8 @@ class ThreadMessage(Struct, frozen=True, kw_only=True):
 class AnsweredThreads:
     """Which threads are to be looked at, and when. All but `stir`, `is_stirred`, `holds` raise KnowledgeError.
 
-    One event loop's own. A stir is in memory at once and on disk with the next `store`: whoever hears of what happens
-    in a thread may not wait.
+    It belongs to one event loop. `stir` is called for each event of a thread and may not wait, so it changes memory;
+    `store` brings the changes to disk.
     """
 
     def __init__(self, db: Database) -> None:
@@ -50,9 +50,9 @@ class AnsweredThreads:
         return channel_id in self._read or message_id in self._outside
 
     def stir(self, channel_id: ChannelId, message_id: MessageId, at: datetime | None = None) -> None:
-        """Something happened to a message, so its thread is to be looked at again, `at` that time or now.
+        """Note that something happened to a message: its thread is to be looked at again, `at` that time or now.
 
-        Nothing where the thread was never read.
+        Nothing happens where the thread was never read.
         """
         thread_id = channel_id if channel_id in self._read else self._outside.get(message_id)
         if thread_id is not None:
@@ -63,7 +63,7 @@ class AnsweredThreads:
         return thread_id in self._stirred
 
     def stirred(self) -> ChannelId | None:
-        """One of the threads that something happened in since the last `store`."""
+        """Return one of the threads with events since the last `store`."""
         return next(iter(self._stirred), None)
 
     async def store(self, only: ChannelId | None = None) -> None:
@@ -81,7 +81,7 @@ class AnsweredThreads:
                     del self._stirred[each]
 
     async def add(self, threads: Mapping[ChannelId, datetime]) -> None:
-        """Threads that were answered in, each with when to look at it; nobody looks sooner than was known before."""
+        """Add threads with an answer, each with the time to look at it. A known time can only become later."""
         await self._db.write(
             lambda db: db.run_each(
                 "insert into answered_threads (thread_id, look_at) values (?, ?) on conflict (thread_id) do update"
@@ -91,20 +91,20 @@ class AnsweredThreads:
         )
 
     async def next(self) -> tuple[ChannelId, datetime] | None:
-        """The thread to look at first, and when; None where nothing waits."""
+        """Return the thread to look at first, and when; None where no thread waits."""
         statement = "select thread_id, look_at from answered_threads where look_at is not null order by look_at, rid"
         row = await self._db.row(f"{statement} limit 1")
         return None if row is None else (ChannelId(str(row[0])), moment(msgspec.convert(row[1], int)))
 
     async def looked(self, thread_id: ChannelId, again_at: datetime | None) -> None:
-        """A thread was looked at; `again_at`: when to do it once more, else only when something happens there."""
+        """Note that a thread was looked at, and when to do so again; None: only when something happens there."""
         await self._db.run(
             "update answered_threads set look_at = ? where thread_id = ?",
             (None if again_at is None else millis(again_at), thread_id),
         )
 
     async def keep(self, thread_id: ChannelId, messages: Iterable[ThreadMessage]) -> None:
-        """A thread holds these messages now. Who wrote what it held before stays known, for it may have taught."""
+        """Replace the messages that a thread holds. The authors of earlier ones are kept: these may have taught."""
         held = list(messages)
         # Told at once: from here on a deletion concerns us.
         self._read.add(thread_id)
@@ -122,21 +122,21 @@ class AnsweredThreads:
         await self._db.write(work)
 
     async def let_go(self, thread_id: ChannelId) -> None:
-        """Nothing of a thread counts as read, until it is read again."""
+        """Count no message of a thread as read, until it is read again."""
         await self._db.run(_LET_GO, (thread_id,))
 
     async def held(self, thread_id: ChannelId) -> tuple[MessageId, ...]:
-        """What a thread held when it was read last."""
+        """Return the messages that a thread held when it was read last."""
         statement = "select message_id from thread_messages where thread_id = ? and is_held = 1"
         return tuple(map(MessageId, await self._db.texts(statement, (thread_id,))))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ChannelId, ...]:
-        """Threads that hold, or once held, one of these messages."""
+        """Return the threads that hold, or once held, one of these messages."""
         statement = f"select distinct thread_id from thread_messages where message_id {IN} order by thread_id"
         return tuple(map(ChannelId, await self._db.texts(statement, (bare_ids(message_ids),))))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """A member's messages that were ever read with a thread."""
+        """Return a member's messages that were ever read with a thread."""
         statement = "select message_id from thread_messages where author_id = ?"
         return frozenset(map(MessageId, await self._db.texts(statement, (user_id,))))
 
@@ -149,7 +149,7 @@ class AnsweredThreads:
             db.run(statement, (millis(_NOW), listed(threads)))
             db.run(f"delete from thread_messages where message_id {IN}", (bare_ids(message_ids),))
 
-        # Before the write: whoever looks at one of them right now hears of it in time.
+        # Before the write: a look at one of them right now learns of it in time.
         self._stirred.update(dict.fromkeys(threads, _NOW))
         await self._db.write(work)
         for each in map(bare, message_ids):

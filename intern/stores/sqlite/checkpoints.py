@@ -31,7 +31,7 @@ class Marks(Struct, frozen=True, kw_only=True):
     """Channels that are further than their server."""
 
     def then(self, later: Marks) -> Marks:
-        """These marks, and what changed after them."""
+        """Return these marks with later changes."""
         return Marks(attended={**self.attended, **later.attended}, channels={**self.channels, **later.channels})
 
 
@@ -42,7 +42,7 @@ class MarkStore:
         self._db = db
 
     async def open(self, guild_ids: Collection[GuildId], first: MessageId) -> Marks:
-        """The marks as they were kept. A server that was never attended stands at `first` from now on."""
+        """Return the stored marks. A server without one gets `first`."""
 
         def work(db: Transaction) -> Marks:
             db.run_each(

@@ -81,42 +81,42 @@ def _texts_carried(values: Iterable[object]) -> Iterable[object]:
 
 
 def carried(text: str) -> str:
-    """What SQLite can hold: it would end a text at a zero byte here and not there, and UTF-8 has no surrogates."""
+    """Replace what SQLite cannot hold: some functions end a text at a zero byte, and UTF-8 has no surrogates."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 def millis(moment: datetime) -> int:
-    """A time as a number; what is finer than a millisecond is cut off."""
+    """Return a time as a number, cut to whole milliseconds."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def moment(number: int) -> datetime:
-    """The time that a number stands for."""
+    """Return the time of such a number."""
     return _EPOCH + timedelta(milliseconds=number)
 
 
 def sortable(moment: datetime) -> str:
-    """A time as text that sorts like the time."""
+    """Return a time as text that sorts like the time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def listed(values: Iterable[str]) -> str:
-    """Texts as a JSON array."""
+    """Return texts as a JSON array."""
     return as_json(carried(each) for each in values)
 
 
 def bare_ids(message_ids: Iterable[MessageId]) -> str:
-    """Ids of messages as a JSON array, each as Discord writes it."""
+    """Return ids of messages as a JSON array, each as Discord writes it."""
     return listed(map(bare, message_ids))
 
 
 def parts(column: object) -> tuple[str, ...]:
-    """The texts of a JSON array."""
+    """Return the texts of a JSON array."""
     return msgspec.json.decode(str(column), type=tuple[str, ...])
 
 
 def as_json(values: Iterable[object]) -> str:
-    """Values as a JSON array, for `json_each`."""
+    """Return values as a JSON array, for `json_each`."""
     return msgspec.json.encode(list(values)).decode()
 
 

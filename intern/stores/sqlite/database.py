@@ -71,7 +71,7 @@ SCHEMA_VERSION = 1
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 
-# The longest commit we know is a checkpoint of some hundred ms; whoever holds the file longer than this is stuck.
+# The longest commit we know is a checkpoint of some hundred ms; a program that holds the file longer is stuck.
 _BUSY_SECONDS = 5
 
 # The first caller of a group waits for the last: 256 operations are 3 ms, against 0.2 ms for the commit itself.
@@ -161,7 +161,7 @@ class Database:
         return await self.write(lambda db: db.run(statement, values))
 
     async def version(self) -> int | None:
-        """A number that is another one after each commit, whoever made it; None where that cannot be told now.
+        """Return a number that changes with each commit of any process; None where it cannot be read now.
 
         It stands in memory, so once it was asked for, it takes microseconds. Raises KnowledgeError.
         """
@@ -184,8 +184,8 @@ class Database:
     async def scrub(self) -> None:
         """Leave nothing on disk of what was deleted or overwritten, in the file or in its log.
 
-        Takes as long as writing the file anew; other writes wait. Raises KnowledgeError, also where somebody reads for
-        so long that the log could not be emptied; what was deleted may be found in it then.
+        Takes as long as writing the file anew; other writes wait. Raises KnowledgeError, also where a reader holds
+        the log for too long to empty it; it may still contain deleted data then.
         """
         operation = _Scrubbing(self._path.parent)
         self._submit(operation)
@@ -293,7 +293,7 @@ class Database:
 
 
 class _Operation(Generic[T]):
-    """One caller's work, and what came of it."""
+    """One caller's work, and its result."""
 
     def __init__(self, work: Callable[[Transaction], T]) -> None:
         self.done = anyio.Event()
@@ -307,7 +307,7 @@ class _Operation(Generic[T]):
         try:
             self.value = self._work(Transaction(db))
             db.execute("release operation")
-        except BaseException as error:  # whatever it is, it belongs to the caller, not to this thread
+        except BaseException as error:  # any error belongs to the caller, not to this thread
             self.error = error
             if not db.in_transaction:  # SQLite itself rolls back all of it on some errors, such as a full disk
                 raise
@@ -334,7 +334,7 @@ class _Scrubbing(_Operation[None]):
                 db.pragma("temp_store", "memory")
             [(busy, _, _)] = db.execute("pragma wal_checkpoint(truncate)").fetchall()
             if busy:
-                self.error = apsw.BusyError("somebody reads")
+                self.error = apsw.BusyError("a reader holds the log")
         except Exception as error:  # noqa: BLE001 - raised to the caller, who would wait for ever otherwise
             self.error = error
 
@@ -425,7 +425,7 @@ def has_tables(db: _Connection, path: Path) -> bool:
 
 
 def explained(path: Path, error: apsw.Error) -> Exception:
-    """What the operator can do about it. An error that only wrong SQL can cause is a bug and stays as it is."""
+    """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
             return KnowledgeError(f"{path} is held by another program for over {_BUSY_SECONDS} s; end it and try again")

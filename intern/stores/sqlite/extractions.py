@@ -60,17 +60,17 @@ class NuggetStore:
         self._db = db
 
     async def all(self, status: NuggetStatus | None = None, *, limit: int = -1, offset: int = 0) -> tuple[Nugget, ...]:
-        """Nuggets, newest first; at most so many, unless the limit is below 0."""
+        """Return nuggets, newest first; at most so many, unless the limit is below 0."""
         wanted, values = ("", ()) if status is None else (" where status = ?", (status,))
         statement = f"{_SELECT}{wanted} order by timestamp desc, id limit ? offset ?"
         return await self._select(statement, (*values, limit, offset))
 
     async def count(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return await self._db.number("select count(*) from nuggets")
 
     async def stamps(self) -> Mapping[NuggetId, str]:
-        """What tells of each nugget whether it has changed."""
+        """Return a stamp of each nugget that changes with it."""
         return await self._db.read(lambda db: {each.id: each.stamp for each in map(_NUGGETS.struct, db.rows(_SELECT))})
 
     async def by_ids(self, ids: Collection[NuggetId]) -> tuple[Nugget, ...]:
@@ -78,7 +78,7 @@ class NuggetStore:
         return await self._select(f"{_SELECT} where id {IN} order by timestamp desc, id", (listed(ids),))
 
     async def of_conversation(self, conversation_id: ConversationId) -> tuple[Nugget, ...]:
-        """What was distilled from a conversation, in the order of its making."""
+        """Return the nuggets of a conversation, in the order of their making."""
         return await self._select(f"{_SELECT} where conversation_id = ? order by rid", (conversation_id,))
 
     async def beginning(self, prefix: str) -> tuple[Nugget, ...]:
@@ -92,7 +92,7 @@ class NuggetStore:
 
 
 def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[Nugget]) -> None:
-    """These are from now on all the nuggets of a conversation."""
+    """Replace all nuggets of a conversation."""
     db.run("delete from nuggets where conversation_id = ?", (conversation_id,))
     db.run_each(_NUGGETS.insert, map(_NUGGETS.row, nuggets))
 
@@ -117,7 +117,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     """That failed one after another, with this content."""
     next_at: datetime | None = None
-    """When to try again; None where there is nothing to try, or nobody should."""
+    """When to try again; None where it is not to be tried again."""
     error: str | None = None
 
 
@@ -143,7 +143,7 @@ class ExtractionLog:
     async def log_failure(
         self, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
     ) -> Extraction:
-        """A conversation could not be read; what was learned from it before stands until it can be."""
+        """Log that a conversation could not be read. What was learned from it before stays until it can be."""
         now = self._clock.now()
 
         def work(db: Transaction) -> Extraction:
@@ -169,15 +169,15 @@ class ExtractionLog:
         return await self._db.write(work)
 
     async def entry(self, conversation_id: ConversationId) -> Extraction | None:
-        """What the log says of a conversation; None where nobody has tried to read it, or it was withdrawn."""
+        """Return the log's entry about a conversation; None where it was never read, or was withdrawn."""
         return await self._db.read(lambda db: _entry(db, conversation_id))
 
     async def entries(self) -> tuple[Extraction, ...]:
-        """The whole log, oldest first."""
+        """Return the whole log, oldest first."""
         return tuple(map(_LOG.struct, await self._db.rows(f"{_LOG.select} order by extracted_at")))
 
     async def failed(self) -> tuple[Extraction, ...]:
-        """What was captured and is to be tried again, in the order in which it is due."""
+        """Return the entries of captures that are to be tried again, in the order in which they are due."""
         statement = (
             f"{_LOG.select} where error is not null and next_at is not null and exists"
             " (select 1 from conversations where id = conversation_id and origin = 'capture') order by next_at"
@@ -185,7 +185,7 @@ class ExtractionLog:
         return tuple(map(_LOG.struct, await self._db.rows(statement)))
 
     async def conversation(self, conversation_id: ConversationId) -> Distilled | None:
-        """A conversation as it was read last, with the ids of all messages that it ever had; None where it is not."""
+        """Return a conversation as it was read last, with the ids of all messages it ever had; None if it was not."""
         row = await self._db.row(f"{_CONVERSATIONS.select} where id = ? and is_withdrawn = 0", (conversation_id,))
         return None if row is None else _CONVERSATIONS.struct(row)
 
@@ -194,7 +194,7 @@ class ExtractionLog:
         await self._db.write(lambda db: _keep_conversation(db, conversation))
 
     async def withdraw(self, conversation_ids: Collection[ConversationId]) -> None:
-        """Nothing is learned from these conversations any more. Facts that they alone had said go."""
+        """Withdraw all that was learned from these conversations. Facts that only they had said go."""
         now = self._clock.now()
 
         def work(db: Transaction) -> None:
@@ -212,10 +212,10 @@ class ExtractionLog:
             await self._db.write(work)
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Leave nothing of conversations that hold one of these messages, nor of facts that nobody else says.
+        """Leave nothing of conversations that hold one of these messages, nor of facts that no other says.
 
-        What is left of such a conversation counts as never read, and is due until somebody `looked` at it: whoever
-        follows the decisions may have read it in between, and would not come back.
+        The rest of such a conversation counts as never read, and is due until `looked` is called: a follower of the
+        decisions may have passed it, and would not come back.
         """
         now, gone = self._clock.now(), bare_ids(message_ids)
 
@@ -238,7 +238,7 @@ class ExtractionLog:
         await self._db.write(work)
 
     async def touched(self, message_ids: Collection[MessageId]) -> Touched:
-        """The nuggets and facts that come from conversations with these messages, and the facts that those replaced."""
+        """Return the nuggets and facts from conversations with these messages, and the facts that those replaced."""
         held = f"select id from conversations where {_HOLDING}"
         said = f"select fact_id from fact_occurrences where conversation_id in ({held})"
         replaced = f"select supersedes from facts where id in ({said}) and supersedes is not null"
@@ -252,12 +252,12 @@ class ExtractionLog:
         return await self._db.read(work)
 
     async def due(self) -> ConversationId | None:
-        """A conversation to look at whatever the decisions say, the first that became due."""
+        """Return the first conversation that became due, independent of the decisions."""
         due = await self._db.texts("select conversation_id from extractions_due order by rid limit 1")
         return ConversationId(due[0]) if due else None
 
     async def looked(self, conversation_id: ConversationId) -> None:
-        """Somebody looked at a conversation; it is not due any more."""
+        """Note that a conversation was looked at; it is not due any more."""
         where = "from extractions_due where conversation_id = ?"
         if await self._db.row(f"select 1 {where}", (conversation_id,)) is not None:
             await self._db.run(f"delete {where}", (conversation_id,))
@@ -268,11 +268,11 @@ class ExtractionLog:
         return tuple(map(ConversationId, await self._db.texts(statement, (bare_ids(message_ids),))))
 
     async def position(self, follower: str) -> str | None:
-        """How far a follower has read; None where it has not begun."""
+        """Return how far a follower has read; None where it has not begun."""
         return next(iter(await self._db.texts("select position from positions where follower = ?", (follower,))), None)
 
     async def move(self, follower: str, position: str) -> None:
-        """A follower has read so far."""
+        """Keep how far a follower has read."""
         await self._db.run(
             "insert into positions (follower, position) values (?, ?)"
             " on conflict (follower) do update set position = excluded.position",

@@ -92,13 +92,13 @@ class FactStore:
         self._clock = clock
 
     async def all(self, wanted: FactFilter, limit: int = -1) -> tuple[Fact, ...]:
-        """Facts, what was said last first; at most so many, unless the limit is below 0."""
+        """Return facts, the last said first; at most so many, unless the limit is below 0."""
         conditions, values = _conditions(wanted)
         statement = f"{_SELECT} where {conditions} {_NEWEST} limit ?"
         return await self._select(statement, (*values, limit))
 
     async def states(self) -> Mapping[FactId, FactState]:
-        """What tells of every fact that may be found whether it has changed: none is secret, each is said somewhere."""
+        """Return what can change of every fact that may be found: none is secret, each is said somewhere."""
         statement = (
             "select id, is_active, visibility, last_seen_at from facts"
             " where visibility <> 'secret' and occurrence_count > 0"
@@ -154,7 +154,7 @@ class FactStore:
     ) -> tuple[Fact, ...]:
         """Facts whose content or summary matches, best first; then those that hold one of the texts `holding`.
 
-        `holding` is for scripts without spaces, of which the engine takes a whole line for one word.
+        `holding` is for scripts without spaces, where the engine takes a whole line for one word.
         """
         conditions, values = _conditions(wanted)
         columns = ", ".join(f"facts.{each}" for each in _FACTS.names)
@@ -174,7 +174,7 @@ class FactStore:
         return await self._db.read(work)
 
     async def history(self, fact_id: FactId) -> tuple[Link, ...]:
-        """The whole chain that a fact is in, oldest first, with where each was said; empty where there is no such."""
+        """Return the whole chain of a fact, oldest first, with where each was said; empty for an unknown fact."""
 
         def work(db: Transaction) -> tuple[Link, ...]:
             facts = tuple(map(_FACTS.struct, db.rows(_WHOLE_CHAIN, (fact_id,))))
@@ -183,7 +183,7 @@ class FactStore:
         return await self._db.read(work)
 
     async def known_for(self, conversation: Distilled, contents: Iterable[str], ids: Iterable[str] = ()) -> KnownFacts:
-        """What has to be known to decide about proposals with these contents that name facts by these ids."""
+        """Return what is needed to decide about proposals with these contents that name facts by these ids."""
         wordings, named = listed(map(wording, contents)), listed(ids)
         here = "select fact_id from fact_occurrences where conversation_id = ?1 and is_withdrawn = 0"
         before = f"select supersedes from facts where id in ({here})"
@@ -205,9 +205,9 @@ class FactStore:
         return await self._db.read(work)
 
     async def retire(self, fact_id: FactId, why: str) -> Fact:
-        """Nobody is to believe this any more. A fact that is retired already stays as it is.
+        """Mark a fact as outdated. A fact that is retired already stays as it is.
 
-        What it had taken the place of does not come back. Raises LookupError where there is no such fact.
+        The older fact that it replaced is not restored. Raises LookupError where there is no such fact.
         """
         now = self._clock.now()
 
@@ -231,20 +231,20 @@ class FactStore:
 
 
 def fact_in(db: Transaction, fact_id: FactId) -> Fact | None:
-    """A fact by its whole id."""
+    """Return a fact by its whole id."""
     row = db.row(f"{_SELECT} where id = ?", (fact_id,))
     return None if row is None else _FACTS.struct(row)
 
 
 def add_fact(db: Transaction, fact: Fact, occurrence: Occurrence) -> None:
-    """A fact that is believed from the time on that it was said at."""
+    """Add a fact that is believed from the time of its occurrence on."""
     values = (*_FACTS.row(fact), wording(carried(fact.content)))
     db.run(f"insert into facts ({_FACTS.columns}, wording) values ({', '.join('?' * len(values))})", values)
     add_occurrence(db, occurrence)
 
 
 def add_update(db: Transaction, fact: Fact, occurrence: Occurrence) -> bool:
-    """A fact that takes another's place; False, and nothing done, where that other is not active, older and of here."""
+    """Add a fact that replaces another; do nothing and return False unless that one is active, older and of here."""
     old = fact_in(db, fact.supersedes) if fact.supersedes is not None else None
     if old is None or not old.is_active or old.agent_id != fact.agent_id:
         return False
@@ -256,7 +256,7 @@ def add_update(db: Transaction, fact: Fact, occurrence: Occurrence) -> bool:
 
 
 def add_occurrence(db: Transaction, occurrence: Occurrence) -> None:
-    """A fact was said. It was believed since the first time that it was said after what it took the place of."""
+    """Add an occurrence. A fact is believed since its first occurrence after those of the fact that it replaced."""
     values = (*_OCCURRENCES.row(occurrence), millis(occurrence.timestamp))
     db.run(
         f"insert into fact_occurrences ({_OCCURRENCES.columns}, first_at) values (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -272,7 +272,7 @@ def add_occurrence(db: Transaction, occurrence: Occurrence) -> None:
 
 
 def take_back_occurrences(db: Transaction, conversation_id: ConversationId) -> tuple[FactId, ...]:
-    """A conversation says no more what it said; which facts that was."""
+    """Take back all that a conversation said; return which facts that was."""
     return _ids(
         db,
         "update fact_occurrences set is_withdrawn = 1, context_snippet = ''"
@@ -293,7 +293,7 @@ def tidy_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
 
 
 def delete_occurrences(db: Transaction, conversation_ids: Sequence[str]) -> tuple[FactId, ...]:
-    """Leave nothing of what conversations said; which facts that was."""
+    """Leave nothing of what conversations said; return which facts that was."""
     statement = f"delete from fact_occurrences where conversation_id {IN} returning fact_id"
     return _ids(db, statement, (listed(conversation_ids),))
 
@@ -333,7 +333,7 @@ def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
 
 
 def remove_fact(db: Transaction, fact_id: FactId, now: datetime) -> tuple[FactId, ...]:
-    """Leave nothing of a fact, whoever said it, and close its chain; which facts that touched."""
+    """Leave nothing of a fact and its occurrences, and close its chain; return which facts that touched."""
     fact = fact_in(db, fact_id)
     if fact is None:
         return ()
@@ -344,7 +344,7 @@ def remove_fact(db: Transaction, fact_id: FactId, now: datetime) -> tuple[FactId
 
 
 def show_to(db: Transaction, fact_id: FactId, visibility: Visibility) -> None:
-    """Let these read a fact, and nobody else."""
+    """Set who may read a fact."""
     db.run("update facts set visibility = ? where id = ?", (visibility, fact_id))
 
 
@@ -413,7 +413,7 @@ def _is_said(db: Transaction, fact_id: FactId) -> bool:
 
 
 def _end(db: Transaction, fact_id: FactId, at: datetime, why: str) -> None:
-    """A fact is believed until then."""
+    """End the belief in a fact at that time."""
     db.run(
         "update facts set is_active = 0, retired_at = ?, retired_why = ? where id = ?",
         (millis(at), carried(why), fact_id),
@@ -455,7 +455,7 @@ def _conditions(wanted: FactFilter) -> tuple[str, list[Value]]:
 
 
 def _in_order(facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """A chain from its oldest link on, whatever the times say."""
+    """Return a chain from its oldest link on, by its links and not by times."""
     after = {fact.supersedes: fact for fact in facts}
     ordered, fact = list[Fact](), after.get(None)
     while fact is not None:

@@ -26,7 +26,7 @@ from intern.stores.sqlite.database import Database, Transaction
 # A job that ended its process this often is to blame; without a bound it would end every process to come.
 _MOST_CLAIMS = 3
 
-# Whoever asked for a job waits for it, so only the latest outcomes are ever read again.
+# A command waits for its job, so only the latest outcomes are ever read again.
 _OUTCOMES_KEPT = 1000
 
 
@@ -136,7 +136,7 @@ class Remains:
         self._db = db
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """A member's messages that are on their way to the archive, or were brought there by a command."""
+        """Return a member's messages that are on their way to the archive, or were brought there by a command."""
 
         def work(db: Transaction) -> frozenset[MessageId]:
             requests = _readable(db, "select request from pending_captures", CaptureRequest)
@@ -160,8 +160,8 @@ class Remains:
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Take messages out.
 
-        Replies to them are dropped if they are not on Discord yet. Of replies that are posted or given up only the ids
-        stay, whatever they answered: they may quote anybody, and nobody needs their text any more.
+        Replies to them are dropped if they are not on Discord yet. Of all replies that are posted or given
+        up only the ids stay: they may quote any message, and their text is not needed any more.
         """
         gone = frozenset(map(bare, message_ids))
 
@@ -205,7 +205,7 @@ _FORGETTING = (
 
 
 def _readable(db: Transaction, statement: str, kind: type[S]) -> Iterator[S]:
-    """What can be understood of a column of JSON; what cannot does not tell its authors either."""
+    """Yield the values of a column of JSON; skip those that cannot be decoded, since their authors are unknown."""
     for (data,) in msgspec.convert(db.rows(statement), list[tuple[bytes]]):
         try:
             yield msgspec.json.decode(data, type=kind)
@@ -228,7 +228,7 @@ def _jobs(db: Transaction) -> list[_Job]:
 
 
 def _captures_in(data: bytes) -> Sequence[Capture] | None:
-    """A capture, the pair that it became, or several; None where that cannot be understood."""
+    """Return the captures in a payload or result; None where it cannot be decoded."""
     try:
         found: Capture | list[Capture] | None = msgspec.json.decode(
             data or _NOTHING, type=Capture | list[Capture] | None
@@ -258,7 +258,7 @@ def _names(data: bytes, gone: AbstractSet[str]) -> bool:
 
 
 def _left(job: _Job, gone: AbstractSet[str]) -> bytes:
-    """What is still to be archived, less these messages. What cannot be understood, nobody could do either."""
+    """Return a payload without these messages; none of a payload that cannot be decoded, since no one could do it."""
     captures = [_without(capture, gone) for capture in _captures_in(job.payload) or ()]
     if job.kind == "import":
         return msgspec.json.encode(captures)

@@ -27,7 +27,7 @@ _PAGES = 4096
 
 _FULL_TEXT = "select name from sqlite_schema where sql like 'create virtual table%using fts5%' order by name"
 
-_BUSY_SECONDS = 30  # whoever copies has time
+_BUSY_SECONDS = 30  # copying may wait
 
 
 def copied(source: Path, to: Path) -> None:
@@ -67,7 +67,7 @@ def is_made(path: Path) -> bool:
 
 
 def problems(path: Path, most: int) -> tuple[str, ...]:
-    """What SQLite finds wrong in a file, pages and rows first, then rows that point to nothing; bounded."""
+    """Return what SQLite finds wrong in a file: pages and rows first, then rows that point to nothing; bounded."""
     try:
         db = _opened(path)
         try:
@@ -89,7 +89,7 @@ def problems(path: Path, most: int) -> tuple[str, ...]:
 
 
 def unsearchable(path: Path) -> tuple[str, ...]:
-    """Full-text tables that do not say what stands in the tables that they are of.
+    """Return the full-text tables that do not match the tables that they index.
 
     Looked at in a copy, since SQLite takes this for writing, and others write here. It needs room for that.
     """
@@ -133,7 +133,7 @@ def at_rest(path: Path) -> Generator[Transaction | None]:
         yield None
         return
     uri = path.absolute().as_uri()
-    # Nobody has it open, and all is in the one file: so SQLite need not make others beside it to read it.
+    # No process has it open, and all data is in the one file: SQLite need not make others beside it to read it.
     alone = not path.with_name(f"{path.name}-wal").exists()
     try:
         db: Any = apsw.Connection(f"{uri}?immutable=1" if alone else uri, flags=_READ_ONLY)
@@ -192,7 +192,7 @@ class Figures(Struct, frozen=True, kw_only=True):
 
 
 def figures_of(path: Path) -> Figures:
-    """The figures of a database, as it is."""
+    """Return the figures of a database, as it is."""
     with at_rest(path) as db:
         if db is None:
             return Figures()
@@ -211,7 +211,7 @@ class DiscoveredFile(NamedTuple):
 
 
 def discovered_in(path: Path) -> tuple[DiscoveredFile, ...]:
-    """All discovered files, by path."""
+    """Return all discovered files, by path."""
     columns = ", ".join(DiscoveredFile._fields)
     with at_rest(path) as db:
         rows = db.rows(f"select {columns} from search_documents where kind = 'file' order by path") if db else []

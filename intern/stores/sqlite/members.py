@@ -1,13 +1,9 @@
-"""Who was told that intern reads no private messages. Nobody is told twice, however often the program starts.
+"""Members: who has seen the notice about private messages, roles, and names.
 
-What roles members have, so that a restart knows the team again: Discord does not say it with an older message.
-
-Derived and bounded; forgotten with its member, and after a day. Lost, members are looked up again, within the bound on
-a request's calls.
-
-What members are called, so that no model and no note of intern's own needs to be told: it holds names, and no words.
-
-Derived from what was captured, bounded, and forgotten with its member.
+The notice is sent to each member once. Roles let a restart recognise the team: Discord does not send them with older
+messages. They are kept for a day; without them, members are looked up again, within the bound on a request's calls.
+Names are taken from captures, so that no model and no note needs to contain them. All of it is bounded, and forgotten
+with its member.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ class Greeted:
         self._clock = clock
 
     async def add(self, user_id: UserId) -> bool:
-        """Whether they were not told before; from now on they were."""
+        """Add a member; return whether they were not among these before."""
         known = "select 1 from greeted where user_id = ?"
         if await self._db.row(known, (user_id,)):
             return False  # who goes on writing costs no write
@@ -42,7 +38,7 @@ class Greeted:
         return bool(await self._db.run(added, values))
 
     async def drop(self, user_id: UserId) -> None:
-        """They were not told after all."""
+        """Take a member out: the notice was not sent after all."""
         await self._db.run("delete from greeted where user_id = ?", (user_id,))
 
 
@@ -50,7 +46,7 @@ MOST_MEMBERS = 10_000
 """Those that were seen longest ago go first. As many are held in memory."""
 
 BELIEVED = timedelta(days=1)
-"""Whoever lost a role while the bot was away is of the team no longer than this, where nobody tells otherwise."""
+"""A role that a member lost while the bot was away counts for at most this long."""
 
 _FINE = timedelta(hours=1)  # a member who goes on writing costs one write in this time
 
@@ -71,7 +67,7 @@ class RoleStore:
         self._most = most
 
     async def keep(self, seen: Collection[MemberRoles]) -> None:
-        """These were seen just now."""
+        """Keep roles that were seen just now."""
         now = self._clock.now()
         values = [(each.guild_id, each.user_id, listed(each.roles), millis(now), millis(now - _FINE)) for each in seen]
 
@@ -85,14 +81,14 @@ class RoleStore:
             await self._db.write(work)
 
     async def known(self) -> tuple[MemberRoles, ...]:
-        """What can be believed yet; who was seen last comes last."""
+        """Return the roles that are not too old, the last seen last."""
         since = millis(self._clock.now() - BELIEVED)
         return tuple(
             map(_ROLES.struct, await self._db.rows(f"{_ROLES.select} where seen_at >= ? order by seen_at", (since,)))
         )
 
     async def forget_author(self, user_id: UserId) -> None:
-        """Nobody knows what roles they have."""
+        """Forget a member's roles."""
         await self._db.run("delete from member_roles where user_id = ?", (user_id,))
 
 
@@ -120,7 +116,7 @@ class NameStore:
         self._most = most
 
     async def note(self, names: Iterable[tuple[UserId, Collection[str]]]) -> None:
-        """Members are called so; what they were called before stays known, up to a bound."""
+        """Add names of members; earlier ones are kept, up to a bound."""
         said = [(author, name) for author, known in names for name in map(_one_line, known) if author and name]
         wanted = [each for each in dict.fromkeys(said) if each[0] != each[1] and likeness_key(each[1])]
 
@@ -140,18 +136,18 @@ class NameStore:
         await self._db.write(work)
 
     async def of(self, author_ids: Collection[UserId]) -> Mapping[UserId, tuple[str, ...]]:
-        """What these are called, the newest name first."""
+        """Return the names of these members, the newest name first."""
         found: dict[UserId, tuple[str, ...]] = {}
         for author, name in _pairs(await self._db.rows(_OF, (listed(author_ids),))):
             found[author] = (*found.get(author, ()), name)
         return found
 
     async def in_text(self, text: str) -> tuple[tuple[UserId, str], ...]:
-        """Whose names occur in a text, be it within or across words."""
+        """Return the members and names that occur in a text, within words or across them."""
         return tuple(_pairs(await self._db.rows(_IN_TEXT, (carried(likeness_key(text)),))))
 
     async def forget_author(self, user_id: UserId) -> None:
-        """Nobody knows what they are called."""
+        """Forget a member's names."""
         await self._db.run("delete from member_names where author_id = ?", (user_id,))
 
 

@@ -1,7 +1,7 @@
 """The ledger of replies: what is to be posted stands here before Discord hears of it, so nothing is posted twice.
 
 One question has at most one post, and so has each message that the post is for. Its parts and their nonces never
-change once begun, whatever is retried.
+change once begun, also when parts are sent again.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class PostLedger:
         """Keep all parts of the reply to a question, which messages it is for, and what it cites.
 
         A question that has a post already, of its own or with others, gets that one, unchanged. It takes the place of
-        posts that messages in `covers` have of their own, as if these had never begun, unless somebody may have seen
-        any of them: such a message stays with its own.
+        posts that messages in `covers` have of their own, as if these had never begun. A post that may have been seen
+        stays, and so does its message with it.
         """
         post = (question_id, channel_id, target, channel_id if target == "in_place" else None, self._now())
         extras = (int(called), int(notice), msgspec.json.encode(buttons).decode(), mention_role)
@@ -124,7 +124,7 @@ class PostLedger:
     async def replaced(
         self, question_id: MessageId, parts: Sequence[str], *, reason: str, in_place: bool = False
     ) -> Post:
-        """A post of which nobody has seen anything becomes a word on why there is no answer, and the reason."""
+        """Replace an unsent reply with a notice and its reason."""
         now = self._now()
 
         def work(db: Transaction) -> Post:
@@ -145,11 +145,11 @@ class PostLedger:
         return await self._db.write(work)
 
     async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
-        """The question's thread exists; the parts go there."""
+        """Keep the thread that the parts go to."""
         await self._change(question_id, "thread_id = ?", thread_id)
 
     async def part_sent(self, question_id: MessageId, n: int, message_id: MessageId) -> None:
-        """Discord holds part `n` as this message."""
+        """Keep the message that part `n` became."""
         now = self._now()
 
         def work(db: Transaction) -> None:
@@ -163,20 +163,20 @@ class PostLedger:
         await self._db.write(work)
 
     async def finished(self, question_id: MessageId) -> None:
-        """All of the reply stands in its thread."""
+        """Note that the whole reply is posted."""
         await self._change(question_id, "state = 'finished'")
 
     async def dropped(self, question_id: MessageId, reason: str) -> None:
-        """The reply will not be posted, or not further. It is not tried again."""
+        """Give a reply up, with a reason. It is not tried again."""
         await self._change(question_id, "state = 'dropped', reason = ?", reason)
 
     async def recalled(self, question_id: MessageId) -> None:
-        """The post is given up before any of it was sent, as if it had never begun. Harmless where it did not."""
+        """Delete a post before any of it was sent, as if it had never begun. Harmless where it did not."""
         # Parts and messages go with it.
         await self._db.run("delete from posts where question_id = ?", (question_id,))
 
     async def get(self, question_id: MessageId) -> Post | None:
-        """The post that answers a message, alone or with others, whatever became of it."""
+        """Return the post that answers a message, alone or with others, in any state."""
         return await self._db.read(lambda db: _post_of(db, question_id))
 
     async def holds(self, message_id: MessageId) -> bool:
@@ -185,16 +185,16 @@ class PostLedger:
         return await self._db.row(statement, (message_id,)) is not None
 
     async def done_with(self, question_id: MessageId) -> bool:
-        """Whether the reply to a message stands on Discord, or was dropped: then nobody needs to think about it."""
+        """Return whether the reply to a message is posted or was dropped: then nothing is left to do."""
         found = await self.get(question_id)
         return found is not None and found.state != "open"
 
     async def unfinished(self) -> tuple[Post, ...]:
-        """What a restart finds half done, oldest first."""
+        """Return the posts that are still open, oldest first."""
         return await self._db.read(lambda db: _posts(db, "state = 'open'"))
 
     async def finished_after(self, position: str | None, limit: int) -> tuple[tuple[Post, str], ...]:
-        """Answers that were finished after a position (None: all), each with its own, in the order of their ends."""
+        """Return answers that were finished after a position (None: all), each with its own, oldest end first."""
         at, _, rid = (position or "").partition(" ")
         values = (at, int(rid) if rid.isascii() and rid.isdigit() else 0, limit)
 
@@ -234,7 +234,7 @@ class PostLedger:
 
 
 def nonce_of(question_id: MessageId, n: int) -> str:
-    """The nonce of part `n`: 24 characters that two parts share by accident once in 2**48 posts."""
+    """Return the nonce of part `n`: 24 characters that two parts share by accident once in 2**48 posts."""
     return blake2s(f"{question_id}/{n}".encode(), digest_size=12).hexdigest()
 
 
@@ -250,7 +250,7 @@ def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
         raise LookupError("the ledger was told about a post or part that never began")
 
 
-# In a thread that was there before, a part may stand that nobody confirmed; but far more likely, the reply was held.
+# An existing thread may contain an unconfirmed part; but far more likely, the reply was held back.
 _DROP_UNSEEN = (
     "delete from posts where question_id = ? and state = 'open' and (thread_id is null or target = 'in_place')"
     " and not exists (select 1 from post_parts"

@@ -60,11 +60,11 @@ class Attempts:
         return await self._db.write(work)
 
     async def clear(self, qa_id: QAId) -> None:
-        """Work ended without a decision, and not by a crash; forget that it was begun. Harmless where it was not."""
+        """Forget that work was begun: it ended without a decision, but not by a crash. Harmless if it was not begun."""
         await self._db.run("delete from attempts where qa_id = ?", (qa_id,))
 
     async def end(self, decision: PairDecision, *, again: bool = True) -> None:
-        """The pair was decided. One that was parked is tried again by itself after a pause, unless not `again`."""
+        """Note that a pair was decided. A parked one is tried again by itself after a pause, unless not `again`."""
 
         def work(db: Transaction) -> None:
             db.run("delete from attempts where qa_id = ?", (decision.qa_id,))
@@ -76,7 +76,7 @@ class Attempts:
         await self._db.write(work)
 
     async def retries(self) -> Mapping[QAId, Retry]:
-        """Every pair that was parked, as far as it was counted."""
+        """Return every pair that was parked, as far as it was counted."""
         return retries_of(await self._db.rows("select qa_id, tries, next_at from retries"))
 
 
@@ -95,13 +95,13 @@ def _counted(parked: Parked, tries: int) -> Retry:
 
 
 def retries_of(rows: Iterable[Collection[object]]) -> Mapping[QAId, Retry]:
-    """The pairs in rows of id, tries and time."""
+    """Return the pairs in rows of id, tries and time."""
     converted = msgspec.convert(list(rows), list[tuple[str, int, datetime | None]])
     return {QAId(qa_id): Retry(tries, next_at) for qa_id, tries, next_at in converted}
 
 
 def retry_of(parked: Parked, retries: Mapping[QAId, Retry]) -> Retry:
-    """How a parked pair stands, also where nobody has counted it yet: a crash, a regeneration."""
+    """Return the state of a parked pair, also if it is not counted yet, after a crash or a regeneration."""
     known = retries.get(parked.qa_id)
     if known is None:
         return _counted(parked, 1)
@@ -131,7 +131,7 @@ class PendingCapture(Struct, frozen=True, kw_only=True):
 
 
 def without_messages(request: CaptureRequest, message_ids: Collection[MessageId]) -> CaptureRequest | None:
-    """The request less these messages; None where the question or the answer goes with them."""
+    """Return the request without these messages; None where the question or the answer goes with them."""
     kept = tuple(message for message in request.messages if message.id not in message_ids)
     return replace(request, messages=kept) if _kinds(kept) == _kinds(request.messages) else None
 
@@ -168,15 +168,15 @@ class PendingCaptures:
         return bool(await self._change(lambda db: self._joined(db, request, always=False)))
 
     async def waiting(self) -> Sequence[int]:
-        """The ids of all that wait, oldest first."""
+        """Return the ids of all that wait, oldest first."""
         return [*map(int, await self._db.texts("select rid from pending_captures order by rid"))]
 
     async def get(self, rid: int) -> PendingCapture | None:
-        """A capture that waits; None where it does not any more, or what stands there cannot be understood."""
+        """Return a capture that waits; None where it does not any more, or cannot be decoded."""
         return await self._db.read(lambda db: _get(db, rid))
 
     async def holding(self, message_id: MessageId) -> Sequence[CaptureRequest]:
-        """What waits with this message in it."""
+        """Return the captures that wait with this message in them."""
 
         def work(db: Transaction) -> list[CaptureRequest]:
             found = (_get(db, rid) for rid in _with_any(db, [message_id]))
@@ -235,7 +235,7 @@ class PendingCaptures:
             _log.info("capture_pending_cut", pending_id=rid, dropped=held is None)
 
     async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
-        """What is known of the images of these messages."""
+        """Return the known descriptions of the images of these messages."""
         statement = f"select message_id, attachment_id, text from image_texts where message_id {IN}"
         rows = await self._db.rows(statement, (listed(message_ids),))
         found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
@@ -268,7 +268,7 @@ class PendingCaptures:
         return {**changed, **(_put(db, known[0], joined) if known else self._insert(db, joined))}
 
     def _waiting_for(self, db: Transaction, request: CaptureRequest) -> list[int]:
-        """What belongs to the same conversation, oldest first, as the archive would see it."""
+        """Return the captures of the same conversation, oldest first, as the archive would see it."""
         ids = [message.id for message in request.messages]
         same = "select rid from pending_captures where conversation_id = ?"
         found = set(map(int, db.texts(same, (request.conversation_id,))))
@@ -287,7 +287,7 @@ class PendingCaptures:
         return _put(db, rid, request)
 
     async def _change(self, work: Callable[[Transaction], _Changed]) -> _Changed:
-        # A write is done though nobody waits for it any more, and then memory must know, too.
+        # A write is done also where its caller was cancelled, and then memory must follow.
         changed: _Changed = {}
         with CancelScope(shield=True):
             async with self._changing:
@@ -308,7 +308,7 @@ def _union(requests: Sequence[CaptureRequest]) -> CaptureRequest:
     """All of them as the first one; of a message, the last version."""
     held = {message.id: message for request in requests for message in request.messages}
     messages = tuple(held[message_id] for message_id in sorted(held, key=position_of))
-    # The batches behind them are settled by whoever hands them over.
+    # The caller settles the batches behind them.
     return replace(requests[0], messages=messages, settles=())
 
 

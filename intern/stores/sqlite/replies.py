@@ -98,13 +98,13 @@ class CitedStore:
         self._clock = clock
 
     async def sources(self) -> tuple[Watched, ...]:
-        """Every source that a posted answer cites."""
+        """Return every source that a posted answer cites."""
         statement = f"select source_id, max(digest = '') from posted_citations where {_POSTED} group by source_id"
         rows = await self._db.rows(statement)
         return tuple(Watched(source_id=SourceId(str(each)), is_new=bool(is_new)) for each, is_new in rows)
 
     async def citing(self, source_id: SourceId) -> tuple[Cited, ...]:
-        """The citations of a source."""
+        """Return the citations of a source."""
         rows = await self._db.rows(f"{_CITED.select} where source_id = ? and {_POSTED}", (source_id,))
         return tuple(map(_CITED.struct, rows))
 
@@ -125,11 +125,11 @@ class CitedStore:
         )
 
     async def count(self) -> int:
-        """How many answers have citations that do not stand any more."""
+        """Return how many answers have outdated citations."""
         return await self._db.number(COUNT_OUTDATED)
 
     async def outdated(self, limit: int) -> tuple[OutdatedAnswer, ...]:
-        """The answers with citations that do not stand any more, newest first."""
+        """Return the answers with outdated citations, newest first."""
 
         def work(db: Transaction) -> tuple[OutdatedAnswer, ...]:
             return tuple(_outdated(db, row) for row in db.rows(_OUTDATED_ANSWERS, (limit,)))
@@ -154,7 +154,7 @@ class CitedStore:
         await self._db.run("update posted_answers set retracted = ? where question_id = ?", (how, question_id))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """A member's messages that were answered."""
+        """Return a member's messages that were answered."""
         statement = (
             "select message_id from post_messages where question_id in"
             " (select question_id from posted_answers where author_id = ?)"
@@ -373,9 +373,9 @@ class FeedbackStore:
         self._clock = clock
 
     async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
-        """Keep somebody's vote on the answer to a question. Voting the same again changes nothing.
+        """Keep a member's vote on the answer to a question. Voting the same again changes nothing.
 
-        An answer that somebody found unhelpful is not repeated.
+        An answer with a vote against it is not repeated.
         """
         values = (question_id, user_id, "up" if up else "down", self._clock.now().isoformat())
 
@@ -392,11 +392,11 @@ class FeedbackStore:
         await self._db.write(work)
 
     async def of(self, question_id: MessageId) -> Votes:
-        """The votes on the answer to a question."""
+        """Return the votes on the answer to a question."""
         return await self._db.read(lambda db: _counted(db, "where question_id = ?", question_id))
 
     async def all(self) -> Votes:
-        """The votes on all answers."""
+        """Return the votes on all answers."""
         return await self._db.read(lambda db: _counted(db, ""))
 
 

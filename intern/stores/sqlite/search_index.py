@@ -123,7 +123,7 @@ class SqliteSearchStore:
         self._counted_at: int | None = None
 
     async def put(self, documents: Sequence[SearchDocument]) -> None:
-        """These are from now on all the documents of the sources that they are of. One transaction."""
+        """Replace all documents of the sources that these belong to, in one transaction."""
         rows = await run_sync(lambda: [_row_of(document) for document in documents])  # each word is looked at
         by_source: dict[str, list[str]] = {}
         for document in documents:
@@ -139,20 +139,20 @@ class SqliteSearchStore:
             await self._db.write(work)
 
     async def drop(self, source_ids: Collection[SourceId]) -> None:
-        """Nothing leads to these sources any more. Harmless where nothing did."""
+        """Delete all documents of these sources. Harmless where there are none."""
         if source_ids:
             statement = f"delete from search_documents where source_id {IN}"
             await self._db.run(statement, (as_json(source_ids),))
 
     async def stamps(self, kind: SearchKind) -> Mapping[SourceId, str]:
-        """The stamp of each source of a kind."""
+        """Return the stamp of each source of a kind."""
         statement = "select source_id, max(stamp) from search_documents where kind = ? group by source_id"
         return dict(msgspec.convert(await self._db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
 
     async def documents(
         self, kind: SearchKind, source_ids: Collection[SourceId] | None = None
     ) -> tuple[SearchDocument, ...]:
-        """All documents of a kind, or those of some sources, by id."""
+        """Return all documents of a kind, or those of some sources, by id."""
         only, values = ("", [kind]) if source_ids is None else (f" and source_id {IN}", [kind, as_json(source_ids)])
         rows = await self._db.rows(f"{_DOCUMENTS.select} where kind = ?{only} order by id", values)
         return tuple(map(_DOCUMENTS.struct, rows))
@@ -160,7 +160,7 @@ class SqliteSearchStore:
     async def matching(
         self, words: Sequence[Match], trigrams: Sequence[Match], wanted: SearchFilter, limit: int
     ) -> tuple[tuple[Scored, ...], tuple[Scored, ...]]:
-        """The sources that hold one of the words, and those that hold one of the trigrams: each the best, best first.
+        """Return the best sources with one of the words, and those with one of the trigrams; each best first.
 
         One look at the file, and no text read.
         """
@@ -191,7 +191,7 @@ class SqliteSearchStore:
         return tuple(map(_scored, found[:limit]))
 
     async def containing(self, part: str, wanted: SearchFilter, limit: int) -> tuple[Scored, ...]:
-        """Sources that hold a run of characters too short for trigrams, in scripts without spaces."""
+        """Return sources with a run of characters too short for trigrams, in scripts without spaces."""
         conditions, values = _conditions(wanted)
         statement = (
             f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where unspaced <> ''"
@@ -201,7 +201,7 @@ class SqliteSearchStore:
         return tuple(map(_scored, await self._db.rows(statement, (part, *values, limit))))
 
     async def documents_at(self, rids: Collection[int], wanted: SearchFilter) -> Mapping[int, SearchDocument]:
-        """These documents; what went or changed since, so that the filter lets it pass no more, is not among them."""
+        """Return these documents, without those that went or do not pass the filter any more."""
         conditions, values = _conditions(wanted)
         statement = f"select rid, {_DOCUMENTS.columns} from search_documents where rid {IN} and {conditions}"
         rows = await self._db.rows(statement, (as_json(rids), *values))
@@ -260,7 +260,7 @@ class SqliteSearchStore:
     async def like(
         self, vector: bytes, model: str, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
     ) -> tuple[Scored, ...]:
-        """The sources whose best document is most like a vector of this model, best first; then those of `also`.
+        """Return the sources whose best document is most like a vector of this model, best first; then those of `also`.
 
         What has no vector of the model is not among them. Exact: all that the filter lets pass are compared. No text
         is read.
@@ -279,7 +279,7 @@ class SqliteSearchStore:
         return await self._db.read(work)
 
     async def guilds(self) -> frozenset[str]:
-        """The servers that anything here comes from."""
+        """Return the servers that documents come from."""
         statement = "select distinct guild_id from search_documents where guild_id <> ''"
         return frozenset(await self._db.texts(statement))
 
@@ -289,7 +289,7 @@ class SqliteSearchStore:
         return bool(await self._count(statement, as_json(kinds)))
 
     async def _count(self, statement: str, *values: Value) -> int:
-        """A number, counted anew only where something was committed since: to go to a thread takes longer."""
+        """Return a number, counted again only after a commit: to go to a thread takes longer."""
         version = await self._db.version()
         if version is None or version != self._counted_at:
             self._counted, self._counted_at = {}, version
@@ -301,7 +301,7 @@ class SqliteSearchStore:
 
     def _asked(self, model: str, vector: bytes) -> tuple[Vectors, Asked]:
         try:
-            # It loads numpy: 100 ms and 20 MB that whoever searches by words alone need not pay.
+            # It loads numpy: 100 ms and 20 MB that a search by words alone does not need.
             from intern.stores.sqlite.vectors import Asked, Vectors  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise KnowledgeError(
@@ -334,7 +334,7 @@ _AMONG = {None: "", "text": f" and rowid < {_DESCRIPTIONS}", "description": f" a
 
 
 def _filled(table: WordTable, matches: int, conditions: str, part: SearchPart | None, first: str) -> str:
-    """The statement for so many matches; of what several of them find, the best score counts."""
+    """Return the statement for so many matches; where several find a document, its best score counts."""
     hits = _HITS.format(score=_SCORE[table], table=table, among=_AMONG[part], first=first)
     if matches > 1:
         each = " union all ".join([f"select * from ({hits})"] * matches)
@@ -343,7 +343,7 @@ def _filled(table: WordTable, matches: int, conditions: str, part: SearchPart | 
 
 
 def _weighed(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Sequence[Match]:
-    """What finds the documents that are worth a score: all that hold a term, or those that hold one of the rarer ones.
+    """Return matches for the documents worth a score: all with a term, or only those with one of the rarer terms.
 
     These get their whole score: bm25 is of the terms that a match names, so those that hold some of the commoner ones,
     too, are matched again with these. A term that more than half of all documents hold scores nothing in FTS5.
@@ -405,7 +405,7 @@ def _is_unit(vector: bytes) -> bool:
 
 
 def _unspaced(text: str) -> str:
-    """The words with scripts that are written without spaces in them: the engine takes a whole line for one word."""
+    """Return the words in scripts without spaces: the engine takes a whole line of them for one word."""
     return "" if text.isascii() else " ".join(word for word in plain_words(text) if unspaced_runs(word))
 
 

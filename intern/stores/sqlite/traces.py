@@ -69,9 +69,8 @@ class TraceStore:
     ) -> None:
         """Keep an account of these messages of a question (at least one, oldest first).
 
-        Each of them is told of by this account from now on. Messages that the question was thought over with before,
-        and that are not named now, keep the account that they have. `beside`: all but the last keep the one that they
-        have, if any. `debug` is cut to what may be kept.
+        It replaces earlier accounts of these messages, and of no others. `beside`: all but the last message keep the
+        account that they have, if any. `debug` is cut to its bounds.
         """
         *others, question_id = message_ids
         values = (
@@ -95,7 +94,7 @@ class TraceStore:
         await self._db.write(work)
 
     async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
-        """What became of the reply to a question; the reason stays where there is no new one.
+        """Keep the outcome of the reply to a question; the reason stays where there is no new one.
 
         Harmless where nothing was kept of the question.
         """
@@ -106,7 +105,7 @@ class TraceStore:
         )
 
     async def of(self, message_id: MessageId) -> Trace | None:
-        """What became of a question, by any of its messages or of the reply's."""
+        """Return the account of a question, by any of its messages or of the reply's."""
 
         def work(db: Transaction) -> Trace | None:
             row = db.row(_OF, (message_id,)) or db.row(_OF_REPLY, (message_id,))
@@ -115,14 +114,14 @@ class TraceStore:
         return await self._db.read(work)
 
     async def newest_in(self, channel_id: ChannelId) -> Trace | None:
-        """The question that was heard of last in a channel or thread, or that a thread hangs on."""
+        """Return the newest account in a channel or thread, or of the message that a thread hangs on."""
         # A thread that hangs on a message has the message's id.
         statement = f"{_TRACES.select} where channel_id = ? or question_id = ? order by at desc, rid desc limit 1"
         row = await self._db.row(statement, (channel_id, channel_id))
         return _TRACES.struct(row) if row else None
 
     async def newest(self, limit: int, offset: int = 0) -> tuple[Trace, ...]:
-        """The questions that were heard of last, newest first."""
+        """Return the newest accounts, newest first."""
 
         def work(db: Transaction) -> tuple[Trace, ...]:
             rows = db.rows(f"{_TRACES.select} order by at desc, rid desc limit ? offset ?", (limit, offset))
@@ -131,11 +130,11 @@ class TraceStore:
         return await self._db.read(work)
 
     async def count(self) -> int:
-        """How many questions are kept."""
+        """Return how many accounts there are."""
         return await self._db.number("select count(*) from traces")
 
     async def having(self, message_ids: Collection[MessageId]) -> frozenset[MessageId]:
-        """Those of these messages that have an account of their own; others count with a newer message."""
+        """Return those of these messages that an account covers."""
         statement = f"select message_id from trace_messages where message_id {IN}"
         return frozenset(map(MessageId, await self._db.texts(statement, (listed(message_ids),))))
 
@@ -171,12 +170,12 @@ class Counts:
             raise
 
     async def of(self, day: date) -> dict[str, int]:
-        """What was stored for a day, by name."""
+        """Return the stored counts of a day, by name."""
         rows = await self._db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
     async def since(self, day: date) -> dict[date, dict[str, int]]:
-        """What was stored for each day from `day` on, by name; days without anything are left out."""
+        """Return the stored counts of each day from `day` on, by name; days without any are left out."""
         rows = await self._db.rows("select day, name, number from counts where day >= ?", (day.isoformat(),))
         days: dict[date, dict[str, int]] = {}
         for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
@@ -185,7 +184,7 @@ class Counts:
 
 
 def bounded(debug: Mapping[str, Any]) -> str:
-    """The steps as JSON of at most MAX_DEBUG_CHARS: long texts and lists cut, secrets masked.
+    """Return the steps as JSON of at most MAX_DEBUG_CHARS: long texts and lists cut, secrets masked.
 
     Steps that no longer fit are left out from the end; then `cut` is true.
     """
@@ -248,7 +247,7 @@ def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
 KEPT_UNANSWERED = (
     2_000  # questions; a community that leaves more open within MAX_AGE finds its gaps among these as well
 )
-MAX_AGE = timedelta(days=90)  # what nobody asked since is no gap any more
+MAX_AGE = timedelta(days=90)  # a question that was not asked again since is no gap any more
 MAX_CHARS = 500  # of a question: enough to see what it asks
 _MOST_WAITING = 1_000  # that the disk has not taken yet
 
@@ -337,13 +336,13 @@ class Unanswered:
             raise
 
     async def all(self) -> tuple[UnansweredQuestion, ...]:
-        """Those on disk, newest first."""
+        """Return those on disk, newest first."""
         oldest = (self._clock.now() - MAX_AGE).isoformat()
         statement = f"{_UNANSWERED.select} where at >= ? order by at desc, rid desc"
         return tuple(map(_UNANSWERED.struct, await self._db.rows(statement, (oldest,))))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """A member's messages among these questions."""
+        """Return a member's messages among these questions."""
         held = await self._db.texts("select message_ids from unanswered where author_id = ?", (user_id,))
         held += [row.message_ids for row in self._fresh.values() if row.author_id == user_id]
         return frozenset(each for ids in held for each in msgspec.json.decode(ids, type=list[MessageId]))
@@ -365,7 +364,7 @@ class Unanswered:
 
 
 def presentable(text: str, *, emails: bool) -> str:
-    """A question as it may be kept: at most MAX_CHARS, without secrets and mentions."""
+    """Return a question as it may be kept: at most MAX_CHARS, without secrets and mentions."""
     masked = mask_secrets(text.encode("utf-8", "replace").decode(), emails=emails).text
     shown = _MENTION.sub("@…", masked).strip()
     return shown if len(shown) <= MAX_CHARS else shown[: MAX_CHARS - 1] + "…"

@@ -46,7 +46,7 @@ class FormLog:
 
 
 def _key(endpoint: tuple[str, ...]) -> str:
-    """A hash: the query of an address may hold a secret."""
+    """Return a hash: the query of an address may hold a secret."""
     return sha256(msgspec.json.encode(endpoint)).hexdigest()
 
 
@@ -91,17 +91,17 @@ class UsageLog:
         )
 
     async def spent(self, day: date, /) -> int:
-        """All tokens of a day, prompts and replies together."""
+        """Return all tokens of a day, prompts and replies together."""
         statement = "select coalesce(sum(prompt_tokens + completion_tokens), 0) from usage where day = ?"
         return await self._db.number(statement, (day.isoformat(),))
 
     async def cost(self, day: date, /) -> float:
-        """All money of a day."""
+        """Return all costs of a day."""
         row = await self._db.row("select coalesce(sum(cost), 0.0) from usage where day = ?", (day.isoformat(),))
         return msgspec.convert(row, tuple[float])[0]
 
     async def of(self, day: date) -> tuple[PromptUsage, ...]:
-        """The counts of a day, by prompt."""
+        """Return the counts of a day, by prompt."""
         rows = await self._db.rows(f"{_USAGE.select} where day = ? order by prompt", (day.isoformat(),))
         return tuple(map(_USAGE.struct, rows))
 
@@ -127,7 +127,7 @@ class VectorMemory:
         self._most = most
 
     async def recall(self, keys: Sequence[str], /) -> Mapping[str, bytes]:
-        """The vectors that are known."""
+        """Return the known vectors."""
         known = dict(msgspec.convert(await self._db.rows(_RECALL, (as_json(keys),)), list[tuple[str, bytes]]))
         if known:
             now = int(self._clock.now().timestamp())
@@ -136,12 +136,12 @@ class VectorMemory:
         return known
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Let go of all, for a vector tells something of its text, and nobody knows whose text that was."""
+        """Delete all vectors: each says something about its text, and the author of that text is not stored."""
         if message_ids:
             await self._db.run("delete from vector_memory")
 
     async def remember(self, vectors: Mapping[str, bytes], /) -> None:
-        """Keep vectors, and let go of those that were used longest ago."""
+        """Keep vectors, and delete those that were used longest ago."""
         now = int(self._clock.now().timestamp())
 
         def work(db: Transaction) -> None:

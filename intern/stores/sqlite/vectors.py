@@ -1,7 +1,7 @@
 """Vectors of one model, held in memory as they stand in the database, and the documents that are most like a vector.
 
 Exact: every vector that the filter lets pass is compared. What this or another process wrote is read before each look.
-Blocks, so it belongs on a worker thread. Only this module needs numpy: whoever uses no vectors does not load it.
+Blocks, so it belongs on a worker thread. Only this module needs numpy; without vectors it is not loaded.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Vectors:
         self._lock = Lock()
         self._copy: _Copy | None = None
         self.reads = 0
-        """How often all of them were read, since nobody held what was asked for."""
+        """How often all of them were read, since memory did not hold what was asked for."""
 
     @property
     def held(self) -> int:
@@ -81,7 +81,7 @@ class Vectors:
     def like(
         self, db: Transaction, asked: Asked, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
     ) -> list[Likeness]:
-        """The `limit` sources that are most alike, each by its best document, best first; then those of `also`.
+        """Return the `limit` sources that are most alike, each by its best document, best first; then those of `also`.
 
         What has no vector of the model is not among them. `db` may see an older state than another look did. With a
         `limit` of 0 nothing but `also` is compared, which costs next to nothing.
@@ -94,7 +94,7 @@ class Vectors:
         return scored.best(limit, [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(also),))] if also else [])
 
     def _current(self, db: Transaction, asked: Asked) -> _Copy | None:
-        """The copy, true to what `db` sees or newer; None where there are too many to hold."""
+        """Return the copy, as new as what `db` sees or newer; None where there are too many to hold."""
         if self._copy is None or not self._copy.is_of(asked) or not self._copy.catch_up(db):
             self._copy = None  # gives its room to the next one
             if db.number(_COUNT, (asked.model,)) * asked.width <= self._most_held:
@@ -113,7 +113,7 @@ class _Scored(NamedTuple):
     scores: Floats
 
     def best(self, limit: int, also: Sequence[Any]) -> list[Likeness]:
-        """The best, then those of the documents `also` whose source is not among them."""
+        """Return the best, then those of the documents `also` whose source is not among them."""
         best = self._best_of_sources(limit)
         if also:
             seen = {int(self.sources[slot]) for slot in best}
@@ -133,7 +133,7 @@ class _Scored(NamedTuple):
         return self._first_of_each(np.arange(everything), limit)
 
     def _first_of_each(self, slots: Slots, limit: int) -> list[int]:
-        """The best slot of each source, best first."""
+        """Return the best slot of each source, best first."""
         order: list[int] = slots[np.lexsort((self.rids[slots], -self.scores[slots]))].tolist()
         first: dict[int, int] = {}
         for slot in order:
@@ -159,7 +159,7 @@ class _Copy:
 
     @classmethod
     def read(cls, db: Transaction, asked: Asked) -> _Copy:
-        """All that `db` sees."""
+        """Read all that `db` sees."""
         copy = cls(asked)
         _, copy._seen = _noted(db)
         for rows in _blocks_of(db, asked):
@@ -170,7 +170,7 @@ class _Copy:
         return (self._asked.model, self._asked.width) == (asked.model, asked.width)
 
     def catch_up(self, db: Transaction) -> bool:
-        """Read again what changed since; False where nobody knows any more what that is."""
+        """Read changed vectors again; return False where the list of changes is too short."""
         oldest, newest = _noted(db)
         if self._seen < oldest - 1:
             return False
@@ -246,7 +246,7 @@ class _Copy:
 
 
 def _these(db: Transaction, asked: Asked, wanted: SearchFilter, sources: Collection[SourceId]) -> list[Likeness]:
-    """Of these sources alone."""
+    """Compare the documents of these sources alone."""
     rids = [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(sources),))]
     copy = _Copy(asked)
     copy.add(db.rows(_THESE, (as_json(rids), asked.model, asked.width)))
@@ -254,7 +254,7 @@ def _these(db: Transaction, asked: Asked, wanted: SearchFilter, sources: Collect
 
 
 def _read_through(db: Transaction, asked: Asked, wanted: SearchFilter) -> _Scored:
-    """The same without holding more than a block at a time."""
+    """Compare all vectors without holding more than a block at a time."""
     parts = [_Copy(asked).scored(asked.numbers, wanted)]
     for rows in _blocks_of(db, asked):
         copy = _Copy(asked)
