@@ -77,7 +77,7 @@ class _Reader:
         self._at_work = 0
 
     def look(self) -> None:
-        """Begin with whatever is not in work yet."""
+        """Begin with the channels and listings that are not in work yet."""
         for channel_id in self._checkpoints.behind():
             if channel_id not in self._channels:
                 self._channels.add(channel_id)

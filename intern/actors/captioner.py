@@ -112,7 +112,7 @@ class _Round:
         self._shut_until = 0.0
 
     async def work_off(self) -> float | None:
-        """Try all that are due; the seconds until somebody is due again, None where nobody waits."""
+        """Try all captures that are due; return the seconds until the next is due, None where none waits."""
         due = await self._pending.waiting()
         if self._old is None:
             self._old = set(due)

@@ -82,7 +82,7 @@ async def _choice(pair: CapturedPair, choose: Choose, attempts: Attempts, backof
             pause = next(waits)
             event = "llm_classification_failed" if isinstance(error, ModelError) else "classification_delayed"
             _log.warning(event, qa_id=pair.qa_id, reason=str(error), again_in_seconds=pause)
-            # Whoever comes behind would meet the same closed door; the archive holds them all until it opens.
+            # The pairs behind would fail in the same way; the archive holds them all until it works again.
             await forget_attempts(attempts, pair.qa_id)
             await sleep(pause)
 

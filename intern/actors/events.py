@@ -1,4 +1,4 @@
-"""What the actors tell of their work, for the log and for whoever looks on: `intern try` shows it in the margin."""
+"""Events of the actors' work, for the log and for observers: `intern try` shows them in the margin."""
 
 from __future__ import annotations
 

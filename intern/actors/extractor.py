@@ -113,7 +113,7 @@ class _Worker:
                 why = f"{MOST_ATTEMPTS} attempts to read it did not finish: the process ended each time"
                 await self._extraction.park(conversation_id, why)
             except (ModelUnavailableError, KnowledgeError) as error:
-                # Whoever comes behind would meet the same closed door; the log holds them all until it opens.
+                # The conversations behind would fail in the same way; the log holds them all until it works again.
                 pause, event = next(backoff), "extraction_delayed"
                 _log.warning(event, conversation_id=conversation_id, reason=str(error), again_in_seconds=pause)
                 await forget_attempts(self._attempts, key)

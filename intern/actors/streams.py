@@ -36,7 +36,7 @@ Taking = Literal["waits", "busy", "gone"]
 
 
 class Fill:
-    """How full each stream is, for whoever looks on; nothing before the pipeline was opened."""
+    """How full each stream is; nothing before the pipeline was opened."""
 
     def __init__(self) -> None:
         self._streams: dict[str, tuple[Wire[Any], MemoryObjectSendStream[Any]]] = {}
@@ -131,7 +131,7 @@ BATCHES = Wire[Batch | LateChange](
     source=("batcher",),
     to="router",
     size=16,
-    reason="The router works on several at once; whatever waits here would wait in a quiet window otherwise.",
+    reason="The router works on several at once; batches here would otherwise wait in a quiet window.",
 )
 ANSWERS = Wire[AnswerRequest | Withdrawal](
     AnswerRequest | Withdrawal,
@@ -151,7 +151,7 @@ PENDING = Wire[CapturePending](
     CapturePending, ("capturer",), "captioner", 1, reason="A wakeup: the table of pending captures holds the rest."
 )
 WITHDRAWALS = Wire[Withdrawal](
-    Withdrawal, ("router",), "integrator", 16, reason="Written down at once, whatever a model is busy with."
+    Withdrawal, ("router",), "integrator", 16, reason="Written down at once, even while a model is busy."
 )
 ARCHIVED = Wire[Archived](
     Archived,

@@ -54,7 +54,7 @@ def patient(again: DueLog[T], event: str) -> DueLog[T]:
 
 
 def wake(stream: MemoryObjectSendStream[T], message: T) -> None:
-    """Send without waiting; whoever follows looks anyway."""
+    """Send without waiting; a follower that is awake looks anyway."""
     with suppress(WouldBlock, BrokenResourceError):
         stream.send_nowait(message)
 

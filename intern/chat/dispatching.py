@@ -102,7 +102,7 @@ def _within_hour(then: datetime, now: datetime) -> bool:
 
 
 class PrivateNotes:
-    """Tells whoever writes in private where to ask, once each for ever."""
+    """Tells each member who writes in private where to ask, once for ever."""
 
     def __init__(self, outlet: Outlet, greeted: Greeted) -> None:
         self._outlet = outlet
