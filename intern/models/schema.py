@@ -6,7 +6,7 @@ hold itself. Decoding stays the judge: a schema only helps the model to fit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -32,12 +32,16 @@ _MOST_CHOICE_CHARS = 4000
 Schema = dict[str, Any]
 
 
-@cache
 def reply_schema(gives: type, *, bounds: bool) -> Schema:
     """Return the strict schema of `gives`, a Struct; without `bounds`, only decoding checks lengths and ranges.
 
     It is shared: do not change it.
     """
+    return _made(cast("Hashable", gives), bounds=bounds)  # mypy does not take a class for hashable
+
+
+@cache
+def _made(gives: Hashable, *, bounds: bool) -> Schema:
     made = msgspec.json.schema(gives)
     return _strict(made, made.pop("$defs", {}), bounds=bounds)
 

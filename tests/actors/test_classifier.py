@@ -162,7 +162,7 @@ async def filings_of(
                     after=after,
                     choose=chooser.choose_topic,
                     events=Events(),
-                    again=again and again.due,
+                    again=again.due if again else None,
                     attempts=attempts or Attempts(),
                     backoff=NO_PAUSES,
                 )

@@ -39,9 +39,9 @@ def command(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
         if as_json:
             show_json(estimated)
         else:
-            done = f", {estimated.decided} of them done already" if estimated.decided else ""
+            already = f", {estimated.decided} of them done already" if estimated.decided else ""
             cost = f"about {estimated.calls} calls, {estimated.tokens} tokens" if estimated.calls else "no model asked"
-            say(f"{estimated.pairs} captures of {estimated.conversations} conversations{done}: {cost}")
+            say(f"{estimated.pairs} captures of {estimated.conversations} conversations{already}: {cost}")
         return
 
     done = ask_folder(ctx, lambda intern: intern.regenerate(_tell))

@@ -80,7 +80,7 @@ def test_what_cannot_be_looked_up_is_3(intern: Intern) -> None:
         (["--user", "@ann"], "is no id"),
         (["--user", "abc"], "'abc' is no id"),
         (["--message", "abc"], "'abc' is no id"),
-        (["--user", "1", "--erase"], "--erase cannot be undone: say --yes"),
+        (["--user", "1", "--erase"], "--erase cannot be undone: without a terminal, confirm it with --yes"),
     ],
 )
 def test_wrong_use_is_2_and_changes_nothing(intern: Intern, arguments: list[str], said: str) -> None:
