@@ -19,7 +19,7 @@ from intern.chat.dispatching import PRIVATE_NOTE
 from intern.core.flow import Batch, Declined, Reply
 from intern.core.ids import position_at
 from intern.core.messages import AIResult
-from intern.core.records import CapturedPair
+from intern.core.records import CapturedPair, Withdrawn
 from intern.runtime.bot import parts_on_discord
 from intern.service.status import Status, status_of
 from intern.sources.refresh import Refreshed
@@ -429,8 +429,7 @@ async def test_a_captured_message_that_is_edited_is_captured_anew_and_one_that_i
         second = await stage.captured("Raise the quota.")
         assert second.replaces == first.qa_id
         await discord.delete(answer)
-        withdrawn = await stage.seen.one_of(object, where=lambda told: type(told).__name__ == "Removed")
-        assert withdrawn
+        await stage.seen.one_of(Withdrawn, where=lambda withdrawn: str(answer.id) in withdrawn.message_ids)
     decisions = (stage.folder / "team-knowledge" / "decisions.jsonl").read_text()
     assert f'"{answer.id}"' in decisions
     assert "Raise the qota." in "".join(p.read_text() for p in (stage.folder / "team-knowledge/raw").iterdir())
