@@ -25,7 +25,7 @@ from intern.core.messages import is_team
 from intern.core.text.passages import GAP, passages
 from intern.core.text.words import Rarity, word_set, words
 from intern.search.finding import Embedder
-from intern.sources.documents.markup import without_markup
+from intern.sources.markup import without_markup
 
 _Kind = Literal["prose", "list", "table"]
 

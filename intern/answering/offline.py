@@ -43,7 +43,7 @@ from intern.core.messages import is_team
 from intern.core.text.passages import GAP, passages
 from intern.core.text.words import words
 from intern.search.finding import Embedder
-from intern.sources.documents.markup import without_markup
+from intern.sources.markup import without_markup
 
 NOTE = "(offline mode: quoted from the sources)"
 """Stands below each answer."""

@@ -54,8 +54,8 @@ from intern.service.searching import Ranking, discovered_sources, never_discover
 from intern.service.views import Check
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
-from intern.sources.discovery.scanning import Changes
 from intern.sources.library import Library
+from intern.sources.scanning import Changes
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.checkpoints import Marks, MarkStore
 from intern.stores.sqlite.database import Database

@@ -54,10 +54,9 @@ from intern.service.searching import (
 from intern.service.writer import Writer, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
-from intern.sources.discovery.investigating import Discovered, Feed
 from intern.sources.files import SourceFolder
-from intern.sources.library import Library
-from intern.sources.page_copies import PageCopies
+from intern.sources.investigating import Discovered, Feed
+from intern.sources.library import Library, PageCopies
 from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog

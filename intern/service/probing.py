@@ -35,7 +35,7 @@ from intern.service.models import kept, remembering, templates_of
 from intern.service.searching import never_discovered
 from intern.service.status import lost_folders, outdated_answers, vectors_told
 from intern.settings.loading import NO_PRICE, Settings
-from intern.sources.discovery.scanning import Scanner
+from intern.sources.scanning import Scanner
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.database import Database

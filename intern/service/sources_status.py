@@ -18,8 +18,8 @@ from intern.core.clock import Clock
 from intern.core.ids import SourceId
 from intern.service.searching import never_discovered
 from intern.settings.loading import Settings
-from intern.sources.discovery.scanning import Scanner, is_below
-from intern.sources.page_copies import page_state
+from intern.sources.library import page_state
+from intern.sources.scanning import Scanner, is_below
 from intern.stores.indices import CachedFile, CachedPage, CachedSource, IndexCache
 from intern.stores.sqlite.left_out import left_out_in
 from intern.stores.sqlite.maintenance import discovered_in

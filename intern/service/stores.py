@@ -11,7 +11,7 @@ from intern.core.ids import QAId
 from intern.learning.draft import finish_swap
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
-from intern.sources.page_copies import PageCopies
+from intern.sources.library import PageCopies
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, recover_state

@@ -26,9 +26,9 @@ from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.addresses import Policy
 from intern.sources.catalogue import unasked
-from intern.sources.discovery.investigating import Discovered, Discovery
-from intern.sources.discovery.scanning import Scanner
+from intern.sources.investigating import Discovered, Discovery
 from intern.sources.pages import OpenWeb
+from intern.sources.scanning import Scanner
 from intern.stores.archive import Erased
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.database import Database

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from intern.core.errors import SourceError
-from intern.sources.documents.extracting import (
+from intern.sources.extracting import (
     Kind,
     NoTextError,
     check_ending,

@@ -30,12 +30,11 @@ from intern.models.prompt import Model
 from intern.sources.addresses import Policy
 from intern.sources.catalogue import Catalogue, is_recovered, rests
 from intern.sources.descriptions import describe_source, source_material
-from intern.sources.documents.html import PageText, decoded, read_html
 from intern.sources.fetching import FetchedPage, PageFetcher
 from intern.sources.files import SkippedFile
-from intern.sources.library import title_of
+from intern.sources.html import PageText, decoded, read_html
+from intern.sources.library import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links, title_of
 from intern.sources.options import IndexingOptions
-from intern.sources.page_copies import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links
 from intern.sources.refresh import Due, Owed, Refreshed, summarise
 from intern.stores.indices import FRESH, NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource, content_hash, is_source_id
 

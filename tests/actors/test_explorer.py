@@ -11,8 +11,8 @@ from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.actors.scout import SHORTEST_WAIT, explorer
 from intern.core.errors import KnowledgeError
-from intern.sources.discovery.scanning import Changes
 from intern.sources.options import DiscoveryOptions
+from intern.sources.scanning import Changes
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio

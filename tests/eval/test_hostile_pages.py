@@ -18,8 +18,8 @@ from intern.models.templates import Templates
 from intern.sources.addresses import GuardedBackend
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.sources.fetching import PageFetcher
+from intern.sources.library import PageCopies
 from intern.sources.options import WebOptions
-from intern.sources.page_copies import PageCopies
 from intern.sources.pages import refresh_pages
 from tests.eval.hostile import STRINGS, strings
 from tests.site_double import ADDRESS, Served, SiteDouble, site_double

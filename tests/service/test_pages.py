@@ -16,7 +16,7 @@ from intern.service.models import offline_rules
 from intern.service.sources_status import sources_of
 from intern.service.writer import Writer
 from intern.settings.loading import DataSection, Settings
-from intern.sources.page_copies import MOST_MISSING
+from intern.sources.library import MOST_MISSING
 from intern.stores.indices import read_index
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.jobs import Job

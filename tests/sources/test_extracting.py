@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources.documents.extracting import (
+from intern.sources.extracting import (
     NoTextError,
     cleaned,
     code_block,

@@ -13,8 +13,8 @@ import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
-from intern.sources.documents.html import read_html
 from intern.sources.fetching import FetchedPage, retry_after
+from intern.sources.html import read_html
 from tests.site_double import ADDRESS, Served, SiteDouble, page, redirect, site_double
 
 pytestmark = pytest.mark.anyio

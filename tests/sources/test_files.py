@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import SourceError
-from intern.sources.documents import extracting
+from intern.sources import extracting
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 
 

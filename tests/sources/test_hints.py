@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources.discovery.reading import MOST_CHARS, file_type_of, shortened_lines, structure_of
+from intern.sources.reading import MOST_CHARS, file_type_of, shortened_lines, structure_of
 
 
 def test_python_tells_its_classes_and_functions() -> None:

@@ -7,8 +7,8 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources.documents import sandboxed
-from intern.sources.documents.html import decoded, read_html
+from intern.sources import sandboxed
+from intern.sources.html import decoded, read_html
 
 PAGE = """<!DOCTYPE html><html><head><title>Install — Drum</title><style>p{}</style><script>var x</script></head><body>
 <nav><a href=/>Home</a><a href=/b>Blog</a></nav><div class=sidebar><ul><li><a href=/x>Sidebar</a></ul></div>

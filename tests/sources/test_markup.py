@@ -7,7 +7,7 @@ from time import process_time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources.documents.markup import without_markup
+from intern.sources.markup import without_markup
 
 ASCIIDOC = """\
 relay-purge(1)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import KnowledgeError, SourceError
-from intern.sources.page_copies import ListedLink, PageCopies, PageCopy, read_links
+from intern.sources.library import ListedLink, PageCopies, PageCopy, read_links
 
 URL = "https://docs.example.org/a"
 

@@ -18,8 +18,7 @@ from intern.core.ids import SourceId
 from intern.sources import pages
 from intern.sources.catalogue import PAUSES, unasked
 from intern.sources.descriptions import SUMMARIZE_SOURCE
-from intern.sources.library import Library
-from intern.sources.page_copies import MOST_MISSING, PageCopies, PageState, page_state
+from intern.sources.library import MOST_MISSING, Library, PageCopies, PageState, page_state
 from intern.sources.pages import refresh_pages
 from intern.sources.refresh import Owed, Refreshed
 from intern.stores.archive import Archive

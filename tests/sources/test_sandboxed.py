@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from intern.sources.documents import sandboxed
-from intern.sources.documents.sandboxed import BrokenError, TooLongError, run_sandboxed
+from intern.sources import sandboxed
+from intern.sources.sandboxed import BrokenError, TooLongError, run_sandboxed
 
-_AS = "from intern.sources.documents import sandboxed; sandboxed.SECONDS = 1; sandboxed.serve_sandboxed({})"
+_AS = "from intern.sources import sandboxed; sandboxed.SECONDS = 1; sandboxed.serve_sandboxed({})"
 
 
 def as_work(monkeypatch: pytest.MonkeyPatch, work: str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from intern.sources.discovery.reading import read_file
-from intern.sources.discovery.scanning import Scanner
 from intern.sources.options import DiscoveryOptions
+from intern.sources.reading import read_file
+from intern.sources.scanning import Scanner
 
 
 def scanner(*paths: Path | str) -> Scanner:

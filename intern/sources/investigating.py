@@ -26,9 +26,9 @@ from intern.core.records import Scalar, SearchDocument
 from intern.core.text.passages import GAP
 from intern.models.prompt import Model
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn
-from intern.sources.discovery.reading import FileText, Unread, file_type_of, read_file, structure_of, without_secrets
-from intern.sources.discovery.scanning import FoundFile, Scanned, Scanner, is_below
 from intern.sources.options import DiscoveryOptions
+from intern.sources.reading import FileText, Unread, file_type_of, read_file, structure_of, without_secrets
+from intern.sources.scanning import FoundFile, Scanned, Scanner, is_below
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 Why = Literal["new", "changed", "summary_failed", "unreadable", "gone"]

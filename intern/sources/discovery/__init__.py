@@ -1,1 +1,0 @@
-"""Files of this machine that are not indexed yet."""

@@ -1,1 +1,0 @@
-"""The readable text of documents."""
