@@ -43,7 +43,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.clock import SystemClock
 from intern.core.flow import Approval, Batch, FellBehind, GatewayEvent, Heard, Interaction, LateChange, MessageCreated
 from intern.core.ids import GuildId, MessageId
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.learning.review import Approvals
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions

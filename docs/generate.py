@@ -17,7 +17,7 @@ import click
 import tomli
 from msgspec import Meta, Struct
 
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.frontends.cli import cli
 from intern.settings.loading import Settings
 

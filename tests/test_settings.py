@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from intern.answering.options import AnsweringOptions
 from intern.core.errors import ConfigError, ModelBudgetTooSmallError
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage

@@ -9,7 +9,7 @@ from msgspec import Struct
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId
 from intern.core.messages import Author, Button, Channel, ChatMessage, Citation, Conversation, RequestContext
 from intern.core.records import CapturedPair
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 
 
 class _Flow(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):

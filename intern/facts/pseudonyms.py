@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from intern.core.ids import UserId
 from intern.core.records import Speaker, Turn
-from intern.core.text.similarity import Look, likeness_key, look_of
-from intern.core.text.words import STOP_WORDS
+from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of
 
 NAMELESS = "somebody"
 """Stands for a person who is named but is not in the conversation."""

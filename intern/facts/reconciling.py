@@ -32,8 +32,7 @@ from intern.core.records import (
     takes_occurrence,
 )
 from intern.core.text.masking import mask_secrets
-from intern.core.text.similarity import likeness, same_subject
-from intern.core.text.words import wording
+from intern.core.text.words import likeness, same_subject, wording
 from intern.facts.options import FactOptions
 from intern.facts.visibility import RULES, of_words, strictest, visibility_of
 

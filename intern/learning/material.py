@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn, question_of
 from intern.core.text.passages import even_share
-from intern.core.text.similarity import likeness
-from intern.core.text.words import Remembering, weight_of, word_set
+from intern.core.text.words import Remembering, likeness, weight_of, word_set
 from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
 from intern.stores.blocks import format_topic
 from intern.stores.indices import format_index

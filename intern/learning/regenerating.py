@@ -49,7 +49,7 @@ from intern.core.records import (
     Skipped,
     TopicBlock,
 )
-from intern.core.text.untrusted import whole
+from intern.core.text.masking import whole
 from intern.learning.attempts import Tally, choice_for
 from intern.learning.classifying import Choice, choose_topic
 from intern.learning.draft import (

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from intern.core.secret import Secret, settings_repr
+from intern.core.text.masking import Secret, settings_repr
 
 _MILLION = 1_000_000
 

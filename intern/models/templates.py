@@ -22,7 +22,7 @@ from jinja2 import meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from intern.core.errors import ConfigError
-from intern.core.text.untrusted import fenced
+from intern.core.text.masking import fenced
 from intern.models.prompt import InT, OutT, Prompt
 
 _SUFFIX = ".md.j2"

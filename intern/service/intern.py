@@ -28,7 +28,7 @@ from intern.core.records import (
     PairDecision,
     SearchFilter,
 )
-from intern.core.text.untrusted import encoded
+from intern.core.text.masking import encoded
 from intern.facts.extracting import Came
 from intern.facts.reconciling import Retirement
 from intern.facts.segments import Segment

@@ -26,7 +26,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, Conversation, Message, RequestContext
 from intern.core.records import Fact, Nugget, Parked
-from intern.core.text.similarity import grouped
+from intern.core.text.words import grouped
 from intern.learning.review import Review
 from intern.service.measuring import Overheard
 from intern.service.reading import Reading, TopicLine

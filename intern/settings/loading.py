@@ -20,7 +20,7 @@ from intern.chat.options import ConversationOptions
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.log import LogFormat, LogLevel
-from intern.core.secret import Secret, address_secrets
+from intern.core.text.masking import Secret, address_secrets
 from intern.facts.options import ExtractionOptions, FactOptions
 from intern.learning.options import LearningOptions
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions

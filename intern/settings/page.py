@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 
 SHORTEST_TOKEN = 16  # characters; from other machines, anyone may try to guess it
 

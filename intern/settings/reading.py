@@ -19,7 +19,7 @@ from dotenv.parser import Binding, parse_stream
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 
 CONFIG_FILE = "intern.toml"
 _DOTENV = ".env"

@@ -27,7 +27,7 @@ from intern.core.ids import ConversationId, MessageId, QAId
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import Capture, CapturedPair, Turn
-from intern.core.text.untrusted import whole
+from intern.core.text.masking import whole
 from intern.stores.blocks import (
     BlockWarning,
     Placed,

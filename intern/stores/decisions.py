@@ -23,7 +23,7 @@ from msgspec import Struct
 from intern.core.ids import MessageId, QAId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.records import Approved, AwaitingReview, Decision, Forgotten, PairDecision, Parked, Rejected, Withdrawn
-from intern.core.text.untrusted import whole
+from intern.core.text.masking import whole
 from intern.stores.blocks import BlockWarning, bare, time_of
 from intern.stores.files import FileLayer, unreadable
 

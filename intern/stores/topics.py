@@ -20,7 +20,7 @@ from intern.core.errors import SourceError
 from intern.core.ids import ConversationId, QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import TopicBlock
-from intern.core.text.untrusted import whole
+from intern.core.text.masking import whole
 from intern.stores.blocks import BlockWarning, Parsed, format_topic, parse_blocks, time_of
 from intern.stores.files import FileLayer, unreadable
 

@@ -38,7 +38,7 @@ from intern.core.flow import (
 from intern.core.ids import MessageId
 from intern.core.log import configure
 from intern.core.messages import Button
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from tests.samples import CHANNEL, GUILD, author, capture_request, message
 
 pytestmark = pytest.mark.anyio

@@ -29,7 +29,7 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, MessageId, UserId, position_at
 from intern.core.messages import Channel, ChatMessage, Page
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.learning.review import Approvals
 from intern.stores.sqlite.checkpoints import Marks
 from tests.fakes import HandClock

@@ -24,7 +24,7 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, position_at
 from intern.core.messages import AIResult, Author, ChatMessage, Citation, Conversation, RequestContext, SilenceReason
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.platforms.memory.chat import Sandbox
 from intern.stores.sqlite.replies import FeedbackStore, Votes
 from intern.stores.sqlite.traces import Trace, TraceStore

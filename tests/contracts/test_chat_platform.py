@@ -10,7 +10,7 @@ from anyio import create_task_group, fail_after
 
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.memory.chat import NONCE_LIFETIME, Call as MemoryCall, Sandbox

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.core.text.untrusted import fenced
+from intern.core.text.masking import fenced
 
 _MARKER_LIKE = st.lists(
     st.sampled_from(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.core.text.similarity import grouped
+from intern.core.text.words import grouped
 
 ASKED = [
     "How do I start a node?",

@@ -7,7 +7,7 @@ import json
 from hypothesis import given, strategies as st
 from msgspec import Struct
 
-from intern.core.text.untrusted import encoded, whole, whole_json
+from intern.core.text.masking import encoded, whole, whole_json
 
 _TEXT = st.text(st.characters() | st.sampled_from("\ud83d\ude00\\u"))
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from intern.core.secret import Secret, address_secrets
+from intern.core.text.masking import Secret, address_secrets
 
 
 def test_a_secret_prints_as_stars_and_is_given_away_on_purpose_only() -> None:

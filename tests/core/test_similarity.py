@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.similarity import likeness, same_subject
+from intern.core.text.words import likeness, same_subject
 
 
 @pytest.mark.parametrize(

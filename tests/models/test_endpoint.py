@@ -34,7 +34,7 @@ from intern.core.errors import (
     ModelUnavailableError,
 )
 from intern.core.messages import Image
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.models.endpoint import EndpointModel
 from intern.models.http import EndpointUnavailableError, pause_before_retry, retry_after
 from intern.models.options import LlmOptions, Price, StructuredOutput

@@ -32,7 +32,7 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import AIResult, Button, Conversation, RequestContext
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.platforms.discord.channels import Memory
 from intern.platforms.discord.commands import COMMANDS, HikariCommands, interaction_of, same_commands
 from intern.platforms.discord.gateway import HikariDiscord

@@ -23,7 +23,7 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, MessageId, RoleId, position_of
 from intern.core.messages import Button, Page
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.platforms.memory.chat import NONCE_LIFETIME, Sandbox
 from tests.fakes import HandClock
 

@@ -21,7 +21,7 @@ from intern.core.errors import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at
 from intern.core.messages import Button, Page
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.platforms.discord.channels import ChannelsSeen, Memory, RawChannel
 from intern.platforms.discord.limits import in_seconds
 from intern.platforms.discord.options import DiscordOptions

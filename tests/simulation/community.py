@@ -21,7 +21,7 @@ from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnkno
 from intern.core.flow import AskCommand, ButtonPressed, Interaction, InteractionTicket, LearnCommand, WhyCommand
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, ChatMessage
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.platforms.memory.chat import Call, Sandbox
 from intern.runtime.sandbox import open_sandbox
 from intern.settings.loading import Settings, load_settings

@@ -1,11 +1,17 @@
-"""Take secrets out of a text before it is kept. What was masked is counted by kind, never repeated."""
+"""Texts made safe to keep, print and show a model.
+
+Secrets are masked, and counted by kind. A `Secret` prints as stars. Half surrogates, which a JSON escape can name and
+UTF-8 cannot hold, are replaced. Fences around untrusted text are markers that the text cannot contain.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
+import msgspec
 from msgspec import Struct
 
 _Match = re.Match[str]
@@ -222,3 +228,121 @@ _RULES: _Rules = tuple(
         ("card_number", rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _card),
     )
 )
+
+
+# A password may hold `?` and `#`; figures and one of these are a port with what follows it.
+_USER = re.compile(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
+_QUERY = re.compile(r"(?<=[?#])\S+")
+
+
+class Secret:
+    """Holds a token or key; equal to another by value, empty when nothing was set."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str = "") -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the value itself: for the one place that sends it."""
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return "Secret('***')" if self._value else "Secret('')"
+
+    __str__ = __repr__
+
+
+def address_secrets(url: str) -> tuple[str, ...]:
+    """Return the parts of an address that may hold a key: query, fragment, user and password."""
+    return tuple(found[0] for pattern in (_USER, _QUERY) for found in pattern.finditer(url))
+
+
+def settings_repr(options: Struct) -> str:
+    """Return the `__repr__` of settings with an address: as msgspec's, without the `address_secrets`."""
+    fields = ((name, getattr(options, name)) for name in options.__struct_fields__)
+    return f"{type(options).__name__}({', '.join(f'{name}={_shown(name, value)!r}' for name, value in fields)})"
+
+
+def _shown(name: str, value: object) -> object:
+    if not isinstance(value, str) or not ("://" in value or name.endswith("_url")):
+        return value
+    return _QUERY.sub("***", _USER.sub("***", value))
+
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
+# One escape of a JSON text: a whole pair first, so that its halves are not met alone.
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+def whole(text: str) -> str:
+    """Replace half surrogates, which UTF-8 cannot hold, by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _HALF.sub("\ufffd", text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return text
+
+
+def whole_json(text: bytes) -> bytes:
+    """Replace escapes of half surrogates in a JSON text by U+FFFD; the length stays."""
+    return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape["half"] else escape[0], text)
+
+
+def encoded(value: object) -> bytes:
+    """Encode a value as JSON; half surrogates in its texts become U+FFFD."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_mended(msgspec.to_builtins(value)))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, list | tuple):
+        return [_mended(each) for each in cast("Sequence[Any]", value)]
+    if isinstance(value, dict):
+        return {_mended(name): _mended(each) for name, each in cast("Mapping[Any, Any]", value).items()}
+    return value
+
+
+_NOT_IN_A_LABEL = re.compile(r"[^\w.:/-]+")
+_LONGEST_LABEL = 80  # characters; a marker is no place for a second text
+
+
+def fenced(text: str, label: str) -> str:
+    """`text`, untouched, between two marker lines that name `label`.
+
+    The markers are the plain ones wherever the text allows it, so a prompt's prefix stays the same from call to call;
+    a text that holds them, in any case, gets numbered ones that it does not hold.
+    """
+    name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
+    number = _first_free_number(text, name)
+    suffix = f" #{number}" if number > 1 else ""
+    return f"=== {name}{suffix} ===\n{text}\n=== end of {name}{suffix} ==="
+
+
+def _first_free_number(text: str, name: str) -> int:
+    if "==" not in text:  # as in almost all
+        return 1
+    # Wider than the markers themselves: "==End of x==" would fool a reader as well.
+    words = rf"(?:end of\s{{1,3}})?{re.escape(name.casefold())}"
+    lookalike = rf"==\s{{0,3}}{words}\s{{0,3}}(?:#\s{{0,3}}([0-9]{{1,9}})\s{{0,3}})?=="
+    taken = {int(number or 1) for number in re.findall(lookalike, text.casefold())}
+    number = 1
+    while number in taken:
+        number += 1
+    return number

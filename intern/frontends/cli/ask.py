@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from intern.core.progress import tell
-from intern.core.text.untrusted import encoded
+from intern.core.text.masking import encoded
 from intern.frontends.cli.options import in_words, say, settings_of, show, show_json
 
 

@@ -14,7 +14,7 @@ import click
 
 from intern.core.errors import ConfigError
 from intern.core.ids import UserId
-from intern.core.text.untrusted import encoded
+from intern.core.text.masking import encoded
 from intern.frontends.cli.progress import make_way
 from intern.service.settings import NO_PRICE, DiscordOptions, Settings, load_settings
 

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Channel, ChannelKind, MemberRoles
-from intern.core.text.untrusted import whole
+from intern.core.text.masking import whole
 
 # Channel types (its reference, "Channel Types").
 _TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: messages stand in them

@@ -28,8 +28,7 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import Author, AuthorType, Button, ChatMessage
-from intern.core.secret import Secret
-from intern.core.text.untrusted import whole
+from intern.core.text.masking import Secret, whole
 from intern.platforms.discord.channels import Memory
 from intern.platforms.discord.reading import fitted, ids, read
 from intern.platforms.discord.rest import HikariRest, content

@@ -24,7 +24,7 @@ from intern.core.errors import ChatRefusedError, ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage, Lookups, index_of
 from intern.core.progress import tell
-from intern.core.text.untrusted import whole_json
+from intern.core.text.masking import whole_json
 from intern.platforms.discord.reading import fitted, readable
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,

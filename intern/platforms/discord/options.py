@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from intern.chat.options import ChannelMode
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
-from intern.core.secret import Secret, settings_repr
+from intern.core.text.masking import Secret, settings_repr
 
 
 class ChannelRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

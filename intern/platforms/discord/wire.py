@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from intern.core.flow import APPROVES, Approval, MessageCreated, MessageEdited, MessageEvent, MessagesDeleted
 from intern.core.ids import ChannelId, RoleId, UserId, position_of
 from intern.core.messages import Attachment, Author, AuthorType, ChatMessage
-from intern.core.text.untrusted import whole
+from intern.core.text.masking import whole
 from intern.platforms.discord.channels import (
     SNOWFLAKE,
     ChannelEvent,

@@ -16,7 +16,7 @@ import msgspec
 from intern.core.clock import Clock
 from intern.core.ids import UserId
 from intern.core.messages import MemberRoles
-from intern.core.text.similarity import likeness_key
+from intern.core.text.words import likeness_key
 from intern.stores.sqlite.columns import IN, Table, carried, keep_first, listed, millis
 from intern.stores.sqlite.database import Database, Row, Transaction
 

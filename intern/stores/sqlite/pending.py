@@ -24,7 +24,7 @@ from intern.core.ids import ConversationId, MessageId, QAId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage
 from intern.core.records import PairDecision, Parked
-from intern.core.text.untrusted import encoded, whole
+from intern.core.text.masking import encoded, whole
 from intern.stores.sqlite.columns import IN, keep_newest, listed
 from intern.stores.sqlite.database import Database, Transaction
 

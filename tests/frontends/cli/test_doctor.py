@@ -24,7 +24,7 @@ from intern.answering.prompts import GATE, GateIn
 from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.frontends.cli.doctor import command as doctor_command
 from intern.models.options import EmbeddingOptions, LlmOptions, Price
 from intern.models.usage import Meter

@@ -24,7 +24,7 @@ from intern.core.flow import GatewayEvent
 from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, NuggetId, SourceId, position_at
 from intern.core.messages import AIResult, Citation, Conversation, Image, RequestContext
 from intern.core.records import AwaitingReview, CapturedPair, Fact, Nugget, Occurrence, Parked
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.frontends.http.server import Metrics, serving
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import Meter

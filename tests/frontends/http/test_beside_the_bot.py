@@ -20,7 +20,7 @@ from intern.actors.streams import WIRES
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
 from intern.core.messages import AIResult
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.frontends.http.beside import page_beside
 from intern.models.circuit_breaker import FAILURES
 from intern.models.usage import Meter

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 import intern.frontends.http
 from intern.core.errors import ConfigError
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
 from intern.frontends.http.plots import HEIGHT, WIDTH, drawn
 from intern.frontends.http.rendering import web_link

@@ -17,7 +17,7 @@ from intern.core.flow import MessageCreated, MessagesDeleted
 from intern.core.ids import ChannelId, MessageId, QAId, SourceId
 from intern.core.messages import AIResult, Citation, Conversation
 from intern.core.records import AwaitingReview, Filed, Parked, Rejected
-from intern.core.secret import Secret
+from intern.core.text.masking import Secret
 from intern.frontends.http.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
 from intern.service.views import Check
 from intern.settings.page import PageOptions
