@@ -46,9 +46,18 @@ from intern.models.endpoint import EndpointModel
 from intern.models.prompt import Model
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder, Finder, LastVectors
-from intern.service.health import HealthChecks, ModelWatch, posting_check
-from intern.service.measuring import CountedModel, Counters, Overheard, Standing, count_embeddings, count_request
 from intern.service.models import Models, open_embedder, open_models, templates_of
+from intern.service.monitoring import (
+    CountedModel,
+    Counters,
+    HealthChecks,
+    ModelWatch,
+    Overheard,
+    Standing,
+    count_embeddings,
+    count_request,
+    posting_check,
+)
 from intern.service.running import Looked, Running
 from intern.service.searching import Ranking, discovered_sources, never_discovered
 from intern.service.views import Check

@@ -38,7 +38,6 @@ from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, LastVectors, best_found
-from intern.service.extraction import NotesJob, NotesRead
 from intern.service.known import Known
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models
@@ -51,7 +50,7 @@ from intern.service.searching import (
     documents_changed,
     result_of,
 )
-from intern.service.writer import Writer, discovery_of
+from intern.service.writer import NotesJob, NotesRead, Writer, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.files import SourceFolder
@@ -263,7 +262,7 @@ class Intern:
         return ExtractionLog(self._db, clock=self._clock)
 
     async def read_notes(self, notes: Sequence[Segment], *, withdrawn: Sequence[ConversationId] = ()) -> NotesRead:
-        """Learn from notes, and withdraw what others taught; see `intern.service.notes`.
+        """Learn from notes, and withdraw what others taught; see `intern.service.importing`.
 
         Raises the KnowledgeError and ModelError families; what was read by then stays so.
         """

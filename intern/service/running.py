@@ -28,10 +28,9 @@ from intern.core.messages import COULD_NOT_LOOK, Conversation, Message, RequestC
 from intern.core.records import Fact, Nugget, Parked
 from intern.core.text.words import grouped
 from intern.learning.review import Review
-from intern.service.measuring import Overheard
+from intern.service.monitoring import Overheard
 from intern.service.reading import Reading, TopicLine
-from intern.service.sources_status import SourceStatus, sources_of
-from intern.service.status import SHED
+from intern.service.status import SHED, SourceStatus, sources_of
 from intern.service.stores import Stores
 from intern.service.views import (
     Actor,

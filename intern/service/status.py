@@ -7,20 +7,26 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
-from intern.core.ids import QAId, position_of
+from intern.core.ids import QAId, SourceId, position_of
 from intern.core.records import Filed, Parked
 from intern.service.models import embedding_model
+from intern.service.searching import never_discovered
 from intern.settings.loading import Paths, Settings
+from intern.sources.library import page_state
+from intern.sources.scanning import Scanner, is_below
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, read_state
-from intern.stores.sqlite.maintenance import Figures, figures_of
+from intern.stores.indices import CachedFile, CachedPage, CachedSource, IndexCache
+from intern.stores.sqlite.left_out import left_out_in
+from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of
 from intern.stores.sqlite.pending import Retry, retries_of, retry_of
 from intern.stores.sqlite.replies import Votes
 from intern.stores.topics import TopicLibrary
@@ -268,3 +274,146 @@ def _holder(data_dir: Path) -> tuple[int | None, bool]:
         return None, False
     finally:
         os.close(fd)
+
+
+State = Literal["ok", "pending", "failed", "gone", "left_out"]
+_OF_PAGES: Mapping[str, State] = {
+    "fresh": "ok",
+    "pending": "pending",
+    "unseen": "pending",
+    "failing": "failed",
+    "gone": "gone",
+}
+
+
+class SourceStatus(Struct, frozen=True, kw_only=True):
+    """A source of answers, or a discovered file."""
+
+    source_id: SourceId
+    type: str
+    path: str
+    state: State
+    """`pending`: its present text is not described yet; `failed`: and the last try to do so failed.
+
+    `left_out`: it is no source, and `last_error` says why; answers draw on nothing of it.
+    """
+    age_seconds: float
+    """Since it was last described, or first left out for this reason."""
+    last_error: str | None
+    next_check: datetime | None
+    """None: with the next look of the running bot."""
+    check_every_seconds: float | None
+    """How often that looks; None where the source has a time of its own."""
+    is_described: bool = True
+    """Whether a model has ever described it; `age_seconds` is since it was first listed otherwise."""
+    note: str = ""
+    """How it was read, where that is worth knowing: a page that needs JavaScript, or that was rendered."""
+
+
+def sources_of(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
+    """Every source, by id, and then what was left out when the bot or `intern index` looked last. Blocks.
+
+    Raises KnowledgeError for what is there and cannot be read.
+    """
+    paths = settings.paths
+    now, every = clock.now(), settings.kb.scan_interval_seconds
+    listed: list[SourceStatus] = []
+    for cache, folder in ((paths.index_cache, paths.sources), (paths.team_index_cache, paths.topics)):
+        sources: Mapping[SourceId, CachedSource] = IndexCache.load(cache).sources
+        away = _why_away(folder) if sources else None
+        for source_id, source in sorted(sources.items()):
+            listed.append(_listed(source_id, source, folder, now, every, away=away))
+    return (*listed, *_discovered(settings, now), *_left_out(settings, now))
+
+
+def _listed(
+    source_id: SourceId, source: CachedSource, folder: Path, now: datetime, every: float, *, away: str | None
+) -> SourceStatus:
+    kind = "topic" if source_id.startswith("team:") else "document" if isinstance(source, CachedFile) else "page"
+    next_check = source.next_check_at if isinstance(source, CachedPage) else None
+    state, last_error = _state_of(source, folder, away)
+    return SourceStatus(
+        source_id=source_id,
+        type=kind,
+        path=str(folder / source.rel_path) if isinstance(source, CachedFile) else source.url,
+        state=state,
+        age_seconds=(now - source.last_indexed_at).total_seconds(),
+        last_error=last_error,
+        next_check=next_check,
+        check_every_seconds=None if next_check else every,
+        is_described=source.described_at is not None,
+        note=page_state(source).note if isinstance(source, CachedPage) else "",
+    )
+
+
+def _state_of(source: CachedSource, folder: Path, away: str | None) -> tuple[State, str | None]:
+    """Its state, and what went wrong. `away`: why the folder cannot be looked at."""
+    if isinstance(source, CachedPage):
+        # A summary that failed is owed; the site is not to blame.
+        owed = source.summary_pending and source.last_error
+        return "failed" if owed else _OF_PAGES[page_state(source).state], source.last_error
+    if away:
+        return "failed", away
+    try:
+        (folder / source.rel_path).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return "gone", source.last_error  # the next refresh forgets it
+    except OSError as error:
+        return "failed", f"it cannot be looked at ({error.strerror})"
+    if source.last_error:
+        return "failed", source.last_error
+    return "pending" if source.summary_pending else "ok", None
+
+
+def _why_away(folder: Path) -> str | None:
+    """Why a folder cannot be looked at; None where it can."""
+    try:
+        os.listdir(folder)  # noqa: PTH208
+    except OSError as error:
+        return f"{folder} cannot be looked at ({error.strerror})"
+    return None
+
+
+def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
+    away = Scanner(settings.discovery, never=never_discovered(settings)).troubles()
+    for source_id, kind, status, path, meta in discovered_in(settings.paths.database):
+        known: dict[str, Any] = msgspec.json.decode(meta, type=dict[str, Any])
+        state: State = "ok" if status == "ok" else "failed"
+        last_error = None if status == "ok" else str(known.get("reason") or status)
+        if unseen := next((each for each in away if is_below(path, [each])), None):
+            state, last_error = "failed", f"{unseen} cannot be looked at ({away[unseen]})"
+        elif not os.path.lexists(path):
+            state = "gone"
+        yield SourceStatus(
+            source_id=SourceId(source_id),
+            type=kind,
+            path=path,
+            state=state,
+            age_seconds=(now - _moment(known.get("indexed_at"), now)).total_seconds(),
+            last_error=last_error,
+            next_check=None,
+            check_every_seconds=settings.discovery.interval_seconds if settings.discovery.scan_paths else None,
+        )
+
+
+def _left_out(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
+    for each in left_out_in(settings.paths.database):
+        folder = settings.paths.sources if each.kind == "document" else settings.paths.links.parent
+        yield SourceStatus(
+            source_id=SourceId(f"kb:{each.place}" if each.kind == "document" else each.place),
+            type=each.kind,
+            path=str(folder / each.place),
+            state="left_out",
+            age_seconds=(now - each.since).total_seconds(),
+            last_error=each.reason,
+            next_check=None,
+            check_every_seconds=settings.kb.scan_interval_seconds,
+        )
+
+
+def _moment(text: object, otherwise: datetime) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return otherwise
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import replace
+from itertools import chain
 
 import msgspec
-from anyio import Lock
+from anyio import Lock, current_time, sleep
 from anyio.to_thread import run_sync
+from msgspec import Struct
 
+from intern.actors.extractor import Step
+from intern.actors.wakeups import Due
 from intern.core.clock import Clock
-from intern.core.errors import KnowledgeError
-from intern.core.ids import MessageId, QAId, TopicName, UserId
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId, answered_conversation, answered_thread
 from intern.core.log import get_logger
-from intern.core.records import Capture
+from intern.core.records import Capture, Decision, Forgotten, Withdrawn
+from intern.core.text.masking import mask_secrets
+from intern.facts.extracting import Came, Extractor, at_once
 from intern.facts.reconciling import Retirement
+from intern.facts.segments import Segment, concerned
+from intern.learning.answered_threads import Answered
 from intern.learning.forgetting import Forget, Forgets, Forgot, Search, bury, clear, removed, search, told
 from intern.learning.review import Review
+from intern.models.limits import Window
 from intern.models.prompt import Model
 from intern.search.finding import Embedder
-from intern.service.extraction import Extraction, NotesJob
 from intern.service.indexing import Indexing, joined
 from intern.service.learning import Learning
 from intern.service.searching import never_discovered
@@ -31,11 +41,246 @@ from intern.sources.pages import OpenWeb
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Erased
 from intern.stores.files import FileLayer
+from intern.stores.sqlite.answered_threads import AnsweredThreads
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
+from intern.stores.sqlite.facts import FactStore
 from intern.stores.sqlite.jobs import Job
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import VectorMemory
 from intern.stores.topics import TopicLibrary
+
+FOLLOWER = "extractor"
+"""Whose position it is."""
+
+_READ_AHEAD = 32  # decisions; a follower asks again when it is through
+
+
+class NotesJob(Struct, frozen=True, kw_only=True):
+    """What an import of notes asks for."""
+
+    notes: tuple[Segment, ...] = ()
+    withdrawn: tuple[ConversationId, ...] = ()
+    """Notes that are no more."""
+
+
+class NotesRead(Struct, frozen=True, kw_only=True):
+    """What became of conversations that notes are."""
+
+    extracted: int = 0
+    """Read, and worth something."""
+    nothing: int = 0
+    """Read, with nothing to learn."""
+    unchanged: int = 0
+    failed: int = 0
+    """A model could not read them; the next import tries again."""
+
+    def __add__(self, other: NotesRead) -> NotesRead:
+        return NotesRead(
+            extracted=self.extracted + other.extracted,
+            nothing=self.nothing + other.nothing,
+            unchanged=self.unchanged + other.unchanged,
+            failed=self.failed + other.failed,
+        )
+
+
+class _Pacing:
+    """Waits until one more conversation may be read. All who read in this process share it."""
+
+    def __init__(self, most: int) -> None:
+        """`most` in any minute."""
+        self._window = Window(most)
+        self._turns = Lock()
+
+    async def __call__(self) -> None:
+        async with self._turns:
+            await sleep(self._window.wait(current_time()))
+            self._window.start(current_time())
+
+
+class Extraction:
+    """What the extractor works with. All methods raise KnowledgeError."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        db: Database,
+        model: Model,
+        clock: Clock,
+        *,
+        stores: Stores,
+    ) -> None:
+        self.facts = FactStore(db, clock=clock)
+        self.nuggets = NuggetStore(db)
+        self.log = ExtractionLog(db, clock=clock)
+        # Rules cost nothing that is worth a bound.
+        paced = settings.kb_model.kind == "endpoint"
+        self._auto = settings.extraction.auto
+        self._archive = archive = stores.archive
+        self._decisions = decisions = stores.decisions
+        self.extractor = Extractor(
+            model=model,
+            model_name=settings.kb_model.model if paced else "offline",
+            archive=archive,
+            decisions=decisions,
+            log=self.log,
+            facts=self.facts,
+            nuggets=self.nuggets,
+            documents=stores.search,
+            clock=clock,
+            options=settings.extraction,
+            fact_options=settings.facts,
+            names=stores.names,
+            pace=_Pacing(settings.extraction.max_per_minute) if paced else at_once,
+        )
+        self.answered = Answered(
+            settings.extraction,
+            mask=lambda text: mask_secrets(text, secrets=settings.kb.mask_secrets, emails=settings.kb.mask_emails).text,
+            threads=AnsweredThreads(db),
+            posts=stores.posts,
+            archive=archive,
+            pending=stores.pending,
+            decisions=decisions,
+            log=self.log,
+            extractor=self.extractor,
+            clock=clock,
+        )
+
+    async def position(self) -> int:
+        """The position up to which decisions were followed; the start where none is stored."""
+        position = await self.log.position(FOLLOWER)
+        return int(position) if position is not None and position.isascii() and position.isdigit() else 0
+
+    async def followed(self, position: int) -> None:
+        """All up to there was looked at."""
+        await self.log.move(FOLLOWER, str(position))
+
+    async def after(self, position: int | None) -> Sequence[Step]:
+        """Some of the decisions after `position`, and which conversations each is about."""
+        steps = list[Step]()
+        for step, decision in await run_sync(self._after, position or 0):
+            if isinstance(decision, Withdrawn | Forgotten):
+                also = await self.answered.concerned(decision.message_ids)
+                steps.append(replace(step, conversations=(*step.conversations, *also)))
+            else:
+                steps.append(step)
+        return steps
+
+    async def due(self, handed: AbstractSet[Hashable]) -> Due[Step]:
+        """The next conversation that failed before, or the next thread that is due."""
+        del handed  # a failure that is tried again is due again later, or never
+        conversation_id, seconds = await self.extractor.next_retry()
+        if conversation_id is None:
+            # Forgotten messages stood in it; what else did is read anew.
+            conversation_id = await self.log.due()
+        if conversation_id is None:
+            thread_id, later = await self.answered.due()
+            if thread_id is None:
+                return Due(seconds=min((each for each in (seconds, later) if each is not None), default=None))
+            conversation_id = answered_conversation(thread_id)
+        return Due(record=Step(conversations=(conversation_id,)), key=conversation_id)
+
+    async def extract(self, conversation_id: ConversationId) -> Came:
+        """Learn what there is to learn from a conversation as it stands now; also raises the ModelError family.
+
+        Where nothing is to be extracted by itself, what stands no more is withdrawn all the same.
+        """
+        thread_id = answered_thread(conversation_id)
+        if thread_id is not None:
+            return await self.answered.look(thread_id)
+        return await self._extract(conversation_id, learns=self._auto)
+
+    async def _extract(self, conversation_id: ConversationId, *, learns: bool) -> Came:
+        pair = await run_sync(self._archive.latest_of, conversation_id)
+        if pair is not None:
+            await self.answered.give_way(pair.message_ids)
+        came = await self.extractor.extract(conversation_id, learns=learns)
+        await self.log.looked(conversation_id)
+        return came
+
+    async def park(self, conversation_id: ConversationId, why: str) -> None:
+        """Leave a conversation alone until it changes."""
+        thread_id = answered_thread(conversation_id)
+        if thread_id is not None:
+            await self.answered.park(thread_id)
+        else:
+            await self.extractor.park(conversation_id, why)
+            await self.log.looked(conversation_id)
+
+    async def take_up(self, tell: Callable[[int, int], None] = lambda _done, _of: None) -> Mapping[Came, int]:
+        """Read all conversations that stand and were never read, and say how many came to which end.
+
+        They were filed while nothing was to be extracted, or were too short for an older setting. Also raises
+        ModelUnavailableError; what was read by then stays so. `tell` hears how many of how many were looked at.
+        """
+        came: Counter[Came] = Counter()
+        conversations = await run_sync(
+            lambda: dict.fromkeys(pair.conversation_id for pair in self._archive.after(None))
+        )
+        for done, conversation_id in enumerate(conversations, 1):
+            came[await self._extract(conversation_id, learns=True)] += 1
+            tell(done, len(conversations))
+        return came
+
+    async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> int:
+        """Read all conversations decided since the last time, and return their number.
+
+        Also raises ModelUnavailableError; what was looked at by then stays so. `tell` hears how many that are so far.
+        """
+        looked, position = 0, await self.position()
+        while steps := await self.after(position):
+            for conversation_id in dict.fromkeys(chain.from_iterable(step.conversations for step in steps)):
+                await self.extract(conversation_id)
+                looked += 1
+                tell(looked)
+            position = steps[-1].position or position
+            await self.followed(position)
+        while (due := await self.log.due()) is not None:
+            await self.extract(due)
+            looked += 1
+        return looked
+
+    async def retire(self, asked: Retirement) -> Retirement:
+        """Have a fact believed no more, and say why it is not. Raises ConfigError where there is no such fact."""
+        try:
+            fact = await self.facts.retire(asked.fact_id, asked.why)
+        except LookupError:
+            raise ConfigError(f"there is no fact {asked.fact_id}; `intern facts list` tells their ids") from None
+        await self.extractor.show((fact.id,))
+        return Retirement(fact_id=fact.id, why=fact.retired_why)
+
+    async def read_notes(self, asked: NotesJob) -> NotesRead:
+        """Learn from notes, and withdraw what others taught. Also raises ModelUnavailableError."""
+        for conversation_id in asked.withdrawn:
+            await self.extractor.withdraw(conversation_id)
+        came = [await self.extractor.read_note(note) for note in asked.notes]
+        counted = Counter(came)
+        return NotesRead(
+            extracted=counted["extracted"],
+            nothing=counted["nothing"],
+            unchanged=counted["unchanged"],
+            failed=counted["failed"],
+        )
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Keep nothing of these messages, nor of what was made from them. Bears repetition."""
+        await self.extractor.forget(message_ids)
+        await self.answered.forget(message_ids)
+
+    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
+        """A member's messages that something may have been learned from, though no archive holds them."""
+        return await self.answered.threads.written_by(user_id)
+
+    async def holds(self, message_ids: Collection[MessageId]) -> bool:
+        """Whether something was learned from one of these messages."""
+        return bool(await self.log.holding(message_ids) or await self.answered.threads.holding(message_ids))
+
+    def _after(self, position: int) -> list[tuple[Step, Decision]]:
+        return [
+            (Step(conversations=concerned(placed, self._archive), position=placed.end), placed.decision)
+            for placed in self._decisions.after(position, _READ_AHEAD)
+        ]
+
 
 _log = get_logger(__name__)
 

@@ -13,7 +13,7 @@ from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.service.backup import back_up
+from intern.service.stores import back_up
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.maintenance import problems, unsearchable

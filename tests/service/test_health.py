@@ -19,7 +19,7 @@ from intern.core.errors import (
 )
 from intern.models.circuit_breaker import FAILURES, FIRST_PAUSE, Breaker, Permit
 from intern.models.prompt import Model
-from intern.service.health import STUCK_AFTER, USELESS_FROM, ModelWatch, posting_check
+from intern.service.monitoring import STUCK_AFTER, USELESS_FROM, ModelWatch, posting_check
 from intern.service.views import Check
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from tests.fakes import HandClock, ScriptedModel

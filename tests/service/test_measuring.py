@@ -15,7 +15,7 @@ from intern.frontends.http.beside import metrics_of
 from intern.frontends.http.metrics import Metrics
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder
-from intern.service.measuring import count_embeddings
+from intern.service.monitoring import count_embeddings
 from intern.settings.loading import load_settings
 from tests.fakes import HandClock
 

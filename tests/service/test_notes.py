@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import ConfigError
+from intern.service.importing import import_notes
 from intern.service.intern import open_intern
-from intern.service.notes import import_notes
 from intern.settings.loading import Settings, load_settings
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 from intern.core.ids import SourceId
 from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
-from intern.service.sources_status import sources_of
+from intern.service.status import sources_of
 from intern.service.writer import Writer
 from intern.settings.loading import DataSection, Settings
 from intern.sources.library import MOST_MISSING

@@ -23,7 +23,7 @@ from intern.search.query import LEAST_LIKENESS
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
 from intern.service.searching import Ranking, SearchResult
-from intern.service.sources_status import sources_of
+from intern.service.status import sources_of
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut

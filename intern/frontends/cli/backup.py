@@ -23,7 +23,7 @@ def command(ctx: click.Context, file: Path, *, force: bool, as_json: bool) -> No
     to a backup. Exit code 0: done. 2: it must not be written there. 3: it could not be made.
     """
     settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.service.backup import back_up
+    from intern.service.stores import back_up
 
     async def work() -> None:
         done = await run_sync(lambda: back_up(settings, file, force=force))

@@ -12,7 +12,7 @@ import click
 from intern.frontends.cli.options import say, settings_of, show_json
 
 if TYPE_CHECKING:
-    from intern.service.notes import ImportedNotes
+    from intern.service.importing import ImportedNotes
 
 
 @click.command("import-notes")
@@ -29,7 +29,7 @@ def command(ctx: click.Context, *, folder: Path, dry_run: bool, data: str | None
     could not be read or taught nothing for a failure.
     """
     settings = settings_of(ctx, {"data": {"dir": data}} if data else None, tells_itself=True)
-    from intern.service.notes import import_notes
+    from intern.service.importing import import_notes
 
     async def work() -> int:
         done = await import_notes(settings, folder, dry_run=dry_run)

@@ -11,8 +11,7 @@ from intern.frontends.cli.options import settings_of, show, show_json
 from intern.frontends.cli.telling import ago
 
 if TYPE_CHECKING:
-    from intern.service.sources_status import SourceStatus
-    from intern.service.status import Attended, ParkedPair, Status
+    from intern.service.status import Attended, ParkedPair, SourceStatus, Status
 
 _SHOWN = 10  # parked pairs; --json has all
 
@@ -35,7 +34,7 @@ def command(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
     from intern.service.status import status_of
 
     if sources:
-        from intern.service.sources_status import sources_of
+        from intern.service.status import sources_of
 
         each_source = sources_of(settings, clock=SystemClock())
         if as_json:

@@ -12,7 +12,7 @@ from intern import __version__
 from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import serving
 from intern.runtime.parts import Beside
-from intern.service.measuring import CALLED, Standing
+from intern.service.monitoring import CALLED, Standing
 from intern.service.running import Running
 from intern.service.settings import Settings
 

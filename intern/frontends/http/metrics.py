@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from intern.core.flow import DeclineReason
 from intern.core.messages import COULD_NOT_LOOK, AIResult, SilenceReason
 from intern.core.records import CapturedPair, Decision
-from intern.service.measuring import CallOutcome, Gauge, RequestOutcome
+from intern.service.monitoring import CallOutcome, Gauge, RequestOutcome
 
 PREFIX: Final = "intern"
 OTHER: Final = "other"

@@ -28,9 +28,8 @@ from intern.core.text.masking import Secret
 from intern.frontends.http.server import Metrics, serving
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import Meter
-from intern.service.health import HealthChecks
-from intern.service.measuring import Overheard
 from intern.service.models import offline_rules
+from intern.service.monitoring import HealthChecks, Overheard
 from intern.service.running import Looked, Running
 from intern.service.views import Check
 from intern.service.writer import Writer

@@ -87,7 +87,7 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
 async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_how_many_wait(
     discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("intern.service.health.STUCK_AFTER", 0.1, raising=False)
+    monkeypatch.setattr("intern.service.monitoring.STUCK_AFTER", 0.1, raising=False)
     settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
     address = f"http://127.0.0.1:{settings.page.port}"
     with fail_after(60):

@@ -16,7 +16,7 @@ from intern.core.ids import QAId
 from intern.core.messages import AIResult, SilenceReason
 from intern.core.records import Parked
 from intern.frontends.http.metrics import Metrics
-from intern.service.measuring import CallOutcome, Gauge, RequestOutcome
+from intern.service.monitoring import CallOutcome, Gauge, RequestOutcome
 from tests.fakes import HandClock
 from tests.samples import pair
 

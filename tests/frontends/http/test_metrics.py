@@ -24,8 +24,8 @@ from intern.models.options import EmbeddingOptions
 from intern.models.usage import Usage
 from intern.runtime.bot import parts_on_discord
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
-from intern.service.measuring import Standing
 from intern.service.models import PROMPTS
+from intern.service.monitoring import Standing
 from intern.settings.page import PageOptions
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.usage import UsageLog
