@@ -38,6 +38,7 @@ from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_doubl
 from tests.eval.chats import EVAL, chat_lines, exchanges
 from tests.kept import Taught
 from tests.learners import learners
+from tests.model.test_classify import LABELS
 from tests.samples import START
 
 LATENCY = 0.05  # seconds
@@ -129,12 +130,18 @@ def measure() -> Iterator[Figure]:
 
 
 def _real() -> Iterator[Figure]:
-    """All calls that real exchanges take, where each is filed under the most frequent of its telling words."""
+    """All calls that real exchanges take.
+
+    Those that people labelled as not worth keeping are skipped, and each other one is filed under the most frequent of
+    its telling words.
+    """
     if not EVAL.is_dir():
         print(f"real exchanges are not measured: there are none in {EVAL}", file=sys.stderr)
         return
     told = list(_exchanged())
-    with endpoint_double(_Clusters(told)) as endpoint, tempfile.TemporaryDirectory() as folder:
+    labels = dict(reversed(line.split()) for line in LABELS.read_text(encoding="utf-8").splitlines())
+    skipped = [text for each, text in zip(exchanges(), told, strict=True) if labels.get(each.conversation_id) == "skip"]
+    with endpoint_double(_Clusters(told, skipped)) as endpoint, tempfile.TemporaryDirectory() as folder:
         settings = _settings(Path(folder), endpoint, extract=True)
         cost = asyncio.run(_cost(endpoint, settings, told))
         topics = len(TopicLibrary(settings.paths.topics).names())
@@ -142,6 +149,7 @@ def _real() -> Iterator[Figure]:
     yield Figure(f"{cost.pairs} real exchanges, classify and integrate, calls a pair", filing / cost.pairs, "", 1.6)
     yield Figure(f"{cost.pairs} real exchanges, with descriptions and distilling", cost.calls_a_pair, "", 2.5)
     yield Figure("real exchanges, topics", topics, "")
+    yield Figure("real exchanges, labelled as not worth keeping", len(skipped), "")
     for prompt in (CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_TOPIC, EXTRACT):
         count = sum(each.prompt == prompt.name for each in cost.requests)
         yield Figure(f"real exchanges, calls of {prompt.name}", count, "")
@@ -271,10 +279,14 @@ def _by_rules(body: dict[str, Any]) -> Reply:
 
 
 class _Clusters:
-    """Files each pair under the most frequent of its telling words; all else is what the offline rules say."""
+    """Skips what it is told to, and files each other pair under the most frequent of its telling words.
 
-    def __init__(self, told: Sequence[Taught]) -> None:
-        texts = [word_set("\n".join(turn.text for _, turn in each.messages)) for each in told]
+    All else is what the offline rules say.
+    """
+
+    def __init__(self, told: Sequence[Taught], skipped: Sequence[Taught]) -> None:
+        texts = [_words_of(each) for each in told]
+        self._skipped = [_words_of(each) for each in skipped]
         counts = Counter(word for text in texts for word in text if word.isalpha() and len(word) > 3)
         # What a tenth of the exchanges say tells no subject.
         self._subjects = dict([each for each in counts.most_common() if each[1] < len(texts) / 10][:_REAL_SUBJECTS])
@@ -288,9 +300,16 @@ class _Clusters:
             return Reply(content={"topic_name": f"more-{fences['topic']}"[:60], "move_ids": ids[len(ids) // 2 :]})
         if prompt != CLASSIFY.name:
             return Reply(content=msgspec.to_builtins(offline_rules()[prompt](_given(prompt, fences))))
-        held = word_set(fences["pair"]) & self._subjects.keys()
+        said = word_set(fences["pair"])
+        if any(words <= said for words in self._skipped):
+            return Reply(content=msgspec.to_builtins(ClassifyOut(reason="It is small talk.", skip=True, topic_name="")))
+        held = said & self._subjects.keys()
         subject = max(sorted(held), key=self._subjects.__getitem__, default="other")
         return Reply(content=msgspec.to_builtins(ClassifyOut(skip=False, topic_name=f"about-{subject}")))
+
+
+def _words_of(taught: Taught) -> frozenset[str]:
+    return word_set("\n".join(turn.text for _, turn in taught.messages))
 
 
 def _subject_of(pair: str) -> ClassifyOut:
