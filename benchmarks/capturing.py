@@ -139,7 +139,8 @@ def _real() -> Iterator[Figure]:
         print(f"real exchanges are not measured: there are none in {EVAL}", file=sys.stderr)
         return
     told = list(_exchanged())
-    labels = dict(reversed(line.split()) for line in LABELS.read_text(encoding="utf-8").splitlines())
+    lines = LABELS.read_text(encoding="utf-8").splitlines()
+    labels = {name: label for label, name in map(str.split, lines)}
     skipped = [text for each, text in zip(exchanges(), told, strict=True) if labels.get(each.conversation_id) == "skip"]
     with endpoint_double(_Clusters(told, skipped)) as endpoint, tempfile.TemporaryDirectory() as folder:
         settings = _settings(Path(folder), endpoint, extract=True)
