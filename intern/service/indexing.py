@@ -24,12 +24,17 @@ from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.addresses import Policy
 from intern.sources.catalogue import Catalogue
-from intern.sources.descriptions import add_topic_provisionally, describe_provisionally
 from intern.sources.fetching import PageFetcher
 from intern.sources.files import noteworthy
 from intern.sources.library import Library
 from intern.sources.pages import OpenWeb, refresh_pages
-from intern.sources.refresh import Refreshed, refresh_sources, refresh_topics
+from intern.sources.refresh import (
+    Refreshed,
+    add_topic_provisionally,
+    describe_provisionally,
+    refresh_sources,
+    refresh_topics,
+)
 from intern.sources.searchable import Embedding
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.database import Database

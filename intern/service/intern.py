@@ -53,8 +53,8 @@ from intern.service.searching import (
 from intern.service.writer import NotesJob, NotesRead, Writer, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
+from intern.sources.discovery import Discovered, Feed
 from intern.sources.files import SourceFolder
-from intern.sources.investigating import Discovered, Feed
 from intern.sources.library import Library, PageCopies
 from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive

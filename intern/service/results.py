@@ -6,7 +6,7 @@ from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated
 from intern.learning.review import Review
 from intern.service.known import FactFilter, Link, Retirement
-from intern.sources.investigating import Discovered, Feed, Question
+from intern.sources.discovery import Discovered, Feed, Question
 from intern.sources.refresh import Refreshed
 
 __all__ = [

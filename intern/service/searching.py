@@ -18,11 +18,10 @@ from intern.search.finding import Finder, Found
 from intern.search.query import LeastLikeness
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
+from intern.sources.discovery import is_stale
 from intern.sources.files import SourceFolder
-from intern.sources.investigating import is_stale
 from intern.sources.library import Library
-from intern.sources.reading import FileText, read_file
-from intern.sources.scanning import Scanner, names_of
+from intern.sources.scanning import FileText, Scanner, names_of, read_file
 from intern.sources.searchable import Covered, covered_text, covered_topic, keep_searchable
 from intern.stores.indices import CachedFile, CachedSource, is_source_id
 from intern.stores.sqlite.search_index import SqliteSearchStore

@@ -36,7 +36,7 @@ from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.addresses import Policy
 from intern.sources.catalogue import unasked
-from intern.sources.investigating import Discovered, Discovery
+from intern.sources.discovery import Discovered, Discovery
 from intern.sources.pages import OpenWeb
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Erased

@@ -7,23 +7,21 @@ about: an entry is found by its words, so it has as many significant ones as fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from pathlib import Path
+import ast
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
-import anyio.to_thread
+import msgspec
+import tomli
 from msgspec import Meta, Struct
 
-from intern.core.clock import Clock
-from intern.core.errors import KnowledgeError
-from intern.core.ids import SourceId, TopicName
 from intern.core.records import TopicBlock, Turn
 from intern.core.text.passages import GAP, passages
 from intern.core.text.words import key_terms, word_set, words
 from intern.models.prompt import Prompt
-from intern.sources.catalogue import Catalogue
-from intern.stores.indices import CachedFile, content_hash
-from intern.stores.topics import TopicLibrary
 
 # A conversation cut to less says nothing.
 _LEAST_BLOCK = 160
@@ -136,73 +134,6 @@ def describe_topic(blocks: Sequence[TopicBlock]) -> str:
     return shortened(next((question for question in asked if question), ""), _LENGTH) or BLANK
 
 
-async def add_topic_provisionally(
-    topics: TopicLibrary,
-    topics_dir: Path,
-    name: TopicName,
-    *,
-    catalogue: Catalogue,
-    clock: Clock,
-    behind: bool = False,
-) -> bool:
-    """List a new topic in the team index at once; its summary stays owed. Say whether it was not listed yet.
-
-    `topics_dir` is the library's folder, `behind` as in `Catalogue.add`. A topic that is listed already costs nothing
-    but a look. Raises KnowledgeError.
-    """
-
-    def add() -> bool:
-        source_id = SourceId(f"team:{name}.txt")
-        if source_id in catalogue.sources():
-            return False
-        return catalogue.add(source_id, _entry(topics, topics_dir, name, clock), behind=behind)
-
-    return await anyio.to_thread.run_sync(add)
-
-
-async def describe_provisionally(
-    topics: TopicLibrary,
-    topics_dir: Path,
-    outdated: Collection[TopicName],
-    *,
-    catalogue: Catalogue,
-    clock: Clock,
-) -> None:
-    """Put what stands in these topics now in the place of their descriptions, however new those are.
-
-    Topics that are gone are listed no more, and those that are not listed stay so; a summary is owed for the others.
-    Raises KnowledgeError.
-    """
-
-    def describe() -> None:
-        listed = catalogue.sources()
-        # The time of a description proves nothing: the clock may have gone back since.
-        stale = {source_id: name for name in outdated if (source_id := SourceId(f"team:{name}.txt")) in listed}
-        there = set(topics.names())
-        put = {each: _entry(topics, topics_dir, name, clock) for each, name in stale.items() if name in there}
-        catalogue.change(put, frozenset(stale).difference(put))
-
-    await anyio.to_thread.run_sync(describe)
-
-
-def _entry(topics: TopicLibrary, topics_dir: Path, name: TopicName, clock: Clock) -> CachedFile:
-    rel_path = f"{name}.txt"
-    try:
-        stat = (topics_dir / rel_path).stat()
-    except OSError as error:
-        raise KnowledgeError(f"topic {name} could not be read ({error.strerror}), so it was not listed") from error
-    return CachedFile(
-        content_hash=content_hash(topics.text(name)),
-        summary_text=describe_topic(topics.read(name)),
-        last_indexed_at=clock.now(),
-        summary_pending=True,
-        provisional=True,
-        rel_path=rel_path,
-        size_bytes=stat.st_size,
-        mtime_ns=stat.st_mtime_ns,
-    )
-
-
 def _first_paragraph(text: str, heading: str) -> str:
     """Return the first paragraph below the heading line of a passage."""
     title = heading.rpartition(" > ")[2]
@@ -294,3 +225,124 @@ def _with_terms(parts: Iterable[str], text: str) -> str:
         ):
             terms += f", {term}" if terms else term
     return " ".join(part for part in (said, f"Key terms: {terms}." if terms else "") if part) or "No text."
+
+
+MOST_CHARS = 600
+
+
+_HEADING = re.compile(r"#{1,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
+
+
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
+
+
+_YAML_KEY = re.compile(r"""(?P<quote>["']?)(?P<key>[\w.$/][\w.$/ -]{0,100})(?P=quote)[ \t]*:(?:[ \t]|$)""")
+
+
+_SECTION = re.compile(r"\[([^\[\]\n]{1,100})\]\s*$")
+
+
+_WARNINGS = threading.Lock()
+
+
+def file_type_of(path: str, kind: str) -> str:
+    """Return the type of a file by its ending: `markdown_doc`, `python_file`, `service_file` and so on."""
+    ending = path.rpartition("/")[2].rpartition(".")[2].lower()
+    return _TYPES.get(ending, {"documentation": "text_doc", "configuration": "config"}.get(kind, f"{ending}_file"))
+
+
+def structure_of(path: str, text: str) -> str:
+    """Describe the structure of a file in one or two sentences; empty if it has none."""
+    ending = path.rpartition(".")[2].lower()
+    tell = _TELLERS.get(ending)
+    return "" if tell is None else " ".join(tell(text))
+
+
+def _python(text: str) -> Iterator[str]:
+    try:
+        # Parsing warns of other people's escapes. The filters are the process's, so one at a time.
+        with _WARNINGS, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    # What others may call comes first.
+    functions.sort(key=lambda name: name.startswith("_"))
+    yield from _sentence("Lists classes", classes)
+    yield from _sentence("Main functions", functions)
+
+
+def _markdown(text: str) -> Iterator[str]:
+    headings: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        if mark := _FENCE.match(line):
+            fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
+        elif not fence and (heading := _HEADING.match(line)):
+            headings.append(heading[1])
+    yield from _sentence("Sections", headings)
+
+
+def _yaml(text: str) -> Iterator[str]:
+    # Keys at the beginning of a line: no parser, since a file from anywhere may expand without end.
+    keys = [found["key"].strip() for line in text.splitlines() if (found := _YAML_KEY.match(line))]
+    yield from _sentence("Top-level keys", keys)
+
+
+def _json(text: str) -> Iterator[str]:
+    try:
+        data = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return
+    yield from _sentence("Top-level keys", data)
+
+
+def _toml(text: str) -> Iterator[str]:
+    try:
+        data = tomli.loads(text)
+    except (tomli.TOMLDecodeError, RecursionError):
+        return
+    yield from _sentence("Top-level keys", data)
+
+
+def _sections(text: str) -> Iterator[str]:
+    yield from _sentence("Sections", (found[1] for line in text.splitlines() if (found := _SECTION.match(line))))
+
+
+def _sentence(what: str, names: Iterable[str]) -> Iterator[str]:
+    kept = ""
+    for name in dict.fromkeys(" ".join(name.split()) for name in names):
+        more = f"{kept}, {name}" if kept else name
+        if len(more) > MOST_CHARS:
+            kept += ", …"
+            break
+        kept = more
+    if kept:
+        yield f"{what}: {kept}."
+
+
+_TELLERS: dict[str, Callable[[str], Iterator[str]]] = {
+    "py": _python,
+    "md": _markdown,
+    "yaml": _yaml,
+    "yml": _yaml,
+    "json": _json,
+    "toml": _toml,
+    "service": _sections,
+    "ini": _sections,
+    "cfg": _sections,
+}
+
+
+_TYPES = {
+    "md": "markdown_doc",
+    "txt": "text_doc",
+    "yaml": "yaml_config",
+    "yml": "yaml_config",
+    "json": "json_config",
+    "toml": "toml_config",
+    "py": "python_file",
+    "service": "service_file",
+}

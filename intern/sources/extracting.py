@@ -3,7 +3,7 @@
 All of it is hostile: what comes out is text without control characters, no longer than what went in (but for the marks
 that show its structure, such as headings and code blocks), and nothing in it was run, fetched or expanded.
 
-PDF files are read by pypdf in a process of its own (see `intern.sources.sandboxed`), which this module is
+PDF files are read by pypdf in a process of its own (see `intern.sources.html`), which this module is
 when it is started: a PDF on stdin, a `_PdfText` on stdout.
 """
 
@@ -20,8 +20,7 @@ from typing import Literal, cast
 import msgspec
 from msgspec import Struct
 
-from intern.sources.html import decoded, read_html
-from intern.sources.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+from intern.sources.html import SECONDS, BrokenError, TooLongError, decoded, read_html, run_sandboxed, serve_sandboxed
 
 # Invisible: control characters but for tab and line break.
 _UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -4,21 +4,92 @@ What is hidden, scripts, styles, navigation and comments stay out. A page that i
 (one tag with 100,000 attributes takes it four minutes) is read in a process of its own, which this module is when it is
 started; extreme pages are refused before. The parser is loaded with the first page.
 
-How deep a page's elements are nested, guessed by its tags alone, and never guessed too low.
+The time that HTML parsers take grows with the square of the depth: `<ul><li>` over 256 kB keeps one busy for 45
+seconds. So the depth is guessed first, by the tags alone, and never too low.
 
-The time that HTML parsers take grows with the square of it: `<ul><li>` over 256 kB keeps one busy for 45 seconds.
+A process of its own has no environment to leak, and bounds on time and memory, so no input costs more than that. Its
+input goes in by stdin, its output comes out by stdout.
 """
 
 from __future__ import annotations
 
 import html
+import logging
+import os
 import re
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
 import msgspec
 
-from intern.sources.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+SANDBOXED = "--sandboxed"
+"""The option that makes the single binary such a process: it contains the only Python."""
+
+SECONDS = 20
+"""CPU time; on a busy machine, that takes longer."""
+
+_MOST_WAITING = 3 * SECONDS
+_MEMORY = 1 << 30  # bytes
+_FILES = 32
+
+
+class TooLongError(Exception):
+    """The process exceeded its time."""
+
+
+class BrokenError(Exception):
+    """The process ended without output: a damaged input, or one that needs too much memory."""
+
+
+def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
+    """Run a module on the data in a process of its own, and return its output; it ends with `serve_sandboxed`. Blocks.
+
+    Raises TooLongError and BrokenError.
+    """
+    command = [*_ourselves(), module, *arguments]
+    try:
+        # Our own code; what is hostile goes in by stdin.
+        done = subprocess.run(  # noqa: S603
+            command, input=data, capture_output=True, check=False, timeout=_MOST_WAITING, env=_environment()
+        )
+    except subprocess.TimeoutExpired:
+        raise TooLongError from None
+    if done.returncode == -signal.SIGXCPU:
+        raise TooLongError
+    if done.returncode:
+        raise BrokenError
+    return done.stdout
+
+
+def _ourselves() -> list[str]:
+    return [sys.executable, SANDBOXED] if _is_binary() else [sys.executable, "-I", "-m"]
+
+
+def _environment() -> dict[str, str]:
+    """Return an empty environment; the single binary needs the place where it is unpacked, or it unpacks again."""
+    if not _is_binary():
+        return {}
+    return {name: value for name, value in os.environ.items() if name.startswith("_PYI_") or name == "LD_LIBRARY_PATH"}
+
+
+def _is_binary() -> bool:
+    return bool(getattr(sys, "frozen", False))
+
+
+def serve_sandboxed(work: Callable[[bytes], bytes]) -> None:
+    """Do the work as that process: from stdin to stdout, within its bounds."""
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    logging.disable()
+    sys.stdout.buffer.write(work(sys.stdin.buffer.read()))
+
 
 _TAG = re.compile(r"<(/?)([a-z][a-z0-9]*)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.

@@ -384,3 +384,70 @@ def _stat(topics_dir: Path, rel_path: str) -> SourceFile | None:
     except OSError as error:
         raise KnowledgeError(f"topic file {rel_path} could not be looked at ({error.strerror})") from error
     return SourceFile(rel_path, stat.st_size, stat.st_mtime_ns)
+
+
+async def add_topic_provisionally(
+    topics: TopicLibrary,
+    topics_dir: Path,
+    name: TopicName,
+    *,
+    catalogue: Catalogue,
+    clock: Clock,
+    behind: bool = False,
+) -> bool:
+    """List a new topic in the team index at once; its summary stays owed. Say whether it was not listed yet.
+
+    `topics_dir` is the library's folder, `behind` as in `Catalogue.add`. A topic that is listed already costs nothing
+    but a look. Raises KnowledgeError.
+    """
+
+    def add() -> bool:
+        source_id = SourceId(f"team:{name}.txt")
+        if source_id in catalogue.sources():
+            return False
+        return catalogue.add(source_id, _entry(topics, topics_dir, name, clock), behind=behind)
+
+    return await anyio.to_thread.run_sync(add)
+
+
+async def describe_provisionally(
+    topics: TopicLibrary,
+    topics_dir: Path,
+    outdated: Collection[TopicName],
+    *,
+    catalogue: Catalogue,
+    clock: Clock,
+) -> None:
+    """Put what stands in these topics now in the place of their descriptions, however new those are.
+
+    Topics that are gone are listed no more, and those that are not listed stay so; a summary is owed for the others.
+    Raises KnowledgeError.
+    """
+
+    def describe() -> None:
+        listed = catalogue.sources()
+        # The time of a description proves nothing: the clock may have gone back since.
+        stale = {source_id: name for name in outdated if (source_id := SourceId(f"team:{name}.txt")) in listed}
+        there = set(topics.names())
+        put = {each: _entry(topics, topics_dir, name, clock) for each, name in stale.items() if name in there}
+        catalogue.change(put, frozenset(stale).difference(put))
+
+    await anyio.to_thread.run_sync(describe)
+
+
+def _entry(topics: TopicLibrary, topics_dir: Path, name: TopicName, clock: Clock) -> CachedFile:
+    rel_path = f"{name}.txt"
+    try:
+        stat = (topics_dir / rel_path).stat()
+    except OSError as error:
+        raise KnowledgeError(f"topic {name} could not be read ({error.strerror}), so it was not listed") from error
+    return CachedFile(
+        content_hash=content_hash(topics.text(name)),
+        summary_text=describe_topic(topics.read(name)),
+        last_indexed_at=clock.now(),
+        summary_pending=True,
+        provisional=True,
+        rel_path=rel_path,
+        size_bytes=stat.st_size,
+        mtime_ns=stat.st_mtime_ns,
+    )

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from intern.core.records import SearchDocument
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
-from intern.sources.investigating import Discovery
+from intern.sources.discovery import Discovery
 from intern.sources.options import DiscoveryOptions
-from intern.sources.reading import FileText, Unread, read_file
-from intern.sources.scanning import Scanner
+from intern.sources.scanning import FileText, Scanner, Unread, read_file
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.fakes import HandClock, ScriptedModel
 from tests.search.documents import opened

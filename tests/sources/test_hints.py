@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources.reading import MOST_CHARS, file_type_of, shortened_lines, structure_of
+from intern.sources.descriptions import MOST_CHARS, file_type_of, structure_of
+from intern.sources.scanning import shortened_lines
 
 
 def test_python_tells_its_classes_and_functions() -> None:

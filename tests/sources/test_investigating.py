@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.search.finding import Finder
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
-from intern.sources.investigating import SUMMARY_FAILED, Discovered
-from intern.sources.reading import FileText, Unread, read_file
+from intern.sources.discovery import SUMMARY_FAILED, Discovered
+from intern.sources.scanning import FileText, Unread, read_file
 from tests.sources.discovered import desk, summed_up
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from intern.sources.reading import Trouble, Unread, _unread, read_file
+from intern.sources.scanning import Trouble, Unread, _unread, read_file
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,9 @@ from intern.sources.descriptions import (
     SUMMARIZE_TOPIC,
     SummarizeIn,
     SummarizeOut,
-    add_topic_provisionally,
 )
 from intern.sources.files import Scan, SkippedFile, SourceFolder
-from intern.sources.refresh import Refreshed, refresh_sources
+from intern.sources.refresh import Refreshed, add_topic_provisionally, refresh_sources
 from intern.stores.indices import Tries
 from tests.sources.folders import Shelf, block, praised
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from intern.sources.options import DiscoveryOptions
-from intern.sources.reading import read_file
-from intern.sources.scanning import Scanner
+from intern.sources.scanning import Scanner, read_file
 
 
 def scanner(*paths: Path | str) -> Scanner:

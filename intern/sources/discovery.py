@@ -25,10 +25,9 @@ from intern.core.progress import tell
 from intern.core.records import Scalar, SearchDocument
 from intern.core.text.passages import GAP
 from intern.models.prompt import Model
-from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn
+from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, file_type_of, structure_of
 from intern.sources.options import DiscoveryOptions
-from intern.sources.reading import FileText, Unread, file_type_of, read_file, structure_of, without_secrets
-from intern.sources.scanning import FoundFile, Scanned, Scanner, is_below
+from intern.sources.scanning import FileText, FoundFile, Scanned, Scanner, Unread, is_below, read_file, without_secrets
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 Why = Literal["new", "changed", "summary_failed", "unreadable", "gone"]
