@@ -15,14 +15,13 @@ from anyio.streams.memory import MemoryObjectSendStream
 from anyio.to_thread import run_sync
 
 from intern.actors.capturer import capturer
-from intern.actors.classifier import classifier
 from intern.actors.events import Events
 from intern.actors.extractor import extractor
-from intern.actors.indexer import indexer
-from intern.actors.integrator import integrator
+from intern.actors.filing import classifier, integrator
 from intern.actors.job_worker import do_all, job_worker
+from intern.actors.loops import wake
 from intern.actors.streams import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
-from intern.actors.wakeups import wake
+from intern.actors.upkeep import indexer
 from intern.core.clock import Clock, SystemClock
 from intern.core.flow import Archived, CaptureRequest, Decided, SourceChanged, Withdrawal
 from intern.core.ids import ChannelId, MessageId

@@ -8,19 +8,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 
-from anyio import create_task_group, sleep
+from anyio import create_memory_object_stream, create_task_group, current_time, sleep, sleep_until
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.guard import REFUSED_FOR_SECONDS, Backoff, exponential_backoff
+from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving, wake
 from intern.chat.checkpoints import Checkpoints, Listing
-from intern.chat.platform import Pages
-from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
-from intern.core.flow import ChannelRead, ChannelSeen, FellBehind, Heard, MessageRead
-from intern.core.ids import ChannelId
+from intern.chat.platform import Gateway, Pages
+from intern.core.clock import Clock
+from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, InternError
+from intern.core.flow import (
+    ChannelRead,
+    ChannelSeen,
+    FellBehind,
+    GatewayEvent,
+    Heard,
+    LateChange,
+    MessageEdited,
+    MessageRead,
+    MessagesDeleted,
+    SessionStarted,
+)
+from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger
 
 AT_ONCE = 4  # pages asked for or held; Discord allows 50 requests a second over all, and live work needs its share
@@ -168,3 +181,81 @@ class _Reader:
         self._checkpoints.listed(listing, threads)
         self._listings.discard(listing.channel_id)
         self.look()
+
+
+SETTLES = 30.0
+"""Seconds after a new session before anything is read again: what was written meanwhile comes first."""
+SHORTEST_WAIT = 600.0
+"""Seconds from one look to the next, however often sessions are lost."""
+
+
+Look = Callable[[datetime, Callable[[LateChange], object]], Awaitable[int]]
+"""Tells what changed of what was captured before an outage; returns the requests made. Raises KnowledgeError."""
+
+
+class Rereading:
+    """A gateway that also tells what was missed before its sessions began, as if it had just happened."""
+
+    def __init__(self, gateway: Gateway, look: Look, *, attended: datetime, clock: Clock) -> None:
+        """`attended` is when an earlier run was connected last."""
+        self._gateway = gateway
+        self._look = look
+        self._outage: datetime | None = attended  # until a look has gone back to it
+        self._clock = clock
+        self._live: set[MessageId] | None = None  # while a look is under way: what the gateway told of; that is newer
+
+    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+        """As the gateway does it."""
+        failure: InternError | None = None
+        begun, to_look = create_memory_object_stream[SessionStarted](1)
+
+        def hear(event: GatewayEvent) -> None:
+            deliver(event)
+            match event:
+                case SessionStarted():
+                    wake(begun, event)
+                case MessageEdited() | MessagesDeleted() if self._live is not None:
+                    self._live.update(_ids_of(event))
+                case _:
+                    pass
+
+        async with begun, create_task_group() as tg:
+            tg.start_soon(self._look_after_each, to_look, deliver)
+            try:
+                await self._gateway.listen(hear)
+            except InternError as error:  # raised below, where no task group wraps it
+                failure = error
+            tg.cancel_scope.cancel()
+        if failure:
+            raise failure
+
+    async def _look_after_each(
+        self, begun: MemoryObjectReceiveStream[SessionStarted], deliver: Callable[[GatewayEvent], None]
+    ) -> None:
+        async with begun:
+            async for _ in begun:
+                self._outage = self._outage or self._clock.now()
+                await sleep(SETTLES)
+                began = current_time()
+                with surviving("rereading"):
+                    requests = await self._look_since(self._outage, deliver)
+                    self._outage = None
+                    _log.info("missed_changes_looked_for", requests=requests)
+                await sleep_until(began + SHORTEST_WAIT)
+
+    async def _look_since(self, outage: datetime, deliver: Callable[[GatewayEvent], None]) -> int:
+        live = self._live = set()
+
+        def tell(change: LateChange) -> None:
+            if live.isdisjoint(_ids_of(change)):
+                _log.info("missed_change_found", change=type(change).__name__, message_ids=_ids_of(change))
+                deliver(change)
+
+        try:
+            return await self._look(outage, tell)
+        finally:
+            self._live = None
+
+
+def _ids_of(change: LateChange) -> tuple[MessageId, ...]:
+    return (change.message.id,) if isinstance(change, MessageEdited) else change.message_ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anyio import CancelScope, EndOfStream, WouldBlock, current_time, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.settling import Settle
+from intern.actors.checkpointer import Settle
 from intern.chat.batching import Batches
 from intern.core.clock import Clock
 from intern.core.flow import Batch, Heard, LateChange, MessageEdited, MessageRead, MessagesDeleted

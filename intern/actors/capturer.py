@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
 
+from anyio import EndOfStream, current_time, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from msgspec.structs import replace
 
+from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
-from intern.actors.settling import Settle
-from intern.actors.wakeups import wake
+from intern.actors.loops import Backoff, exponential_backoff, wake
 from intern.chat.conversations import capture_of
+from intern.core.errors import ChatError, ChatRefusedError, LinkExpiredError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, CapturePending, CaptureRequest
-from intern.core.ids import MessageId
-from intern.core.log import traced
+from intern.core.ids import ChannelId, MessageId
+from intern.core.log import get_logger, traced
+from intern.core.messages import ChatMessage
 from intern.core.records import Capture, CapturedPair
-from intern.stores.sqlite.pending import PendingCaptures
+from intern.learning.captioning import Captioning
+from intern.stores.sqlite.pending import PendingCapture, PendingCaptures
 
 Keep = Callable[[Capture], Awaitable[CapturedPair | None]]
 """Archives a conversation; returns None where the archive holds all of it already. Raises KnowledgeError."""
@@ -54,3 +61,184 @@ async def capturer(
                         wake(archived, Archived())
             if request.settles:
                 settle(request.channel_id, request.settles)
+
+
+_log = get_logger(__name__)
+
+LookUp = Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]]
+"""Returns a message as it is now; None where it is deleted. Raises the ChatError family, also where we may not read."""
+
+LAST_TRY = 5  # after 1, 4, 16 and 60 minutes of a model that answers and does not describe an image
+
+
+def _pauses_of_one() -> Iterator[float]:
+    """Seconds between two looks at one capture's images: a minute, then four times as long, at most an hour."""
+    pause = 60.0
+    while True:
+        yield pause
+        pause = min(pause * 4, 3600.0)
+
+
+async def captioner(
+    inbox: MemoryObjectReceiveStream[CapturePending],
+    archived: MemoryObjectSendStream[Archived],
+    *,
+    pending: PendingCaptures,
+    captions: Captioning,
+    keep: Keep,
+    look_up: LookUp,
+    events: Events,
+    backoff: Backoff = exponential_backoff,
+    pauses_of_one: Backoff = _pauses_of_one,
+) -> None:
+    """See to each pending capture: at the start, when one is added, and again after growing pauses, until cancelled.
+
+    A capture that fails lets the others pass; a model that is away holds them all, for `pauses`. Once the inbox ends,
+    what is due is tried once more, and the rest stays for the next start.
+    """
+    round_ = _Round(
+        archived,
+        pending=pending,
+        captions=captions,
+        keep=keep,
+        look_up=look_up,
+        events=events,
+        backoff=backoff,
+        pauses_of_one=pauses_of_one,
+    )
+    async with inbox, archived:
+        while True:
+            seconds = await round_.work_off()
+            with move_on_after(seconds):
+                try:
+                    await inbox.receive()
+                except EndOfStream:
+                    await round_.work_off()
+                    return
+
+
+class _Round:
+    """Who is due, and what becomes of it."""
+
+    def __init__(
+        self,
+        archived: MemoryObjectSendStream[Archived],
+        *,
+        pending: PendingCaptures,
+        captions: Captioning,
+        keep: Keep,
+        look_up: LookUp,
+        events: Events,
+        backoff: Backoff,
+        pauses_of_one: Backoff,
+    ) -> None:
+        self._archived = archived
+        self._pending = pending
+        self._captions = captions
+        self._keep = keep
+        self._look_up = look_up
+        self._events = events
+        self._backoff = backoff
+        self._pauses_of_one = pauses_of_one
+        # Of this process: after a restart everybody is due at once, with fresh links.
+        self._old: set[int] | None = None
+        self._due: dict[int, float] = {}
+        self._waits: dict[int, Iterator[float]] = {}
+        self._away: Iterator[float] | None = None
+        self._turned_away: set[int] = set()
+        self._shut_until = 0.0
+
+    async def work_off(self) -> float | None:
+        """Try all captures that are due; return the seconds until the next is due, None where none waits."""
+        due = await self._pending.waiting()
+        if self._old is None:
+            self._old = set(due)
+        for rid in due:
+            if current_time() < self._shut_until:
+                break
+            if self._due.get(rid, 0.0) <= current_time():
+                waits = await self._pending.get(rid)
+                with traced(waits.request.messages[-1].id) if waits else nullcontext():
+                    await self._try(rid, waits)
+        waiting = await self._pending.waiting()
+        self._old &= set(waiting)
+        self._due = {rid: moment for rid, moment in self._due.items() if rid in waiting}
+        self._waits = {rid: waits for rid, waits in self._waits.items() if rid in waiting}
+        if not waiting:
+            return None
+        soonest = min(self._due.get(rid, 0.0) for rid in waiting)
+        return max(soonest, self._shut_until) - current_time()
+
+    async def _try(self, rid: int, waits: PendingCapture | None) -> None:
+        wait = next(self._waits.setdefault(rid, self._pauses_of_one()))
+        try:
+            await self._see_to(rid, waits)
+        except (ModelError, ChatError) as error:
+            away = isinstance(error, ModelUnavailableError)
+            if away:
+                self._away = self._away or self._backoff()
+                self._shut_until = current_time() + next(self._away)
+                self._turned_away.add(rid)
+            by_model = isinstance(error, ModelError) and not away
+            await self._pending.failed(rid, str(error), again_in=timedelta(seconds=wait), by_model=by_model)
+            _log.warning("capture_pending", pending_id=rid, reason=str(error), again_in_seconds=wait)
+        else:
+            self._away = None
+        # Who is done waits for nothing; what cannot be read waits, too, and holds nobody up.
+        self._due[rid] = current_time() + wait
+        if self._away is None:
+            # The model is back: nobody waits longer for that it was not there.
+            self._due.update(dict.fromkeys(self._turned_away - {rid}, 0.0))
+            self._turned_away.clear()
+
+    async def _see_to(self, rid: int, waits: PendingCapture | None) -> None:
+        """Look, and archive, as often as the capture changes meanwhile."""
+        fresh = rid in self._due or rid in (self._old or ())
+        while waits is not None:
+            if fresh:
+                waits = await self._renewed(waits)
+                if waits is None:
+                    return
+            last_try = waits.attempts >= LAST_TRY - 1
+            try:
+                await self._captions.look(waits.request, fresh=fresh, last_try=last_try)
+            except LinkExpiredError:
+                fresh = True
+                continue
+            waits = await self._pending.get(rid)
+            if waits is not None:
+                await self._archive(waits)
+                waits = await self._pending.get(rid)
+
+    async def _renewed(self, waits: PendingCapture) -> PendingCapture | None:
+        """The capture with fresh links, less what is gone from Discord meanwhile."""
+        wanted = await self._captions.missing(waits.request)
+        found: list[ChatMessage] = []
+        gone: list[MessageId] = []
+        for message in waits.request.messages:
+            if message.id not in wanted:
+                continue
+            try:
+                now = await self._look_up(message.channel_id, message.id)
+            except ChatRefusedError:
+                continue  # what we were told while we might read it stays; its links may have to do
+            if now is None:
+                gone.append(message.id)
+            else:
+                # No more than its files: what else was edited, Discord told us of where we may still learn.
+                found.append(replace(message, attachments=now.attachments))
+        if gone:
+            _log.info("pending_messages_gone", pending_id=waits.id, message_ids=gone)
+            await self._pending.forget(gone)
+        await self._pending.renew(waits.id, found)
+        return await self._pending.get(waits.id)
+
+    async def _archive(self, waits: PendingCapture) -> None:
+        texts = await self._captions.known(waits.request)
+        if texts is None:
+            return  # more has joined meanwhile, and is looked at next
+        pair = await self._keep(capture_of(waits.request, texts))
+        await self._pending.finish(waits.id, waits.version)
+        if pair is not None:
+            self._events.captured(pair)
+            wake(self._archived, Archived())

@@ -15,10 +15,9 @@ from typing import Protocol
 from anyio import sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.classifier import forget_attempts, forgotten_when_cancelled
 from intern.actors.events import Events
-from intern.actors.guard import Backoff, exponential_backoff, persistently, surviving
-from intern.actors.wakeups import DueLog, Log, follow, patient
+from intern.actors.filing import forget_attempts, forgotten_when_cancelled
+from intern.actors.loops import Backoff, DueLog, Log, exponential_backoff, follow, patient, persistently, surviving
 from intern.core.errors import InternError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided
 from intern.core.ids import ConversationId, QAId

@@ -9,7 +9,7 @@ import msgspec
 from anyio import Event, create_task_group, move_on_after
 from anyio.abc import TaskGroup
 
-from intern.actors.guard import surviving
+from intern.actors.loops import surviving
 from intern.core.errors import ConfigError, InternError
 from intern.core.log import get_logger, redacted
 from intern.stores.sqlite.jobs import Job, Jobs

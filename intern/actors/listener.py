@@ -12,7 +12,7 @@ from collections.abc import Callable
 from anyio import Event, WouldBlock, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 
-from intern.actors.wakeups import wake
+from intern.actors.loops import wake
 from intern.chat.checkpoints import Checkpoints, everywhere
 from intern.chat.platform import Gateway
 from intern.core.errors import InternError

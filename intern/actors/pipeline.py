@@ -14,25 +14,19 @@ from anyio import Event, create_task_group, current_time
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors import captioner as captioning, capturer, poster, responder
+from intern.actors import poster, responder
 from intern.actors.backfill import backfill
 from intern.actors.batcher import batcher
-from intern.actors.checker import checker
-from intern.actors.checkpointer import checkpointer
-from intern.actors.classifier import Choose, classifier
-from intern.actors.embedder import embedder
+from intern.actors.capturer import Keep, LookUp, captioner, capturer
+from intern.actors.checkpointer import Settling, checkpointer
 from intern.actors.events import Events
 from intern.actors.extractor import Extraction, Step, extractor
-from intern.actors.fetcher import fetcher
-from intern.actors.indexer import indexer
-from intern.actors.integrator import Filer, integrator
-from intern.actors.interactions import Handle, interactions
+from intern.actors.filing import Choose, Filer, classifier, integrator
+from intern.actors.interactions import Handle, Reviews, interactions, reviewer
 from intern.actors.job_worker import job_worker
 from intern.actors.listener import listener
-from intern.actors.reviewer import Reviews, reviewer
+from intern.actors.loops import DueLog, Log, wake
 from intern.actors.router import Dispatch, router
-from intern.actors.scout import explorer, scout
-from intern.actors.settling import Settling
 from intern.actors.streams import (
     ANSWERS,
     APPROVED,
@@ -52,7 +46,7 @@ from intern.actors.streams import (
     Fill,
     Wire,
 )
-from intern.actors.wakeups import DueLog, Log, wake
+from intern.actors.upkeep import checker, embedder, explorer, fetcher, indexer, scout
 from intern.answering.replying import Declining
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints
@@ -100,10 +94,10 @@ class Parts:
     dispatch: Dispatch
     declines: Declining
     late: MessageChanges
-    keep: capturer.Keep
+    keep: Keep
     captions: Captioning
     pending: PendingCaptures
-    look_up: captioning.LookUp
+    look_up: LookUp
     attempts: Attempts
     archive: Log[QAId, CapturedPair]
     archived_until: QAId | None
@@ -188,7 +182,7 @@ def _classifier(at: Place) -> Coroutine[Any, Any, None]:
 
 
 def _captioner(at: Place) -> Coroutine[Any, Any, None]:
-    return captioning.captioner(
+    return captioner(
         at.takes(PENDING),
         at.sends(ARCHIVED),
         pending=at.parts.pending,
@@ -261,7 +255,7 @@ def _router(at: Place) -> Coroutine[Any, Any, None]:
 
 
 def _capturer(at: Place) -> Coroutine[Any, Any, None]:
-    return capturer.capturer(
+    return capturer(
         at.takes(CAPTURES),
         at.sends(ARCHIVED),
         at.sends(PENDING),

@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from anyio import Lock, Semaphore, create_task_group, current_time, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
-from intern.actors.guard import Backoff, exponential_backoff, surviving
-from intern.actors.settling import Settle
+from intern.actors.loops import Backoff, exponential_backoff, surviving
 from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError

@@ -16,9 +16,9 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
 
+from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
-from intern.actors.guard import surviving
-from intern.actors.settling import Settle
+from intern.actors.loops import surviving
 from intern.answering.images import Answers
 from intern.answering.replying import Replying
 from intern.chat.outgoing import Outgoing

@@ -16,9 +16,9 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
+from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
-from intern.actors.guard import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving
-from intern.actors.settling import Settle
+from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving
 from intern.answering.replying import Declining
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, ChatUnavailableError

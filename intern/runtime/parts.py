@@ -13,11 +13,11 @@ from anyio import move_on_after
 from anyio.to_thread import run_sync
 
 from intern.actors import poster, responder
+from intern.actors.backfill import Rereading
+from intern.actors.checkpointer import Settling
 from intern.actors.events import Events
 from intern.actors.pipeline import Parts
-from intern.actors.rereading import Rereading
 from intern.actors.router import Requests
-from intern.actors.settling import Settling
 from intern.answering.answer_cache import RepeatingModel, request_key
 from intern.answering.images import Seeing
 from intern.answering.learned import LearnedSources

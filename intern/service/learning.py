@@ -9,7 +9,7 @@ from itertools import count, islice
 from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
 
-from intern.actors.wakeups import Due
+from intern.actors.loops import Due
 from intern.core import progress
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError, ModelError

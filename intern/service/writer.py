@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern.actors.extractor import Step
-from intern.actors.wakeups import Due
+from intern.actors.loops import Due
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId, answered_conversation, answered_thread

@@ -18,8 +18,8 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.backfill import AT_ONCE, backfill
-from intern.actors.guard import Backoff
 from intern.actors.listener import listener
+from intern.actors.loops import Backoff
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import Pages
 from intern.core.errors import (

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.captioner import LAST_TRY, captioner
+from intern.actors.capturer import LAST_TRY, captioner
 from intern.actors.events import Events
 from intern.core.errors import (
     ChatRefusedError,

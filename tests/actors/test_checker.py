@@ -9,7 +9,7 @@ import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.actors.checker import checker
+from intern.actors.upkeep import checker
 from intern.core.errors import ChatUnavailableError, InternError, KnowledgeError
 from tests.leaping import leap, leaping
 

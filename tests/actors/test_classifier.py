@@ -10,9 +10,9 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, wa
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
-from intern.actors.classifier import classifier
 from intern.actors.events import Events
-from intern.actors.wakeups import Due
+from intern.actors.filing import classifier
+from intern.actors.loops import Due
 from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import Archived, Failed, Filing, Skip, Topic
 from intern.core.ids import QAId, TopicName

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.scout import SHORTEST_WAIT, explorer
+from intern.actors.upkeep import SHORTEST_WAIT, explorer
 from intern.core.errors import KnowledgeError
 from intern.sources.options import DiscoveryOptions
 from intern.sources.scanning import Changes

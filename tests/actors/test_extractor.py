@@ -11,7 +11,7 @@ from anyio import create_memory_object_stream, create_task_group, current_time, 
 
 from intern.actors.events import Events
 from intern.actors.extractor import Step, extractor
-from intern.actors.wakeups import Due
+from intern.actors.loops import Due
 from intern.core.errors import KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided
 from intern.core.ids import ConversationId, QAId

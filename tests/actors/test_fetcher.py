@@ -9,7 +9,7 @@ import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.actors.events import Events
-from intern.actors.fetcher import fetcher
+from intern.actors.upkeep import fetcher
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.ids import SourceId
 from intern.sources.catalogue import not_described, rests

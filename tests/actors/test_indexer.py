@@ -11,9 +11,8 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, wa
 from anyio.lowlevel import checkpoint
 
 from intern.actors.events import Events
-from intern.actors.indexer import LONGEST_BURST, indexer
-from intern.actors.scout import scout
-from intern.actors.wakeups import wake
+from intern.actors.loops import wake
+from intern.actors.upkeep import LONGEST_BURST, indexer, scout
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.flow import SourceChanged
 from intern.core.ids import SourceId

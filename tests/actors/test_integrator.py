@@ -11,8 +11,8 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from anyio.lowlevel import checkpoint
 
 from intern.actors.events import Events
-from intern.actors.guard import Backoff
-from intern.actors.integrator import integrator
+from intern.actors.filing import integrator
+from intern.actors.loops import Backoff
 from intern.core.errors import ConfigError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided, Failed, Filing, SourceChanged, Topic, Withdrawal
 from intern.core.ids import MessageId, QAId, TopicName

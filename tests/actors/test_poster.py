@@ -15,7 +15,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from prometheus_client.parser import text_string_to_metric_families
 
 from intern.actors.events import Events
-from intern.actors.guard import exponential_backoff
+from intern.actors.loops import exponential_backoff
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
 from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
 from intern.chat.outgoing import Outgoing

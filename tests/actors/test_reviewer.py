@@ -12,8 +12,8 @@ from anyio import create_memory_object_stream, create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.reviewer import LOOK_AGAIN_SECONDS, reviewer
-from intern.actors.wakeups import wake
+from intern.actors.interactions import LOOK_AGAIN_SECONDS, reviewer
+from intern.actors.loops import wake
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ConfigError, InternError, KnowledgeError
 from intern.core.flow import Approval, Archived
 from intern.core.ids import ChannelId, MessageId, QAId, UserId

@@ -11,7 +11,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from msgspec.structs import replace
 
 from intern.actors.events import Events
-from intern.actors.guard import REFUSED_FOR_SECONDS, Backoff
+from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff
 from intern.actors.router import ASIDE, AT_ONCE, router
 from intern.answering.replying import Declining, notice
 from intern.chat.outgoing import Outgoing

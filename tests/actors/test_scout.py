@@ -14,7 +14,7 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.scout import scout
+from intern.actors.upkeep import scout
 from intern.core.flow import SourceChanged
 from tests.leaping import leap, leaping
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intern.actors.settling import Settling
+from intern.actors.checkpointer import Settling
 from intern.core.ids import ChannelId, MessageId
 
 HERE = ChannelId("7")

@@ -8,7 +8,7 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, wa
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.wakeups import Due, follow, wake
+from intern.actors.loops import Due, follow, wake
 from tests.leaping import all_quiet, leap, leaping
 
 pytestmark = pytest.mark.anyio

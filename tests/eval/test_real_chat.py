@@ -13,9 +13,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
-from intern.actors.classifier import classifier
 from intern.actors.events import Events
-from intern.actors.integrator import integrator
+from intern.actors.filing import classifier, integrator
 from intern.actors.router import router
 from intern.actors.streams import (
     ANSWERS,

@@ -30,7 +30,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Stage]:
-    monkeypatch.setattr("intern.actors.rereading.SETTLES", 0.0, raising=False)
+    monkeypatch.setattr("intern.actors.backfill.SETTLES", 0.0, raising=False)
     monkeypatch.setattr("intern.learning.message_changes.PACE", 0.0, raising=False)
     clock = HandClock()
     async with DiscordDouble(now=clock.now) as discord:

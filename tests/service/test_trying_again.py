@@ -13,10 +13,9 @@ from anyio import create_memory_object_stream, create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectSendStream
 from anyio.to_thread import run_sync
 
-from intern.actors.classifier import classifier
 from intern.actors.events import Events
-from intern.actors.integrator import integrator
-from intern.actors.wakeups import wake
+from intern.actors.filing import classifier, integrator
+from intern.actors.loops import wake
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import Archived, Decided, Filing, SourceChanged, Withdrawal
 from intern.core.records import Approved, CapturedPair, Filed, Parked

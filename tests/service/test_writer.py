@@ -15,7 +15,7 @@ from anyio import Event, create_task_group, fail_after
 from anyio.to_thread import run_sync
 from structlog.testing import capture_logs
 
-from intern.actors.wakeups import Due
+from intern.actors.loops import Due
 from intern.core.errors import ConfigError, KnowledgeError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import Filing, Topic
 from intern.core.ids import QAId, TopicName

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.embedder import embedder
+from intern.actors.upkeep import embedder
 from intern.core.errors import ModelRefusedError, ModelUnavailableError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter

@@ -1,24 +1,87 @@
-"""A wakeup says only "look"; the log on disk holds the rest. A full stream is fine, and so is one that nobody reads."""
+"""What the loops of actors share: they survive errors, wait before they try again, are woken, and follow a log.
+
+An actor survives any single message: it logs the errors that it can survive, and takes the next one. A wakeup says only
+"look", and the log on disk holds the rest; so a full stream is fine, and so is one without a reader.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence, Set as AbstractSet
-from contextlib import suppress
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Hashable,
+    Iterator,
+    Sequence,
+    Set as AbstractSet,
+)
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from anyio import BrokenResourceError, EndOfStream, WouldBlock, move_on_after
+from anyio import BrokenResourceError, EndOfStream, WouldBlock, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.core.errors import InternError
 from intern.core.log import get_logger
 
-LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
+T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-T = TypeVar("T")
+
+@contextmanager
+def surviving(actor: str, **ids: str) -> Generator[None]:
+    """Log an `InternError` and go on. Anything else is a bug, passes through, and ends the process."""
+    try:
+        yield
+    except InternError as error:
+        _log.error("message_failed", actor=actor, error=type(error).__name__, reason=str(error), **ids)
+
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 300.0
+REFUSED_FOR_SECONDS = 86_400.0
+"""How long to go on asking for what Discord refuses: permissions are taken by mistake, and given back."""
+
+Backoff = Callable[[], Iterator[float]]
+"""Starts afresh for each piece of work: the seconds to wait before each next try, without end."""
+
+
+def exponential_backoff(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> Iterator[float]:
+    """Seconds: doubling from `first`, then `longest` for ever."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(pause * 2, longest)
+
+
+async def persistently(
+    act: Callable[[], Awaitable[T]],
+    *survived: type[InternError],
+    backoff: Iterator[float],
+    delayed: Callable[[InternError, float], object],
+) -> T:
+    """Try until it works or the pauses end; then the last failure passes through, as does any that is not `survived`.
+
+    `delayed` hears of each failure that is tried again, and in how many seconds.
+    """
+    while True:
+        try:
+            return await act()
+        except survived as error:
+            pause = next(backoff, None)
+            if pause is None:
+                raise
+            delayed(error, pause)
+        await sleep(pause)
+
+
+LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
+
+
 P = TypeVar("P")
 T_co = TypeVar("T_co", covariant=True)
 
