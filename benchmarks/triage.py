@@ -24,8 +24,9 @@ from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import DecideIn
 from intern.answering.workflow import Answerer
 from intern.chat.batching import Batches
+from intern.chat.context import Gathered
+from intern.chat.dispatching import asks
 from intern.chat.options import ConversationOptions
-from intern.chat.routing import RoutingFacts, asks
 from intern.core.flow import Batch, MessageCreated
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Author, AuthorType, ChatMessage, Conversation, Image, Message, RequestContext
@@ -213,7 +214,7 @@ def _asked(lines: Sequence[ChatLine], roles: Mapping[tuple[str, str], str]) -> I
         )
         batches.add(MessageCreated(message=message), now)
     for batch in (*settled, *batches.flush()):
-        facts = RoutingFacts(reply_authors={each: wrote.get(each) for each in wrote})
+        facts = Gathered(reply_authors={each: wrote.get(each) for each in wrote})
         if batch.author.type == "community_user" and (asked := asks(batch, samples.channel(), facts)):
             yield "\n".join(message.text for message in asked)
 

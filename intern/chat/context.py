@@ -65,6 +65,17 @@ class Gathered(Struct, frozen=True, kw_only=True):
         """Everything once, oldest first."""
         return in_order(self.thread, *(chain.messages for chain in self.chains))
 
+    def teaches(self, message: ChatMessage) -> bool:
+        """Return whether a team member's message answers a user, or corrects the bot.
+
+        It answers the author of the message that it replies to, or else the one whom it mentions. A reply to the
+        author's own answer teaches the same user as that.
+        """
+        if message.reply_to is None:
+            return message.id in self.named
+        reached = (self.reply_authors.get(message.reply_to), self.answered.get(message.reply_to))
+        return any(author is not None and (author.type == "community_user" or author.is_self) for author in reached)
+
 
 def in_order(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The union of the groups by message id, oldest first; of two versions the one that comes later here wins."""

@@ -17,7 +17,6 @@ from intern.chat.addressing import named_by, split_by_target
 from intern.chat.context import Gathered, gather, in_order
 from intern.chat.options import ContextBounds, ConversationOptions
 from intern.chat.platform import History
-from intern.chat.routing import teaches
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
 from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
@@ -90,7 +89,7 @@ def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, 
         parts = [[message for message in part if message.id in gathered.goes_on] for part in parts]
     for part in filter(None, parts):
         messages = in_order(*(chains.get(message.id, ()) for message in part), part)
-        taught = any(teaches(message, gathered) or message.id in gathered.goes_on for message in part)
+        taught = any(gathered.teaches(message) or message.id in gathered.goes_on for message in part)
         ids = {message.id for message in messages}
         same = [other for other in joined if not ids.isdisjoint(message.id for message in other[0])]
         joined = [other for other in joined if other not in same]

@@ -9,22 +9,102 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import Literal, Protocol, assert_never
 
 from msgspec import structs
 
-from intern.chat.addressing import Recent
+from intern.chat.addressing import Recent, named_by
 from intern.chat.context import Gathered, gather
 from intern.chat.conversations import answer_request, capture_requests
 from intern.chat.options import STILL_WAITED_FOR, ConversationOptions
 from intern.chat.platform import History, Outlet
-from intern.chat.routing import addressed, asks, facts_of, route, worth_gathering
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import Channel
+from intern.core.messages import Channel, ChatMessage
+
+Route = Literal["answer", "capture", "nobody"]
+
+
+def worth_gathering(batch: Batch, place: Channel, *, answered_in_thread: bool = False) -> bool:
+    """Whether reading may find that a batch concerns the bot: most of a busy server costs no REST call.
+
+    `answered_in_thread`, here and below: the bot posted an answer in this thread.
+    """
+    if batch.last.guild_id is None or batch.author.type == "bot":
+        return False
+    replies = any(message.reply_to for message in batch.messages)
+    if batch.author.type == "team_member":
+        return replies or place.is_thread or any(map(named_by, batch.messages))
+    return replies or _mentions(batch) or not place.is_thread or answered_in_thread or _opens_post(batch, place)
+
+
+def route(batch: Batch, place: Channel, gathered: Gathered, *, answered_in_thread: bool = False) -> Route:
+    """Decide where a batch goes: it is answered if any message `asks`, captured if any message teaches.
+
+    Private messages and bots concern no one.
+    """
+    if batch.last.guild_id is None:
+        return "nobody"
+    match batch.author.type:
+        case "bot":
+            return "nobody"
+        case "team_member":
+            return "capture" if _teaches(batch, place, gathered) else "nobody"
+        case "community_user":
+            return "answer" if asks(batch, place, gathered, answered_in_thread=answered_in_thread) else "nobody"
+        case _:
+            assert_never(batch.author.type)
+
+
+def asks(
+    batch: Batch, place: Channel, gathered: Gathered, *, answered_in_thread: bool = False
+) -> tuple[ChatMessage, ...]:
+    """Return the messages of a member's batch that are a question to the bot.
+
+    All of them, where one addresses it. Else, in a channel, all but the replies to others; a reply to a message that
+    is gone or unreadable may be one, so the bot keeps out of it.
+    """
+    if addressed(batch, place, gathered, answered_in_thread=answered_in_thread):
+        return batch.messages
+    if place.is_thread:
+        return ()
+    return tuple(message for message in batch.messages if not _is_for_another(message, gathered))
+
+
+def addressed(batch: Batch, place: Channel, gathered: Gathered, *, answered_in_thread: bool = False) -> bool:
+    """Return whether the asker mentions the bot, replies to it, or writes in its thread or a new forum post."""
+    targets = (gathered.reply_authors.get(message.reply_to) for message in batch.messages if message.reply_to)
+    return (
+        _mentions(batch)
+        or any(author is not None and author.is_self for author in targets)
+        or (place.is_thread and answered_in_thread)
+        or _opens_post(batch, place)
+    )
+
+
+def _teaches(batch: Batch, place: Channel, gathered: Gathered) -> bool:
+    own = {message.id for message in batch.messages}
+    asked = (message.author.type == "community_user" and message.id not in own for message in gathered.thread)
+    return (place.is_thread and any(asked)) or any(map(gathered.teaches, batch.messages))
+
+
+def _is_for_another(message: ChatMessage, gathered: Gathered) -> bool:
+    if message.reply_to is None:
+        return False
+    author = gathered.reply_authors.get(message.reply_to)
+    return author is None or author.id != message.author.id
+
+
+def _mentions(batch: Batch) -> bool:
+    return any(message.mentions_bot for message in batch.messages)
+
+
+def _opens_post(batch: Batch, place: Channel) -> bool:
+    return place.kind == "post" and any(str(message.id) == place.id for message in batch.messages)
+
 
 _log = get_logger(__name__)
 
@@ -179,7 +259,7 @@ class Dispatcher:
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
         if not self._admits(channel):
             return self._pass_over(batch, "not public")
-        if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
+        if route(batch, channel, gathered) != "capture":
             return ()
         return capture_requests(batch, channel, gathered)
 
@@ -204,11 +284,10 @@ class Dispatcher:
     def _ask(
         self, batch: Batch, channel: Channel, gathered: Gathered, *, answered_in_thread: bool
     ) -> Sequence[AnswerRequest | Declined]:
-        facts = facts_of(batch, gathered, answered_in_thread=answered_in_thread)
-        asked = asks(batch, channel, facts)
+        asked = asks(batch, channel, gathered, answered_in_thread=answered_in_thread)
         if not asked:
             return ()
-        to_bot = addressed(batch, channel, facts)
+        to_bot = addressed(batch, channel, gathered, answered_in_thread=answered_in_thread)
         question = structs.replace(batch, messages=asked)
         request = answer_request(question, channel, gathered, self._options, addressed=to_bot)
         if self._options.mode_of(channel) == "mention_only" and not request.called:

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from intern.chat.context import gather
 from intern.chat.conversations import answer_request, capture_of, capture_requests, text_of
+from intern.chat.dispatching import addressed, route, worth_gathering
 from intern.chat.options import ConversationOptions
-from intern.chat.routing import addressed, facts_of, route, worth_gathering
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, UserId
@@ -275,11 +275,11 @@ class _Making:
     async def _team_says(self, batch: Batch, channel: Channel) -> None:
         reply = _reply_of(batch)
         self._spoken.setdefault(channel.id, []).append(reply)
-        if not worth_gathering(batch, channel, answered_in_thread=False):
+        if not worth_gathering(batch, channel):
             return
         self._team_replies += 1
         gathered = await gather(batch, channel, self._whole, self._options.bounds)
-        if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
+        if route(batch, channel, gathered) != "capture":
             return
         for request in capture_requests(batch, channel, gathered):
             for message in request.messages:
@@ -317,7 +317,7 @@ class _Making:
             return ()
         batch = replace(batch, messages=known)
         gathered = await gather(batch, channel, history, self._options.bounds)
-        if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
+        if route(batch, channel, gathered) != "capture":
             return ()
         return tuple(capture_of(request) for request in capture_requests(batch, channel, gathered))
 
@@ -327,16 +327,15 @@ class _Making:
         moment = _moment_of(batch, self._wait)
         if (self._since and moment.at < self._since) or (self._until and moment.at > self._until):
             return
-        if not worth_gathering(batch, channel, answered_in_thread=False):
+        if not worth_gathering(batch, channel):
             return
         gathered = await gather(batch, channel, HistoryUntil(self._archives, moment), self._options.bounds)
-        facts = facts_of(batch, gathered, answered_in_thread=False)
-        if route(batch, channel, facts) != "answer":
+        if route(batch, channel, gathered) != "answer":
             return
         if any(known_from(message) > moment for message in batch.messages):
             self.left_out[EDITED] += 1
             return
-        to_bot = addressed(batch, channel, facts)
+        to_bot = addressed(batch, channel, gathered)
         request = answer_request(batch, channel, gathered, self._options, addressed=to_bot)
         if _keeps_silent(self._options, request):
             self.left_out[BY_MODE] += 1

@@ -20,8 +20,8 @@ from intern.chat.addressing import Recent
 from intern.chat.batching import Batches
 from intern.chat.context import gather
 from intern.chat.conversations import capture_of, capture_requests
+from intern.chat.dispatching import route, worth_gathering
 from intern.chat.options import ConversationOptions
-from intern.chat.routing import facts_of, route, worth_gathering
 from intern.core import progress
 from intern.core.errors import ConfigError
 from intern.core.flow import Batch, ChannelRead, MessageRead
@@ -221,10 +221,10 @@ async def _captures(
     batch: Batch, place: ExportedChannel, history: ExportedHistory, options: ConversationOptions
 ) -> list[Capture]:
     channel = place.channel
-    if not worth_gathering(batch, channel, answered_in_thread=False):
+    if not worth_gathering(batch, channel):
         return []
     gathered = await gather(batch, channel, history, options.bounds)
-    if route(batch, channel, facts_of(batch, gathered, answered_in_thread=False)) != "capture":
+    if route(batch, channel, gathered) != "capture":
         return []
     # The links to images in an export have mostly expired, so they are named and not looked at.
     return [capture_of(request) for request in capture_requests(batch, channel, gathered)]

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import structs
 
-from intern.chat.routing import Route, RoutingFacts, addressed, asks, route, worth_gathering
+from intern.chat.context import Gathered
+from intern.chat.dispatching import Route, addressed, asks, route, worth_gathering
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage
@@ -48,11 +49,10 @@ def batch(author: Author, *lines: str, guild_id: GuildId | None = GUILD, first_i
     return Batch(channel_id=ChannelId("700"), author=author, messages=messages)
 
 
-def facts(*, asked: bool = False, answered: bool = False) -> RoutingFacts:
+def facts(*, asked: bool = False) -> Gathered:
     authors: dict[MessageId, Author | None] = {MessageId(f"to-{name}"): author for name, author in WRITERS.items()}
-    return RoutingFacts(
-        reply_authors=authors | {MessageId("to-GONE"): None}, asked_in_thread=asked, answered_in_thread=answered
-    )
+    thread = batch(USER, PLAIN, first_id=800).messages if asked else ()
+    return Gathered(reply_authors=authors | {MessageId("to-GONE"): None}, thread=thread)
 
 
 @pytest.mark.parametrize(
@@ -98,27 +98,29 @@ def test_in_a_channel(author: Author, lines: list[str], goes_to: Route) -> None:
 
 @pytest.mark.parametrize("kind", ["thread", "post"])
 @pytest.mark.parametrize(
-    ("author", "lines", "known", "goes_to"),
+    ("author", "lines", "asked", "answered", "goes_to"),
     [
-        (USER, [PLAIN], facts(answered=True), "answer"),
-        (USER, ["OTHER"], facts(answered=True), "answer"),
-        (USER, [PLAIN], facts(), "nobody"),
-        (USER, ["USER"], facts(), "nobody"),
-        (USER, [MENTION], facts(), "answer"),
-        (USER, ["BOT"], facts(), "answer"),
-        (TEAM, [PLAIN], facts(asked=True), "capture"),
-        (TEAM, ["TEAMMATE"], facts(asked=True), "capture"),
-        (TEAM, [PLAIN], facts(), "nobody"),
-        (TEAM, ["TEAMMATE"], facts(), "nobody"),
-        (TEAM, ["BOT"], facts(), "capture"),
-        (BOT, [PLAIN], facts(asked=True, answered=True), "nobody"),
+        (USER, [PLAIN], False, True, "answer"),
+        (USER, ["OTHER"], False, True, "answer"),
+        (USER, [PLAIN], False, False, "nobody"),
+        (USER, ["USER"], False, False, "nobody"),
+        (USER, [MENTION], False, False, "answer"),
+        (USER, ["BOT"], False, False, "answer"),
+        (TEAM, [PLAIN], True, False, "capture"),
+        (TEAM, ["TEAMMATE"], True, False, "capture"),
+        (TEAM, [PLAIN], False, False, "nobody"),
+        (TEAM, ["TEAMMATE"], False, False, "nobody"),
+        (TEAM, ["BOT"], False, False, "capture"),
+        (BOT, [PLAIN], True, True, "nobody"),
     ],
 )
-def test_in_a_thread(kind: ChannelKind, author: Author, lines: list[str], known: RoutingFacts, goes_to: Route) -> None:
+def test_in_a_thread(
+    kind: ChannelKind, author: Author, lines: list[str], *, asked: bool, answered: bool, goes_to: Route
+) -> None:
     said = batch(author, *lines)
-    assert route(said, place(kind), known) == goes_to
+    assert route(said, place(kind), facts(asked=asked), answered_in_thread=answered) == goes_to
     if goes_to != "nobody":
-        assert worth_gathering(said, place(kind), answered_in_thread=known.answered_in_thread)
+        assert worth_gathering(said, place(kind), answered_in_thread=answered)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_a_team_members_reply_within_the_batch_teaches_nobody() -> None:
     said = batch(TEAM, PLAIN, "901")
     first, second = said.messages
     own = structs.replace(said, messages=(first, structs.replace(second, reply_to=first.id)))
-    assert route(own, place(), RoutingFacts(reply_authors={first.id: TEAM})) == "nobody"
+    assert route(own, place(), Gathered(reply_authors={first.id: TEAM})) == "nobody"
 
 
 def test_private_messages_concern_nobody() -> None:
@@ -175,7 +177,7 @@ def test_who_mentions_the_bot_or_replies_to_it_addresses_it(lines: list[str], *,
 
 
 def test_who_writes_in_the_bots_thread_addresses_it() -> None:
-    assert addressed(batch(USER, PLAIN), place("thread"), facts(answered=True))
+    assert addressed(batch(USER, PLAIN), place("thread"), facts(), answered_in_thread=True)
     assert not addressed(batch(USER, PLAIN), place("thread"), facts())
 
 

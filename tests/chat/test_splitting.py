@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from intern.chat.splitting import split_message
+from intern.chat.reply_text import split_message
 
 _PROSE = st.text(alphabet="ab é🙂\t\n", max_size=600)
 _CODE = st.lists(st.text(alphabet="ab =\t", max_size=120), min_size=1, max_size=30)

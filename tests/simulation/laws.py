@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from intern.answering.slash_commands import THANKS
-from intern.chat.routing import Route, RoutingFacts, route, teaches
+from intern.chat.context import Gathered
+from intern.chat.dispatching import Route, route
 from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
 from intern.core.records import Filed, Parked
@@ -144,7 +145,7 @@ def qualifying(run: People) -> Iterator[Said]:
         opening = run.said.get(MessageId(said.place))
         if (
             (opening is not said and _asks_still(opening))
-            or teaches(said.message, _facts(run, said))
+            or _facts(run, said).teaches(said.message)
             or _names_an_asker(run, said)
             or (said.goes_on and said.goes_on.id in found)
         ):
@@ -171,15 +172,15 @@ def _asks_still(said: Said | None) -> bool:
     return said is not None and said.deleted is None and said.author.type == "community_user"
 
 
-def _facts(run: People, said: Said) -> RoutingFacts:
+def _facts(run: People, said: Said) -> Gathered:
     """What stands where a message replies to; the bot's answers are left out, for their question may be gone."""
     replied = said.message.reply_to
     target = run.said.get(replied) if replied else None
     if replied is None or target is None or target.deleted is not None:
-        return RoutingFacts()
+        return Gathered()
     earlier = run.said.get(target.message.reply_to or MessageId(""))
     answered = earlier.author if earlier and target.author.id == said.author.id and _asks_still(earlier) else None
-    return RoutingFacts(reply_authors={replied: target.author}, answered={replied: answered})
+    return Gathered(reply_authors={replied: target.author}, answered={replied: answered})
 
 
 def _captures(run: People, books: Books) -> Iterator[str]:
@@ -285,7 +286,7 @@ def _route(run: People, said: Said) -> Route:
     place, replied = run.place_of(said), said.message.reply_to
     authors = {each.id: each.author for each in run.standing()} | {each.id: each.author for each in run.stage.posts()}
     batch = Batch(channel_id=said.place, author=said.author, messages=(said.message,))
-    facts = RoutingFacts(reply_authors={replied: authors.get(replied)} if replied else {})
+    facts = Gathered(reply_authors={replied: authors.get(replied)} if replied else {})
     return route(batch, place, facts)
 
 
