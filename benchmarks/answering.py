@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.documents import document, subject
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
-from intern.answering.answer_cache import RepeatingModel, request_key
+from intern.answering.working import RepeatingModel, request_key
 from intern.core.clock import SystemClock
 from intern.core.messages import Conversation, Message
 from intern.search.embedding_local import installed

@@ -2,7 +2,7 @@
 
 The knowledge is a set of real documents on the subject of most chats, or the sample, which is about something else.
 Messages form batches and are routed as in a channel, each log in one of its own; a name at the start of a line becomes
-a mention. The constants of `answering.retrieving` were fitted on one half of the logs and questions ("chosen on").
+a mention. The constants of `answering.offline` were fitted on one half of the logs and questions ("chosen on").
 The model is the offline rules: they answer what comes near enough, and each of these answers costs a second call.
 """
 

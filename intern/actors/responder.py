@@ -19,8 +19,8 @@ from msgspec import structs
 from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
 from intern.actors.loops import surviving
-from intern.answering.images import Answers
 from intern.answering.replying import Replying
+from intern.answering.workflow import Answers
 from intern.chat.outgoing import Outgoing
 from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.flow import AnswerRequest, Reply, Withdrawal

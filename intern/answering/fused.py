@@ -17,18 +17,20 @@ from msgspec.structs import replace
 from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence, strange_urls
 from intern.answering.grounding import grounding
 from intern.answering.nearest import Near, apart, unnamed, without_mentions
-from intern.answering.prompts import CONFIRM, DECIDE, Confirmation, ConfirmIn, DecideIn, Decision, Evidence, Kind
-from intern.answering.retrieving import (
+from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
+from intern.answering.prompts import (
+    CONFIRM,
+    DECIDE,
     MOST_SHOWN,
-    WORTH_A_CALL,
+    Confirmation,
+    ConfirmIn,
+    DecideIn,
+    Decision,
+    Evidence,
+    Kind,
     Shown,
-    is_chatter,
-    near_best,
-    shown_passages,
-    whole_sources,
-    worth,
 )
-from intern.answering.selecting import distinct
+from intern.answering.selecting import distinct, near_best, shown_passages, whole_sources
 from intern.answering.working import Work, answer_link, index_of, read_each, silence
 from intern.core.ids import SourceId
 from intern.core.log import get_logger

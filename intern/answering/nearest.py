@@ -17,13 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.answering.citing import holds, unwrapped
-from intern.answering.prompts import MAX_LINE
-from intern.answering.retrieving import Shown, is_english
+from intern.answering.prompts import MAX_LINE, Shown
 from intern.core.errors import ModelError
 from intern.core.log import get_logger
 from intern.core.messages import is_team
 from intern.core.text.passages import GAP, passages
-from intern.core.text.words import Rarity, word_set, words
+from intern.core.text.words import STOP_WORDS, Rarity, plain_words, word_set, words
 from intern.search.finding import Embedder
 from intern.sources.markup import without_markup
 
@@ -386,3 +385,15 @@ def beginning(text: str, room: int) -> str:
     borders = (begun.rfind(mark) for mark in ("\n\n", "\n", " "))
     begun = begun[: next((at for at in borders if at >= room // 2), room)].rstrip()
     return f"{begun}\n{_TICKS}{GAP.rstrip()}" if begun.count(_TICKS) % 2 else f"{begun}{GAP.rstrip()}"
+
+
+_FEW_WORDS = 4
+_LEAST_ENGLISH = 0.15  # the least share of stop words in an English text; chat has about half
+
+
+def is_english(text: str) -> bool:
+    """Whether a text seems to be in English, the only language of the bundled embedder."""
+    said = [word.lower() for word in plain_words(text) if word.isalpha()]
+    if not all(word.isascii() for word in said):
+        return False
+    return len(said) < _FEW_WORDS or sum(word in STOP_WORDS for word in said) >= _LEAST_ENGLISH * len(said)

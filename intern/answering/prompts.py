@@ -7,11 +7,11 @@ wild; the workflow enforces what the operator has set.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta, Struct
 
-from intern.answering.retrieving import Alias, Shown
+from intern.core.ids import SourceId
 from intern.core.messages import citable
 from intern.core.records import IndexEntry
 from intern.models.prompt import Choices, Prompt
@@ -20,6 +20,33 @@ Kind = Literal["chatter", "out_of_scope", "unclear", "not_covered", "answer"]
 
 MAX_LINE = 400
 _Line = Annotated[str, Meta(max_length=MAX_LINE)]
+
+
+Alias = Literal["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8"]
+"""What a reply calls a passage: a schema that is the same for every question can be cached."""
+ALIASES: tuple[Alias, ...] = get_args(Alias)
+MOST_SHOWN = len(ALIASES)
+"""Passages of one question."""
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """A passage as a prompt shows it."""
+
+    alias: Alias
+    source_id: SourceId
+    """By which it is cited: of a topic, `team:<topic>.txt#<qa id>`."""
+    label: str
+    """The name of its source, for the model: a path, or `team` and a day."""
+    title: str
+    text: str
+    url: str | None = None
+    said: str | None = None
+    """The team's own words, whole, where the text is a model's account."""
+
+    @property
+    def vouched(self) -> str:
+        """What an answer may take commands, versions and addresses from."""
+        return self.text if self.said is None else self.said
 
 
 class DecideIn(Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from typing import Final, cast
 
 from msgspec import Struct, structs
 
-from intern.answering.images import Answers
 from intern.answering.replying import Wording, answer_buttons, why_line
+from intern.answering.workflow import Answers
 from intern.chat.context import Gathered, gather
 from intern.chat.conversations import answer_request, conversation_around
 from intern.chat.options import ConversationOptions

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from intern.answering.offline import is_chatter
 from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, MAX_LINE, SELECT, VERIFY
-from intern.answering.retrieving import is_chatter
 from intern.answering.working import Asked as Question, asked
 from intern.core.records import Capture
 from intern.facts.prompts import EXTRACT

@@ -18,13 +18,12 @@ from intern.actors.checkpointer import Settling
 from intern.actors.events import Events
 from intern.actors.pipeline import Parts
 from intern.actors.router import Requests
-from intern.answering.answer_cache import RepeatingModel, request_key
-from intern.answering.images import Seeing
 from intern.answering.learned import LearnedSources
 from intern.answering.posted_answers import PostedAnswers, Retractions
 from intern.answering.replying import Declining, Replying, load_wording
 from intern.answering.slash_commands import Commands, Said
-from intern.answering.workflow import Answerer
+from intern.answering.workflow import Answerer, Seeing
+from intern.answering.working import RepeatingModel, request_key
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes

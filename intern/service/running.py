@@ -18,8 +18,8 @@ from anyio.to_thread import run_sync
 
 from intern import __version__
 from intern.actors.streams import Fill, StreamFill
-from intern.answering.images import Answers
 from intern.answering.posted_answers import Outdated, PostedAnswers
+from intern.answering.workflow import Answers
 from intern.chat.checkpoints import Checkpoints
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError

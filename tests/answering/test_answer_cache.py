@@ -14,8 +14,8 @@ from anyio import fail_after
 from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
-from intern.answering.answer_cache import RepeatingModel, normalised, request_key
 from intern.answering.prompts import ANSWER, GATE, AnswerIn, Draft, GateDecision, GateIn, ShownSource
+from intern.answering.working import RepeatingModel, normalised, request_key
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import MessageId, SourceId, UserId

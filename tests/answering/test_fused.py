@@ -11,9 +11,20 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from intern.answering.nearest import Nearest
+from intern.answering.offline import WORTH_A_CALL
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import CONFIRM, DECIDE, Claim, Confirmation, ConfirmIn, DecideIn, Decision, Kind, Quote
-from intern.answering.retrieving import WORTH_A_CALL, Alias
+from intern.answering.prompts import (
+    CONFIRM,
+    DECIDE,
+    Alias,
+    Claim,
+    Confirmation,
+    ConfirmIn,
+    DecideIn,
+    Decision,
+    Kind,
+    Quote,
+)
 from intern.answering.workflow import Answerer
 from intern.core.errors import ModelUnavailableError, SourceError
 from intern.core.ids import SourceId, UserId

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from intern.answering.images import MOST_IMAGES, Seeing
+from intern.answering.workflow import MOST_IMAGES, Seeing
 from intern.core.errors import ChatError, ChatUnavailableError
 from intern.core.ids import UserId
 from intern.core.messages import AIResult, Attachment, Conversation, Image, Message, RequestContext

@@ -15,9 +15,8 @@ import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
-from intern.answering.answer_cache import RepeatingModel, request_key
-from intern.answering.prompts import CONFIRM, DECIDE, Claim, Confirmation, DecideIn, Decision, Quote
-from intern.answering.retrieving import Alias
+from intern.answering.prompts import CONFIRM, DECIDE, Alias, Claim, Confirmation, DecideIn, Decision, Quote
+from intern.answering.working import RepeatingModel, request_key
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Conversation, Image, Message, RequestContext
 from intern.learning.forgetting import Forget

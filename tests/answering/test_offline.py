@@ -23,7 +23,7 @@ from intern.answering.prompts import (
     ShownSource,
     VerifyIn,
 )
-from intern.answering.retrieving import whole_sources
+from intern.answering.selecting import whole_sources
 from intern.answering.workflow import Answerer
 from intern.core.errors import ModelUnavailableError
 from intern.core.ids import SourceId

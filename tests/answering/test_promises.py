@@ -18,6 +18,7 @@ from intern.answering.prompts import (
     GATE,
     SELECT,
     VERIFY,
+    Alias,
     Claim,
     Confirmation,
     Decision,
@@ -27,7 +28,6 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
-from intern.answering.retrieving import Alias
 from intern.answering.workflow import Answerer
 from intern.core.messages import AIResult, Conversation, Message, RequestContext, SilenceReason
 from intern.models.prompt import Prompt

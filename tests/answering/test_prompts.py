@@ -14,16 +14,17 @@ from intern.answering.prompts import (
     GATE,
     SELECT,
     VERIFY,
+    Alias,
     AnswerIn,
     ConfirmIn,
     DecideIn,
     Evidence,
     GateIn,
     SelectIn,
+    Shown,
     ShownSource,
     VerifyIn,
 )
-from intern.answering.retrieving import Alias, Shown
 from intern.core.ids import SourceId
 from intern.core.records import IndexEntry
 from intern.learning.prompts import SUMMARIZE_IMAGES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.answering.selecting import MOST_SHOWN, chosen, listable, listed, ready, size
+from intern.answering.selecting import MOST_RANKED, chosen, listable, listed, ready, size
 from intern.core.ids import SourceId
 from intern.core.records import IndexEntry
 
@@ -33,7 +33,7 @@ def test_as_many_are_ranked_by_their_texts_as_could_be_shown_and_words_leave_out
     index = listed(entries)
     shown = index.shown("?", room)
     assert index.fits(room) == (len(shown) == len(entries))
-    assert min(2 * len(shown), len(entries)) <= index.worth_ranking(room) <= min(len(entries), MOST_SHOWN)
+    assert min(2 * len(shown), len(entries)) <= index.worth_ranking(room) <= min(len(entries), MOST_RANKED)
 
 
 def test_an_index_is_made_ready_once_and_anew_when_it_is_another() -> None:

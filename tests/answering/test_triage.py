@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from intern.answering.retrieving import WORTH_A_CALL, asks, is_chatter, worth
+from intern.answering.offline import WORTH_A_CALL, asks, is_chatter, worth
 from intern.core.ids import SourceId
 from intern.core.records import Hit
 from tests.sample.cases import CASES

@@ -14,7 +14,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from intern.answering.selecting import MOST_SHOWN, listed
+from intern.answering.selecting import MOST_RANKED, listed
 from intern.core.ids import SourceId
 from intern.search.finding import Embedder, Finder
 from intern.search.query import any_of, terms_of
@@ -113,7 +113,7 @@ def _plain(texts: Mapping[SourceId, str], queries: Sequence[str]) -> list[list[S
     db.executemany("insert into plain values (?, ?)", texts.items())
     statement = "select id from plain where plain match ? order by bm25(plain) limit ?"
     found = [
-        [SourceId(row[0]) for row in db.execute(statement, (any_of(terms_of(query).words), MOST_SHOWN))]
+        [SourceId(row[0]) for row in db.execute(statement, (any_of(terms_of(query).words), MOST_RANKED))]
         for query in queries
     ]
     db.close()
