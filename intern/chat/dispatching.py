@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from typing import Literal, Protocol, assert_never
+from typing import Literal, assert_never
 
 from msgspec import structs
 
@@ -21,9 +22,11 @@ from intern.chat.platform import History, Outlet
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
-from intern.core.ids import ChannelId, GuildId, UserId
+from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
+from intern.stores.sqlite.members import Greeted
+from intern.stores.sqlite.outbox import PostLedger
 
 Route = Literal["answer", "capture", "nobody"]
 
@@ -121,26 +124,6 @@ PRIVATE_NOTE = (
 _HOUR = timedelta(hours=1)
 
 
-class AnsweredThreads(Protocol):
-    """Remembers where the bot has answered; see `intern.stores.sqlite.outbox`."""
-
-    async def answered_in(self, thread_id: ChannelId, /) -> bool:
-        """Whether a reply of the bot's stands in this thread."""
-        ...
-
-
-class Greeted(Protocol):
-    """Remembers who was told that intern reads no private messages; see `intern.stores.sqlite.members`."""
-
-    async def add(self, user_id: UserId, /) -> bool:
-        """Whether they were not told before; from now on they were. Raises KnowledgeError."""
-        ...
-
-    async def drop(self, user_id: UserId, /) -> None:
-        """They were not told after all. Raises KnowledgeError."""
-        ...
-
-
 class Allowance:
     """How much one member may ask: at most `per_hour` within any hour, 0 being no limit. Calling it counts.
 
@@ -181,55 +164,45 @@ def _within_hour(then: datetime, now: datetime) -> bool:
     return abs(now - then) < _HOUR
 
 
+@dataclass(frozen=True)
 class PrivateNotes:
-    """Tells each member who writes in private where to ask, once for ever."""
+    """The notice that tells each member who writes in private where to ask. Each gets it once."""
 
-    def __init__(self, outlet: Outlet, greeted: Greeted) -> None:
-        self._outlet = outlet
-        self._greeted = greeted
+    outlet: Outlet
+    greeted: Greeted
 
     async def answer(self, batch: Batch) -> None:
-        """Say it, unless it was said. Raises ChatUnavailableError, and KnowledgeError where nobody knows."""
-        # Before the first wait on Discord: two messages get one note.
-        if not await self._greeted.add(batch.author.id):
+        """Post the notice, unless its author got it before. Raises ChatUnavailableError and KnowledgeError."""
+        # Before the first wait on the platform: two messages get one note.
+        if not await self.greeted.add(batch.author.id):
             return
         try:
-            await self._outlet.send(batch.channel_id, PRIVATE_NOTE, f"note {batch.last.id}")
+            await self.outlet.send(batch.channel_id, PRIVATE_NOTE, f"note {batch.last.id}")
         except ChatUnavailableError:
-            await self._greeted.drop(batch.author.id)
+            await self.greeted.drop(batch.author.id)
             raise
         except (ChatRefusedError, ChatUnknownOutcomeError) as error:
             _log.info("private_note_not_sent", message_id=batch.last.id, reason=str(error))
 
 
+@dataclass
 class Dispatcher:
-    """Routes one batch at a time; several may be under way at once.
+    """The routing of one batch at a time; several may be under way at once."""
 
-    `allows` counts a question of a member's and says whether it is within their limit. Without `private`, private
-    messages are passed over without a word.
-    """
+    history: History
+    posts: PostLedger
+    options: ConversationOptions
+    _: KW_ONLY
+    guild_ids: Collection[GuildId]
+    admits: Callable[[Channel], bool]
+    clock: Clock
+    allows: Callable[[UserId], bool] = lambda _: True
+    """Counts a question of a member, and returns whether it is within their limit."""
+    private: PrivateNotes | None = None
+    """Without it, private messages are ignored."""
 
-    def __init__(
-        self,
-        history: History,
-        answered: AnsweredThreads,
-        options: ConversationOptions,
-        *,
-        guild_ids: Collection[GuildId],
-        admits: Callable[[Channel], bool],
-        clock: Clock,
-        allows: Callable[[UserId], bool] = lambda _: True,
-        private: PrivateNotes | None = None,
-    ) -> None:
-        self._history = history
-        self._answered = answered
-        self._options = options
-        self._guild_ids = frozenset(guild_ids)
-        self._admits = admits
-        self._clock = clock
-        self._allows = allows
-        self._private = private
-        self._recent = Recent(options.bounds)
+    def __post_init__(self) -> None:
+        self._recent = Recent(self.options.bounds)
 
     async def dispatch(self, batch: Batch) -> Requests:
         """The captures that follow from a batch, and the question, declined or not; nothing where it concerns nobody.
@@ -238,14 +211,14 @@ class Dispatcher:
         """
         if batch.author.type == "bot":
             return ()
-        if batch.last.guild_id not in self._guild_ids:
-            if batch.last.guild_id is None and self._private:
-                await self._private.answer(batch)
+        if batch.last.guild_id not in self.guild_ids:
+            if batch.last.guild_id is None and self.private:
+                await self.private.answer(batch)
             return ()
         may_go_on = self._recent.may_go_on(batch)  # before the first await, so that batches are noted in order
-        channel = await self._history.channel(batch.channel_id)
+        channel = await self.history.channel(batch.channel_id)
         may_go_on = may_go_on and not channel.is_thread
-        answered = channel.is_thread and await self._answered.answered_in(channel.id)
+        answered = channel.is_thread and await self.posts.answered_in(channel.id)
         if not (may_go_on or worth_gathering(batch, channel, answered_in_thread=answered)):
             return ()
         if reason := self._closed(channel):
@@ -255,9 +228,9 @@ class Dispatcher:
         return await self._said(batch, channel, answered_in_thread=answered, may_go_on=may_go_on)
 
     async def _taught(self, batch: Batch, channel: Channel) -> Requests:
-        gathered = await gather(batch, channel, self._history, self._options.bounds)
+        gathered = await gather(batch, channel, self.history, self.options.bounds)
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
-        if not self._admits(channel):
+        if not self.admits(channel):
             return self._pass_over(batch, "not public")
         if route(batch, channel, gathered) != "capture":
             return ()
@@ -266,13 +239,13 @@ class Dispatcher:
     async def _said(self, batch: Batch, channel: Channel, *, answered_in_thread: bool, may_go_on: bool) -> Requests:
         """What follows from a member's batch: it goes on with what was captured, or asks something, or both."""
         listens = self._listens(batch, channel)
-        late = self._age(batch) > timedelta(seconds=self._options.max_question_age)
+        late = self._age(batch) > timedelta(seconds=self.options.max_question_age)
         gathered = Gathered()
         if may_go_on or (listens and not late):
-            gathered = await gather(batch, channel, self._history, self._options.bounds, follow_ups=may_go_on)
+            gathered = await gather(batch, channel, self.history, self.options.bounds, follow_ups=may_go_on)
             take_in = self._recent.look_back if may_go_on else self._recent.learn
             take_in(channel.id, gathered.read)
-            if not self._admits(channel):
+            if not self.admits(channel):
                 return self._pass_over(batch, "not public")
         goes_on = capture_requests(batch, channel, gathered) if may_go_on else ()
         if not listens:
@@ -289,17 +262,17 @@ class Dispatcher:
             return ()
         to_bot = addressed(batch, channel, gathered, answered_in_thread=answered_in_thread)
         question = structs.replace(batch, messages=asked)
-        request = answer_request(question, channel, gathered, self._options, addressed=to_bot)
-        if self._options.mode_of(channel) == "mention_only" and not request.called:
+        request = answer_request(question, channel, gathered, self.options, addressed=to_bot)
+        if self.options.mode_of(channel) == "mention_only" and not request.called:
             return self._pass_over(batch, "mode")
         # Last of all, so that what is passed over, or asked for again, does not count.
-        if not self._allows(batch.author.id):
+        if not self.allows(batch.author.id):
             return (Declined(request=request, reason="asked too much"),)
         return (request,)
 
     async def _too_late(self, batch: Batch, channel: Channel) -> Sequence[Declined]:
         """What became of a question that nobody waits for any more. It is read only as far as it takes to say so."""
-        request = answer_request(batch, channel, Gathered(), self._options, addressed=False)
+        request = answer_request(batch, channel, Gathered(), self.options, addressed=False)
         called = self._age(batch) <= STILL_WAITED_FOR and (request.called or await self._replies_to_us(batch))
         return (Declined(request=structs.replace(request, called=called), reason="too old"),)
 
@@ -307,23 +280,23 @@ class Dispatcher:
         for message in batch.messages:
             if message.reply_to:
                 place = message.reply_to_channel or batch.channel_id
-                replied = await self._history.message(place, message.reply_to)
+                replied = await self.history.message(place, message.reply_to)
                 if replied and replied.author.is_self:
                     return True
         return False
 
     def _age(self, batch: Batch) -> timedelta:
-        return self._clock.now() - batch.last.at
+        return self.clock.now() - batch.last.at
 
     def _closed(self, channel: Channel) -> PassedOver | None:
         """Why nothing needs to be read there; None where something does."""
-        if not self._admits(channel):
+        if not self.admits(channel):
             return "not public"
-        return "mode" if self._options.mode_of(channel) == "off" else None
+        return "mode" if self.options.mode_of(channel) == "off" else None
 
     def _listens(self, batch: Batch, channel: Channel) -> bool:
         """Whether the channel's mode lets a member ask there."""
-        mode = self._options.mode_of(channel)
+        mode = self.options.mode_of(channel)
         return mode == "answer" or (mode == "mention_only" and _may_call(batch))
 
     def _pass_over(self, batch: Batch, reason: PassedOver) -> tuple[()]:

@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from intern.chat.dispatching import PRIVATE_NOTE, Allowance, Dispatcher, Greeted, PrivateNotes
+from intern.chat.dispatching import PRIVATE_NOTE, Allowance, Dispatcher, PrivateNotes
 from intern.chat.options import ChannelMode, ConversationOptions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
 from intern.platforms.memory.chat import Sandbox
-from intern.stores.sqlite.members import Greeted as RealGreeted
+from intern.stores.sqlite.members import Greeted
+from intern.stores.sqlite.outbox import PostLedger
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.anyio
 ALICE = UserId("1")
 
 
-class Ledger:
+class Ledger(PostLedger):
     """Where the bot has answered."""
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class Ledger:
         return thread_id in self.threads
 
 
-class Known:
+class Known(Greeted):
     """Members who were told about private messages; outlives the dispatcher."""
 
     def __init__(self) -> None:
@@ -254,7 +255,7 @@ class _ClosingAudience:
 
 async def test_a_channel_that_turns_private_while_we_read_is_left_alone() -> None:
     stage = Stage()
-    stage.dispatcher._admits = _ClosingAudience().admits
+    stage.dispatcher.admits = _ClosingAudience().admits
     assert await stage.goes(stage.sandbox.say("alice", "How?")) == []
 
 
@@ -429,13 +430,3 @@ async def test_who_does_not_answer_private_messages_says_nothing() -> None:
     batch = Batch(channel_id=message.channel_id, author=message.author, messages=(message,))
     assert await silent.dispatch(batch) == ()
     assert stage.sandbox.posts() == ()
-
-
-def test_the_stores_fit_what_is_asked_for() -> None:
-    def wired(greeted: Greeted) -> None:
-        del greeted
-
-    def typed(greeted: RealGreeted) -> None:
-        wired(greeted)
-
-    assert callable(typed)  # pyright reads it
