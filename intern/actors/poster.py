@@ -20,8 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
 from intern.actors.loops import Backoff, exponential_backoff, surviving
-from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import NO_LONGER, Ended, Outgoing, PostOutcome
 from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId

@@ -21,7 +21,7 @@ from intern.actors.events import Events
 from intern.actors.loops import surviving
 from intern.answering.replying import Replying
 from intern.answering.workflow import Answers
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import Outgoing
 from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.flow import AnswerRequest, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId, UserId

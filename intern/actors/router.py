@@ -20,7 +20,7 @@ from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving
 from intern.answering.replying import Declining
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import Outgoing
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
     AnswerRequest,

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from intern.chat.addressing import Talk, named_by, split_by_target
 from intern.chat.options import ContextBounds
-from intern.chat.platform import History
+from intern.chat.platform import PAGE, History
 from intern.core.errors import ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch
 from intern.core.ids import FIRST, LAST, ChannelId, MessageId, Position, position_of
@@ -24,7 +24,6 @@ from intern.core.messages import Author, Channel, ChatMessage, Lookups
 
 _log = get_logger(__name__)
 
-_PAGE = 100  # what Discord gives at most
 _PAGES = 3  # of what was said before a batch, where that was much
 _CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
 
@@ -193,7 +192,7 @@ class _Reader:
             page = await self._page(self._channel.id, cursor)
             said = [*(page or ()), *said]
             # System messages are left out of a page, so one that is nearly full need not be the last.
-            if not page or len(page) < _PAGE // 2:
+            if not page or len(page) < PAGE // 2:
                 break
             cursor = position_of(page[0].id)
         everything = in_order(said, self._batch.messages)
@@ -376,7 +375,7 @@ class _Reader:
         # Half of what is left: the next page may tell more than who wrote this one.
         lookups = Lookups((self._max_calls - self.calls) // 2)
         try:
-            page = await self._history.before(place, cursor.id, limit=_PAGE, lookups=lookups)
+            page = await self._history.before(place, cursor.id, limit=PAGE, lookups=lookups)
         except ChatRefusedError as error:
             if self.teaches and not isinstance(error, ChatNotFoundError):
                 raise

@@ -16,7 +16,7 @@ from msgspec import structs
 from intern.chat.addressing import named_by, split_by_target
 from intern.chat.context import Gathered, gather, in_order
 from intern.chat.options import ContextBounds, ConversationOptions
-from intern.chat.platform import History
+from intern.chat.platform import PAGE, History
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
 from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
@@ -262,7 +262,6 @@ def _size(messages: Iterable[Message]) -> int:
     return sum(len(message.text) for message in messages)
 
 
-_PAGE = 100  # what Discord gives at most
 _SHORTLY_BEFORE = 3600.0  # seconds: an answer that replies to nothing answers what was asked within the hour
 
 
@@ -302,8 +301,8 @@ async def _under(on: ChatMessage, teacher: Author, history: History, bounds: Con
 async def _in_channel(
     on: ChatMessage, channel: Channel, history: History, bounds: ContextBounds
 ) -> CaptureRequest | None:
-    before = await history.before(channel.id, on.id, limit=_PAGE)
-    near = in_order(before, await history.after(channel.id, on.id, limit=_PAGE), (on,))
+    before = await history.before(channel.id, on.id, limit=PAGE)
+    near = in_order(before, await history.after(channel.id, on.id, limit=PAGE), (on,))
     said = _run(on, near, bounds.window_seconds)
     batch = Batch(channel_id=channel.id, author=on.author, messages=said)
     chains = (await gather(batch, channel, history, bounds)).messages

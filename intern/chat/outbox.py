@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Literal
 
+from anyio import Event
 from msgspec import Struct
 
 from intern.chat.addressing import named_by
 from intern.chat.options import STILL_WAITED_FOR
-from intern.chat.outgoing import Outgoing
-from intern.chat.platform import History, Outlet
+from intern.chat.platform import PAGE, Capabilities, History, Outlet
 from intern.chat.reply_text import reply_parts, thread_name
 from intern.core.clock import Clock
 from intern.core.errors import (
@@ -23,15 +24,92 @@ from intern.core.errors import (
     ChatUnknownOutcomeError,
     KnowledgeError,
 )
-from intern.core.flow import Reply
+from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import LAST, ChannelId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
 from intern.stores.sqlite.outbox import Part, Post, PostLedger
 
+TakenBack = Literal["superseded", "withdrawn"]
+
+
+@dataclass
+class _Entry:
+    request: AnswerRequest
+    gone: bool = False
+    taken: TakenBack | None = None
+    told: Event = field(default_factory=Event)
+
+
+class Outgoing:
+    """Whoever leaves or takes back first wins: nothing is both posted and asked anew.
+
+    For one event loop: no method but `hold` and `resumed` waits, so nothing comes between a look and what follows.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[MessageId, _Entry] = {}
+        self._closed = False
+        self._resuming: Event | None = None
+
+    @contextmanager
+    def resuming(self) -> Generator[None]:
+        """Meanwhile, what an earlier process left half posted is finished; nobody can take that back."""
+        over = self._resuming = Event()
+        try:
+            yield
+        finally:
+            self._resuming = None
+            over.set()
+
+    async def resumed(self) -> None:
+        """Until nothing more is finished of what an earlier process left."""
+        if self._resuming is not None:
+            await self._resuming.wait()
+
+    def hand_over(self, request: AnswerRequest) -> None:
+        """The reply to this question is on its way. Followed by `done`, whatever becomes of it."""
+        self._entries[request.batch.last.id] = _Entry(request)
+
+    def take_back(self, reason: TakenBack, wanted: Callable[[AnswerRequest], bool]) -> tuple[AnswerRequest, ...]:
+        """The questions that are `wanted` and whose reply has not left; it will not leave any more."""
+        taken = [e for e in self._entries.values() if not e.gone and e.taken is None and wanted(e.request)]
+        for entry in taken:
+            entry.taken = reason
+            entry.told.set()
+        return tuple(entry.request for entry in taken)
+
+    def taken_back(self, question_id: MessageId) -> TakenBack | None:
+        """Why a reply must not leave any more; None where it may."""
+        entry = self._entries.get(question_id)
+        return entry.taken if entry else None
+
+    def leave(self, question_id: MessageId) -> bool:
+        """Right before Discord first hears of a reply: true where it may leave, and then nobody takes it back."""
+        entry = self._entries.get(question_id)
+        if entry and entry.taken is None:
+            entry.gone = True
+        return entry is None or entry.gone
+
+    async def hold(self, question_id: MessageId) -> None:
+        """Until the reply is taken back, or nobody will take back anything any more."""
+        entry = self._entries.get(question_id)
+        if entry and not self._closed:
+            await entry.told.wait()
+
+    def done(self, question_id: MessageId) -> None:
+        """Nothing more will happen to the reply."""
+        self._entries.pop(question_id, None)
+
+    def close(self) -> None:
+        """Nobody will take back anything any more: there is nothing to hold a reply for."""
+        self._closed = True
+        for entry in self._entries.values():
+            entry.told.set()
+
+
 _log = get_logger(__name__)
 
-_PAGE = 100  # what Discord gives at most
 _PAGES = 5  # how far we look: for a message of ours that may have been posted, from a question's beginning to its end
 
 NO_LONGER = LAST.id
@@ -72,6 +150,7 @@ class Posting:
     _: KW_ONLY
     outgoing: Outgoing
     clock: Clock
+    capabilities: Capabilities = field(default_factory=Capabilities)
     admits: Callable[[ChannelId], Awaitable[bool]] = everywhere
     """Whether we may still speak in a channel: it may have turned private since somebody asked."""
     max_age: timedelta | None = None
@@ -94,7 +173,7 @@ class Posting:
             question.id,
             question.channel_id,
             reply.target,
-            reply_parts(reply),
+            reply_parts(reply, self.capabilities.message_limit),
             covers=reply.settles,
             called=reply.called,
             notice=reply.notice,
@@ -294,13 +373,13 @@ class _Delivery:
         for _ in range(_PAGES):
             if cursor >= from_last:
                 break
-            page = await self.to.history.after(channel, cursor.id, limit=_PAGE)
+            page = await self.to.history.after(channel, cursor.id, limit=PAGE)
             said += page
             # Discord's own messages are left out of a page, so one that is nearly full need not be the last.
-            if len(page) < _PAGE // 2:
+            if len(page) < PAGE // 2:
                 return said
             cursor = position_of(page[-1].id)
-        return [*said, *await self.to.history.after(channel, from_last.id, limit=_PAGE)]
+        return [*said, *await self.to.history.after(channel, from_last.id, limit=PAGE)]
 
     async def _is_answered(self, asker: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> bool:
         """Whether the team speaks: in the thread, by reply or mention, or in a thread that hangs on what was asked."""
@@ -320,7 +399,7 @@ class _Delivery:
 
     async def _after(self, channel: ChannelId, message_id: MessageId) -> Sequence[ChatMessage]:
         try:
-            return await self.to.history.after(channel, message_id, limit=_PAGE)
+            return await self.to.history.after(channel, message_id, limit=PAGE)
         except ChatRefusedError:
             return ()  # the channel is gone, or closed to us
 
@@ -344,7 +423,7 @@ class _Delivery:
         if question is None:
             message = await self.to.history.message(channel, message_id)
             question = message.text if message else ""
-        name = thread_name(question)
+        name = thread_name(question, self.to.capabilities.thread_name_limit)
         try:
             thread = await self.to.outlet.start_thread(channel, message_id, name)
         except ChatUnknownOutcomeError:
@@ -387,7 +466,7 @@ class _Delivery:
         """The message after the question that says this part already, if there is one."""
         cursor = self.begun.question_id
         for _ in range(_PAGES):
-            page = await self.to.history.after(thread, cursor, limit=_PAGE)
+            page = await self.to.history.after(thread, cursor, limit=PAGE)
             for message in page:
                 if not message.author.is_self or message.text.strip() != part.text.strip():
                     continue

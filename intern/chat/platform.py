@@ -7,7 +7,7 @@ that need no more; an export of a chat, for one, is a `History`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -15,6 +15,9 @@ from intern.core.errors import ChatError
 from intern.core.flow import ChannelSeen, GatewayEvent, InteractionTicket
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, MemberRoles, Page
+
+PAGE: Final = 100
+"""Messages that one request for history returns at most, on every platform."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -24,8 +27,6 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Characters of one message."""
     thread_name_limit: int = 100
     """UTF-16 units."""
-    page_limit: int = 100
-    """Messages that one request for history returns."""
     threads: bool = True
     """Threads can be opened on messages."""
     buttons: bool = True

@@ -10,9 +10,12 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
 
+_LIMITS = Capabilities()
+_TITLE_LIMIT = 80
 _SMALLEST_LIMIT = 64  # room for a fence with the longest language that we reopen, and some code in it
 _LONGEST_LANGUAGE = 20
 _MOST_TICKS = 8  # of a span of code that we close and reopen
@@ -34,7 +37,7 @@ class _Block(Struct, frozen=True):
     text: str
 
 
-def split_message(text: str, limit: int = 2000) -> list[str]:
+def split_message(text: str, limit: int = _LIMITS.message_limit) -> list[str]:
     """Parts of at most `limit` characters (code points, as Discord counts), none blank; none at all for a blank text.
 
     Cuts fall between paragraphs, else between lines, else between words, else anywhere. A code fence stays whole; one
@@ -127,12 +130,8 @@ def _sliced(text: str, limit: int) -> list[str]:
     return [text[start : start + limit] for start in range(0, len(text), limit)]
 
 
-_THREAD_NAME_LIMIT = 100
-_TITLE_LIMIT = 80
-
-
-def thread_name(question: str) -> str:
-    """A thread's name for a question: one line of 1 to 100 characters, without mentions and markup."""
+def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
+    """A thread's name for a question: one line of at most `limit` UTF-16 units, without mentions and markup."""
     # What is invisible goes first: it may part a mention.
     text = re.sub(r"<a?:(\w+):\d+>", r":\1:", "".join(filter(_shows, question[:1000])))  # a custom emoji
     text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
@@ -141,20 +140,20 @@ def thread_name(question: str) -> str:
     line = " ".join(text.split())
     if not any(character.isalnum() for character in line):
         return "Answer"
-    return _cut(line, _THREAD_NAME_LIMIT)
+    return _cut(line, limit)
 
 
-def reply_parts(reply: Reply) -> list[str]:
+def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
     """The messages that a reply consists of."""
-    return split_message(reply.text) if reply.notice else parts_of(reply.text, reply.citations)
+    return split_message(reply.text, limit) if reply.notice else parts_of(reply.text, reply.citations, limit)
 
 
-def parts_of(text: str, citations: Sequence[Citation] = ()) -> list[str]:
+def parts_of(text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit) -> list[str]:
     """The messages that say a text, and then its sources. Only what is cited can be clicked."""
     links = {url for citation in citations if (url := _url_of(citation))}
     whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
-    return [piece for part in split_message(whole) for piece in split_message(unlinked(part, links))]
+    return [piece for part in split_message(whole, limit) for piece in split_message(unlinked(part, links), limit)]
 
 
 # Pages that Discord shows as a card of their own, without any scheme before them.

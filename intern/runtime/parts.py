@@ -28,8 +28,7 @@ from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import Posting
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import Outgoing, Posting
 from intern.chat.platform import ChatPlatform, Gateway, Interactions
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
@@ -228,6 +227,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
         chat,
         outgoing=outgoing,
         clock=clock,
+        capabilities=chat.capabilities,
         admits=audience.admits_id,
         max_age=timedelta(seconds=settings.discord.max_question_age),
         late_word=wording.late,

@@ -17,8 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from intern.actors.events import Events
 from intern.actors.loops import exponential_backoff
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
-from intern.chat.outbox import NO_LONGER, Ended, PostOutcome
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import NO_LONGER, Ended, Outgoing, PostOutcome
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId

@@ -21,8 +21,7 @@ from intern.answering.replying import Replying, answer_buttons, load_wording
 from intern.chat.context import Gathered
 from intern.chat.conversations import answer_request
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import Posting
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import Outgoing, Posting
 from intern.core.errors import KnowledgeError
 from intern.core.flow import AnswerRequest, Batch, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId, RoleId

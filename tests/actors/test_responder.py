@@ -17,7 +17,7 @@ from intern.actors.events import Events
 from intern.actors.responder import AT_ONCE, ROOM, Collaborators, responder
 from intern.answering.replying import Replying, Wording
 from intern.chat.options import ConversationOptions
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import Outgoing
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import AnswerRequest, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId

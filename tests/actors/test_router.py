@@ -14,7 +14,7 @@ from intern.actors.events import Events
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff
 from intern.actors.router import ASIDE, AT_ONCE, router
 from intern.answering.replying import Declining, notice
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import Outgoing
 from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import (
     AnswerRequest,

@@ -12,8 +12,7 @@ from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.answering.posted_answers import SETTLED, PostedAnswers, Retractions
-from intern.chat.outbox import Posting
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import Outgoing, Posting
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import Filing, Reply, Topic
 from intern.core.ids import SourceId, TopicName

@@ -15,10 +15,10 @@ from msgspec import structs
 from intern.answering.replying import answer_buttons
 from intern.chat.outbox import (
     NO_LONGER,
+    Outgoing,
     Posting,
     PostOutcome,
 )
-from intern.chat.outgoing import Outgoing
 from intern.chat.platform import History, Outlet
 from intern.chat.reply_text import reply_parts
 from intern.core.errors import (

@@ -33,7 +33,7 @@ from intern.answering.replying import Declining
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.dispatching import Dispatcher
-from intern.chat.outgoing import Outgoing
+from intern.chat.outbox import Outgoing
 from intern.core.flow import AnswerRequest, Declined, MessageCreated, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
