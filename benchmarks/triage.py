@@ -33,8 +33,7 @@ from intern.core.messages import Author, AuthorType, ChatMessage, Conversation, 
 from intern.core.records import Hit
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.search.embedding_local import LocalEmbedder, installed
-from intern.search.finding import Embedder, Finder
-from intern.search.query import LeastLikeness
+from intern.search.finding import Embedder, Finder, LeastLikeness
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests import samples

@@ -397,7 +397,7 @@ def takes_occurrence(fact: Fact, at: datetime) -> bool:
 
 
 Match = NewType("Match", str)
-"""An expression in the search engine's own language. Only `intern.search.query` makes one from anybody's text."""
+"""An expression in the search engine's own language. Only `intern.search.finding` makes one from anybody's text."""
 
 SearchKind = Literal["source", "file", "nugget", "fact"]
 """`source`: of the index. `file`: discovered, and no source of answers unless the operator wants that. `nugget` and

@@ -31,7 +31,7 @@ from intern.facts.prompts import EXTRACT
 from intern.facts.reconciling import decide, judged_again, rules_hash
 from intern.facts.segments import Segment, named, standing_segment
 from intern.models.prompt import Model
-from intern.search.query import any_of, terms_of
+from intern.search.finding import any_of, terms_of
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.extractions import Extraction, ExtractionLog, NuggetStore

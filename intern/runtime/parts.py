@@ -43,7 +43,7 @@ from intern.models.circuit_breaker import Breaker
 from intern.models.endpoint import EndpointModel
 from intern.models.prompt import Model
 from intern.search.embedding_endpoint import EndpointEmbedder
-from intern.search.finding import Embedder, Finder, LastVectors
+from intern.search.finding import Embedder, Finder
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.monitoring import (
     CountedModel,
@@ -197,7 +197,7 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     late = MessageChanges(
         writer.stores.archive, admits=audience.admits_id, pending=writer.stores.pending, answered=answered.threads
     )
-    finder = Finder(writer.stores.search, room.embedder and LastVectors(room.embedder))
+    finder = Finder(writer.stores.search, room.embedder)
     discovered = discovered_sources(settings, writer.stores.search)
     library = Library(
         kb_index=settings.paths.index,

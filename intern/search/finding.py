@@ -1,12 +1,13 @@
 """Search by words and by vectors, best first, with the reasons for each result.
 
 "Found nothing" is a result, "could not look" an error. The second stage ranks nuggets by how far they can be trusted.
+Every term of a question is quoted, so `"`, `*`, `NEAR`, `:`, `-` and `^` have no special meaning to the engine.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -19,17 +20,127 @@ from msgspec.structs import asdict, replace
 from intern.core.errors import KnowledgeError, ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.records import Hit, Scored, SearchDocument, SearchFilter, SearchKind
-from intern.core.text.words import word_set
+from intern.core.records import Hit, Match, Scored, SearchDocument, SearchFilter, SearchKind
+from intern.core.text.words import STOP_WORDS, plain_words, unspaced_runs, word_set
 from intern.search.embedding_local import knows_any
-from intern.search.query import LEAST_LIKENESS, LeastLikeness, Terms, each_of, fused, joined, of_best, quoted, terms_of
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
-_log = get_logger(__name__)
+MOST_TERMS = 64
+"""Questions have about ten terms; longer texts are pasted, and each term costs time."""
 
-S = TypeVar("S")
-V = TypeVar("V")
-T = TypeVar("T")
+_GRAM = 3
+"""Characters that the trigram table needs."""
+
+# Time, number and purpose say something about a document, and bm25 weighs a common word little anyway. Without them
+# plain FTS5 with a short list of stop words finds more on chat turns (.491 against .479) and on titles of questions.
+_SEARCHED = """
+after before until first once again now still help use used uses using try trying someone anyone somebody anybody
+any many all other same few only one
+"""
+_LEFT_OUT = STOP_WORDS - set(_SEARCHED.split())
+
+
+class Terms(Struct, frozen=True):
+    """The terms of a text."""
+
+    words: tuple[str, ...] = ()
+    grams: tuple[str, ...] = ()
+    """Trigrams: pieces of scripts without spaces, and words that may stand among them."""
+    short: tuple[str, ...] = ()
+    """Runs of such scripts that are too short for trigrams."""
+
+
+def terms_of(text: str) -> Terms:
+    """Return the terms of a text, each once and in order, without stop words unless there are only such."""
+    said = list(dict.fromkeys(word.lower() for word in plain_words(text)))
+    telling = [word for word in said if word not in _LEFT_OUT] or said
+    spaced = [word for word in telling if not unspaced_runs(word)]
+    runs = list(dict.fromkeys(run for word in telling for run in unspaced_runs(word)))
+    grams = [word for word in spaced if len(word) >= _GRAM]
+    grams += [run[n : n + _GRAM] for run in runs for n in range(len(run) - _GRAM + 1)]
+    return Terms(
+        words=tuple(spaced[:MOST_TERMS]),
+        grams=tuple(dict.fromkeys(grams))[:MOST_TERMS],
+        short=tuple(run for run in runs if len(run) < _GRAM)[:MOST_TERMS],
+    )
+
+
+def quoted(term: str) -> Match:
+    """Quote one term."""
+    return Match('"' + term.replace("\0", " ").replace('"', '""') + '"')
+
+
+def any_of(terms: Iterable[str]) -> Match | None:
+    """Return a query for documents with at least one of the terms; None without terms, which FTS5 cannot express."""
+    return Match(" OR ".join(map(quoted, terms))) or None
+
+
+K = TypeVar("K", bound=Hashable)
+
+# Cormack et al. (2009): large enough that the first places of one order do not outweigh a good place in both.
+_RANK_OFFSET = 60
+
+LIKENESS_WEIGHT = 0.6
+"""The weight of vectors, against words, for texts from chats (topics, nuggets, facts): a turn is short, and its words
+tell it apart. Chosen with MiniLM on chat turns: nDCG@10 is .495 to .498 at .5 to .6, .482 at .75, .442
+at .85 (by words alone .489). Reciprocal ranks fell to .71 of plain FTS5."""
+
+DOCUMENT_LIKENESS_WEIGHT = 0.78
+"""The same for documents, pages and files: on five sets, .75 to .8 beats .6 by 2% (factoids) to 9% (titles)."""
+
+
+class LeastLikeness(Struct, frozen=True, kw_only=True):
+    """The cosines below which a text is not found by likeness. They belong to a model."""
+
+    beside_words: float = 0.0
+    """If a document contains a word of the question."""
+    alone: float = 0.0
+    """If none does."""
+    of_unknown: float = 0.0
+    """If none does, and the model knows none of the words either: its vector says little then."""
+
+
+LEAST_LIKENESS: Mapping[str, LeastLikeness] = {
+    "all-MiniLM-L6-v2-int8": LeastLikeness(beside_words=0.2, alone=0.3, of_unknown=0.45)
+}
+"""Without it, a search for a subject that no document has finds ten sources. A made-up word comes to .2 with one of 20
+documents in 27% of cases, to .3 in 4%; with one of 3,000 to .45 in 5%. What a single word like "photo", "physician" or
+"automobile" means came to .32 to .57 with it. Of 120 to 302 real questions a set, all but two hold a word of some
+document, so that only `beside_words` concerns them."""
+
+
+def fused(*rankings: Sequence[K]) -> list[K]:
+    """Join rankings by reciprocal rank; equals keep the order of the first ranking."""
+    scores: dict[K, float] = {}
+    for ranking in rankings:
+        for n, item in enumerate(dict.fromkeys(ranking), _RANK_OFFSET + 1):
+            scores[item] = scores.get(item, 0.0) + 1 / n
+    return sorted(scores, key=scores.__getitem__, reverse=True)  # equals keep their order
+
+
+def of_best(scores: Mapping[K, float]) -> dict[K, float]:
+    """Return each score as a share of the best one; 1 for all if the best is not above 0."""
+    best = max(scores.values(), default=0.0)
+    return {item: score / best if best > 0 else 1.0 for item, score in scores.items()}
+
+
+def joined(words: Mapping[K, float], likeness: Mapping[K, float], documents: Collection[K] = ()) -> dict[K, float]:
+    """Join the scores of words and vectors, best first.
+
+    `words` are scores such as bm25, where more is better; an item without one contains no word. `likeness` are cosines;
+    an item without one (its vector is not made yet) gets the lowest of the others. `documents` are the
+    items for which vectors weigh more.
+    """
+    by_words = of_best(words)
+    lowest = min(likeness.values(), default=0.0)
+    scores: dict[K, float] = {}
+    for item in dict.fromkeys((*words, *likeness)):
+        weight = DOCUMENT_LIKENESS_WEIGHT if item in documents else LIKENESS_WEIGHT
+        scores[item] = (1 - weight) * by_words.get(item, 0.0) + weight * likeness.get(item, lowest)
+    return dict(sorted(scores.items(), key=lambda each: -each[1]))
+
+
+_log = get_logger(__name__)
 
 # Sources that words and vectors each propose. With 50, sources that only one of both proposed got too low a score: 12%
 # less nDCG@10 among 50,000 documents.
@@ -46,45 +157,9 @@ class Embedder(Protocol):
         """The name of the vectors. It changes when new vectors cannot be compared with earlier ones."""
         ...
 
-    @property
-    def dimensions(self) -> int:
-        """The length of a vector."""
-        ...
-
     async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
         """Return the vector of each text: 32-bit floats, little-endian, of length 1. Raises the ModelError family."""
         ...
-
-
-class LastVectors:
-    """An embedder with a cache of the last questions: each is searched for among several kinds of documents."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._last: dict[str, bytes] = {}
-
-    @property
-    def model(self) -> str:
-        """The embedder's."""
-        return self._embedder.model
-
-    @property
-    def dimensions(self) -> int:
-        """The embedder's."""
-        return self._embedder.dimensions
-
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
-        """Embed texts; the vector of a single text is cached for a while."""
-        if len(texts) != 1:
-            return await self._embedder.embed(texts)
-        [text] = texts
-        vector = self._last.pop(text, None)
-        if vector is None:
-            [vector] = await self._embedder.embed(texts)
-        self._last[text] = vector
-        while len(self._last) > _REMEMBERED:
-            del self._last[next(iter(self._last))]
-        return [vector]
 
 
 class _Candidate(Struct, frozen=True, kw_only=True):
@@ -119,12 +194,14 @@ class Finder:
     """Search by words and, with an embedder, by vectors.
 
     Sources that are less similar than `least` are not found by vectors. By default, `least` is the known threshold of
-    the model; for other models it is `LeastLikeness()`, so any cosine from 0 on counts.
+    the model; for other models it is `LeastLikeness()`, so any cosine from 0 on counts. The vectors of the last
+    questions are cached: each question is searched for among several kinds of documents.
     """
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder | None = None) -> None:
         self._store = store
         self._embedder = embedder
+        self._vectors: dict[str, bytes] = {}
 
     async def find(
         self, text: str, wanted: SearchFilter | None = None, limit: int = 10, *, least: LeastLikeness | None = None
@@ -185,26 +262,57 @@ class Finder:
         if embedder is None or not text.strip():
             return _of_words(await self._by_words(terms, wanted, limit))
         proposed = max(limit, _PROPOSED)
-        compared = partial(self._store.like, model=embedder.model, wanted=wanted)
-        words, seen = await _side_by_side(
-            partial(self._by_words, terms, wanted, proposed),
-            partial(_seen, embedder, text, partial(compared, limit=proposed)),
-        )
-        if isinstance(seen, ModelError):
-            _do_without(seen, words_found=bool(words))
+        like = partial(self._store.like, model=embedder.model, wanted=wanted)
+        words: dict[SourceId, _ByWords] = {}
+        hits: list[Scored] = []
+        failures: list[KnowledgeError | ModelError] = []
+
+        async def compare() -> None:
+            try:
+                hits.extend(await like(await self._vector(embedder, text), limit=proposed))
+            except (KnowledgeError, ModelError) as error:
+                failures.append(error)
+
+        # Side by side, on two cores.
+        async with create_task_group() as tg:
+            tg.start_soon(compare)
+            try:
+                words = await self._by_words(terms, wanted, proposed)
+            except KnowledgeError as error:
+                failures.insert(0, error)
+        for failure in failures:
+            if isinstance(failure, KnowledgeError):
+                raise failure
+            if not words:
+                # An empty result would look as if there were nothing.
+                reason = "nothing holds a word of it, and what says the same in other words could not be searched"
+                raise KnowledgeError(f"{reason}: {failure}") from failure
+            _log.warning("search_by_words_only", reason=str(failure))
             return [replace(each, words_only=True) for each in _of_words(words)][:limit]
-        others = words.keys() - {hit.source_id for hit in seen.found}
-        hits = (*seen.found, *(await compared(seen.vector, limit=0, also=sorted(others)) if others else ()))
+        if others := words.keys() - {hit.source_id for hit in hits}:
+            hits += await like(await self._vector(embedder, text), limit=0, also=sorted(others))
         known = least or LEAST_LIKENESS.get(embedder.model, LeastLikeness())
         enough = await _enough(known, terms, words_found=bool(words))
         alike = [hit for hit in hits if hit.score >= enough or hit.source_id in words]
         return _of_both(words, alike, proposed)[:limit] if alike else _of_words(words)[:limit]
 
+    async def _vector(self, embedder: Embedder, text: str) -> bytes:
+        """Return the vector of a question. Raises the ModelError family."""
+        vector = self._vectors.pop(text, None)
+        if vector is None:
+            [vector] = await embedder.embed([text.encode("utf-8", "replace").decode()])
+        self._vectors[text] = vector
+        while len(self._vectors) > _REMEMBERED:
+            del self._vectors[next(iter(self._vectors))]
+        return vector
+
     async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[SourceId, _ByWords]:
         """Return the best sources that contain a word, in order."""
         rankings: list[Sequence[Scored]] = []
         if terms.words or terms.grams:
-            rankings += await self._store.matching(each_of(terms.words), each_of(terms.grams), wanted, limit)
+            rankings += await self._store.matching(
+                tuple(map(quoted, terms.words)), tuple(map(quoted, terms.grams)), wanted, limit
+            )
         rankings += [await self._store.containing(part, wanted, limit) for part in terms.short]
         hits = {hit.source_id: hit for ranking in reversed(rankings) for hit in ranking}
         shares = _best_shares([{hit.source_id: hit.score for hit in ranking} for ranking in rankings])
@@ -227,51 +335,6 @@ class _ByWords(NamedTuple):
     hit: Scored
     share: float
     """bm25 as a share of the best one's, from 0 to 1, so that words and trigrams can be compared."""
-
-
-class _Seen(NamedTuple):
-    """The sources that are most similar to a text, and the text's vector."""
-
-    vector: bytes
-    found: Sequence[Scored]
-
-
-async def _seen(
-    embedder: Embedder, text: str, look: Callable[[bytes], Awaitable[Sequence[Scored]]]
-) -> _Seen | ModelError:
-    """Search by vectors; return the error if there is no vector, since words may suffice. Raises KnowledgeError."""
-    try:
-        [vector] = await embedder.embed([text.encode("utf-8", "replace").decode()])
-    except ModelError as error:
-        return error
-    return _Seen(vector, await look(vector))
-
-
-def _do_without(error: ModelError, *, words_found: bool) -> None:
-    """Raise KnowledgeError if words found nothing: an empty result would look as if there were nothing."""
-    if not words_found:
-        raise KnowledgeError(
-            f"nothing holds a word of it, and what says the same in other words could not be searched: {error}"
-        ) from error
-    _log.warning("search_by_words_only", reason=str(error))
-
-
-async def _side_by_side(one: Callable[[], Awaitable[S]], other: Callable[[], Awaitable[T]]) -> tuple[S, T]:
-    """Run both at once, on two cores. Raises KnowledgeError as itself, not in a group."""
-    ones, others, errors = list[S](), list[T](), list[KnowledgeError]()
-
-    async def hold(call: Callable[[], Awaitable[V]], values: list[V]) -> None:
-        try:
-            values.append(await call())
-        except KnowledgeError as error:
-            errors.append(error)
-
-    async with create_task_group() as tg:
-        tg.start_soon(hold, other, others)
-        await hold(one, ones)
-    if errors:
-        raise errors[0]
-    return ones[0], others[0]
 
 
 def _best_shares(rankings: Sequence[Mapping[SourceId, float]]) -> dict[SourceId, float]:

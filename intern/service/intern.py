@@ -37,7 +37,7 @@ from intern.learning.attempts import Tally
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review
-from intern.search.finding import Embedder, Finder, Found, LastVectors, best_found
+from intern.search.finding import Embedder, Finder, Found, best_found
 from intern.service.known import Known
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models
@@ -436,7 +436,7 @@ class Intern:
         paths = self._settings.paths
         store, finder, learned = self._store, None, None
         if store is not None:
-            finder = Finder(store, self._embedder and LastVectors(self._embedder))
+            finder = Finder(store, self._embedder)
             learned = LearnedSources(
                 self._db,
                 store,

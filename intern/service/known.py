@@ -6,7 +6,7 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.records import Fact, Nugget, NuggetStatus
 from intern.facts.reconciling import Retirement
-from intern.search.query import any_of, terms_of
+from intern.search.finding import any_of, terms_of
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore, Link

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from intern.core.errors import SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.records import Hit, IndexEntry, SearchDocument, SearchKind, SourceText
-from intern.search.finding import Finder, Found
-from intern.search.query import LeastLikeness
+from intern.search.finding import Finder, Found, LeastLikeness
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import is_stale

@@ -27,8 +27,7 @@ from intern.core.ids import SourceId
 from intern.core.records import IndexEntry, SearchDocument, SearchFilter
 from intern.core.text.passages import passages
 from intern.core.text.words import plain_words
-from intern.search.finding import Embedder, Finder
-from intern.search.query import any_of
+from intern.search.finding import Embedder, Finder, any_of
 from intern.sources.searchable import Embedding
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -173,7 +172,6 @@ class Remembering:
         self._embedder = embedder
         self._memory = VectorMemory(db, clock=SystemClock(), most=200_000)
         self.model = embedder.model
-        self.dimensions = embedder.dimensions
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
         """As the embedder does it."""

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from intern.answering.selecting import MOST_RANKED, listed
 from intern.core.ids import SourceId
-from intern.search.finding import Embedder, Finder
-from intern.search.query import any_of, terms_of
+from intern.search.finding import Embedder, Finder, any_of, terms_of
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.sources.searchable import Embedding

@@ -15,7 +15,7 @@ from anyio import create_task_group, fail_after
 
 from intern.core.errors import ConfigError, ModelAccessError
 from intern.search import embedding_local
-from intern.search.embedding_local import DIMENSIONS, Loaded, LocalEmbedder, WordPiece, installed, load_model
+from intern.search.embedding_local import Loaded, LocalEmbedder, WordPiece, installed, load_model
 
 pytestmark = pytest.mark.anyio
 
@@ -110,7 +110,7 @@ async def test_texts_that_mean_the_same_are_alike_and_bytes_do_not_depend_on_com
         together = await embedder.embed(texts)
         alone = [(await embedder.embed([text]))[0] for text in texts]
     assert together == alone
-    numbers = [struct.unpack(f"<{DIMENSIONS}f", vector) for vector in together]
+    numbers = [struct.unpack("<384f", vector) for vector in together]
     assert all(abs(sum(n * n for n in each) - 1) < 1e-5 for each in numbers)
     question, paraphrase, other = [sum(map(float.__mul__, numbers[0], each)) for each in numbers[:3]]
     assert question == pytest.approx(1)

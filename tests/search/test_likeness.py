@@ -12,8 +12,7 @@ from hypothesis import given, strategies as st
 
 from intern.core.errors import KnowledgeError, ModelRefusedError, ModelUnavailableError
 from intern.core.records import SearchFilter
-from intern.search.finding import Finder, LastVectors
-from intern.search.query import LEAST_LIKENESS, LeastLikeness, joined
+from intern.search.finding import LEAST_LIKENESS, Finder, LeastLikeness, joined
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import Directions, document, opened, vector
 
@@ -184,7 +183,7 @@ async def test_by_id_alone_the_order_is_the_same_and_a_question_is_embedded_once
     with fail_after(10):
         async with shelf(tmp_path) as store:
             embedder = Directions({"rotate keys": 5})
-            finder = Finder(store, LastVectors(embedder))
+            finder = Finder(store, embedder)
             found = await finder.find("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)
             assert await finder.rank("rotate keys", 9) == [each.document.source_id for each in found]
             proposed = await finder.propose("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)

@@ -10,8 +10,7 @@ import pytest
 from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 
-from intern.search.finding import Finder
-from intern.search.query import MOST_TERMS, any_of, fused, quoted, terms_of
+from intern.search.finding import MOST_TERMS, Finder, Terms, any_of, fused, quoted, terms_of
 from tests.search.documents import Directions, document, opened
 
 
@@ -26,7 +25,7 @@ def engine() -> Any:
 def test_stop_words_go_unless_nothing_else_is_left() -> None:
     assert terms_of("How do I rotate the signing key? The key!").words == ("rotate", "signing", "key")
     assert terms_of("what is this").words == ("what", "is", "this")
-    assert not terms_of(' ?! "* ')
+    assert terms_of(' ?! "* ') == Terms()
 
 
 def test_what_means_something_to_the_engine_is_a_word_here() -> None:

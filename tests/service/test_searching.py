@@ -18,8 +18,7 @@ from intern.core.messages import Conversation, Message
 from intern.core.records import SearchFilter
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
-from intern.search.finding import Finder
-from intern.search.query import LEAST_LIKENESS
+from intern.search.finding import LEAST_LIKENESS, Finder
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
 from intern.service.searching import Ranking, SearchResult

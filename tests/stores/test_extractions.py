@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from intern.core.errors import KnowledgeError
 from intern.core.ids import FactId, MessageId, NuggetId
 from intern.core.records import Applied, FactDecision, NewFact, RefusedFact, RepeatedFact, UpdatedFact
-from intern.search.query import any_of, terms_of
+from intern.search.finding import any_of, terms_of
 from intern.stores.sqlite import columns as columns_module, facts as facts_module
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore

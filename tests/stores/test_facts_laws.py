@@ -17,7 +17,7 @@ from intern.core.ids import FactId, MessageId
 from intern.core.records import Fact, RefusedFact, Visibility
 from intern.facts.options import FactOptions
 from intern.facts.reconciling import Proposal, decide
-from intern.search.query import any_of, terms_of
+from intern.search.finding import any_of, terms_of
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore

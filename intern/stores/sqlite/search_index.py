@@ -1,7 +1,7 @@
 """What can be searched: documents in the database, SQLite's full-text tables for their words, vectors for their sense.
 
 Derived from sources, topics, discovered files, nuggets and facts: lost, it is built again. Text of others reaches the
-engine only as a `Match` that `intern.search.query` made. A vector goes with the text that it is of.
+engine only as a `Match` that `intern.search.finding` made. A vector goes with the text that it is of.
 """
 
 from __future__ import annotations
