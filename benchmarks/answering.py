@@ -29,7 +29,7 @@ from intern.service.intern import open_intern
 from intern.service.models import Models, open_models, templates_of
 from intern.settings.loading import load_settings
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.replies import ReplyStore
+from intern.stores.sqlite.usage import ReplyStore
 from tests.endpoint_double import Reply, Request, endpoint_double, prompt_of, text_of
 
 QUESTIONS = 20

@@ -33,7 +33,7 @@ from intern.service.models import offline_rules, open_models
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn
 from intern.stores.archive import Archive
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
 from tests.eval.chats import EVAL, chat_lines, exchanges
 from tests.kept import Taught

@@ -50,7 +50,7 @@ from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.sessions import INTENTS
 from intern.service.status import status_of
 from intern.settings.loading import DataSection, Settings
-from intern.stores.sqlite.checkpoints import Marks
+from intern.stores.sqlite.chat import Marks
 from tests.double.acts import Acts
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import message_event

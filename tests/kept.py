@@ -35,8 +35,7 @@ from intern.settings.loading import Paths
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, read_state
-from intern.stores.indices import IndexCache, read_index
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import IndexCache, TopicLibrary, read_index
 from tests.samples import CHANNEL, GUILD, START
 
 _AUTHORS = {

@@ -21,7 +21,7 @@ from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
 from intern.core.records import Capture, CapturedPair
 from intern.learning.captioning import Captioning
-from intern.stores.sqlite.pending import PendingCapture, PendingCaptures
+from intern.stores.sqlite.work import PendingCapture, PendingCaptures
 
 Keep = Callable[[Capture], Awaitable[CapturedPair | None]]
 """Archives a conversation; returns None where the archive holds all of it already. Raises KnowledgeError."""

@@ -9,7 +9,7 @@ from anyio import move_on_after, sleep
 from intern.actors.loops import exponential_backoff, surviving
 from intern.chat.checkpoints import Checkpoints
 from intern.core.ids import ChannelId, MessageId
-from intern.stores.sqlite.checkpoints import Marks
+from intern.stores.sqlite.chat import Marks
 
 _PAUSE = 1.0  # seconds; a crash costs reading again what was settled since
 _LONGEST_PAUSE = 60.0  # while the disk takes nothing

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from intern.actors.loops import surviving
 from intern.core.errors import ConfigError, InternError
 from intern.core.log import get_logger, redacted
-from intern.stores.sqlite.jobs import Job, Jobs
+from intern.stores.sqlite.work import Job, Jobs
 
 POLL_SECONDS = 0.5  # a person waits at the other end; one indexed SELECT each time costs nothing
 

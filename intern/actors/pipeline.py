@@ -63,9 +63,8 @@ from intern.learning.message_changes import MessageChanges
 from intern.learning.review import Approvals
 from intern.sources.refresh import Refreshed
 from intern.sources.searchable import Embedding
-from intern.stores.sqlite.checkpoints import Marks
-from intern.stores.sqlite.jobs import Job, Jobs
-from intern.stores.sqlite.pending import PendingCaptures
+from intern.stores.sqlite.chat import Marks
+from intern.stores.sqlite.work import Job, Jobs, PendingCaptures
 
 T = TypeVar("T")
 

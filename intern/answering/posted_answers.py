@@ -23,9 +23,9 @@ from intern.core.text.passages import best_passages
 from intern.sources.library import Library
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog
-from intern.stores.sqlite.replies import Cited, CitedStore, Compared, OutdatedAnswer, State, Watched
+from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.outbox import Cited, CitedStore, Compared, OutdatedAnswer, State, Watched
 from intern.stores.sqlite.traces import TraceStore
-from intern.stores.topics import TopicLibrary
 
 SETTLED = timedelta(minutes=5)
 """For how long a citation must not have stood before its answer is edited: a document may be half written just now."""

@@ -36,8 +36,7 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, Channel, ChatMessage, Citation, SilenceReason
-from intern.stores.sqlite.replies import FeedbackStore, Votes
-from intern.stores.sqlite.traces import Trace, TraceStore
+from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
 
 _log = get_logger(__name__)
 

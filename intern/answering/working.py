@@ -35,7 +35,7 @@ from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.templates import Templates
 from intern.models.usage import metered
-from intern.stores.sqlite.replies import Recalled, ReplyStore
+from intern.stores.sqlite.usage import Recalled, ReplyStore
 
 # A batch of fifty pasted logs must not fill a prompt. Both are a page or two; a question's point is at its ends.
 MAX_QUESTION_CHARS = 6000

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, position_of
 from intern.core.messages import Channel, ChatMessage, Page
-from intern.stores.sqlite.checkpoints import Mark, Marks
+from intern.stores.sqlite.chat import Mark, Marks
 
 DISORDER = timedelta(seconds=5)
 """How much older than the newest message of its channel a message may be when it is first heard of.

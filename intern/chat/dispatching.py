@@ -25,7 +25,7 @@ from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
-from intern.stores.sqlite.members import Greeted
+from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.outbox import PostLedger
 
 Route = Literal["answer", "capture", "nobody"]

@@ -34,9 +34,9 @@ from intern.models.prompt import Model
 from intern.search.finding import any_of, terms_of
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.chat import NameStore
 from intern.stores.sqlite.extractions import Extraction, ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.members import NameStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)

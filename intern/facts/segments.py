@@ -20,7 +20,7 @@ from intern.core.records import Capture, CapturedPair, Distilled, Filed, Forgott
 from intern.facts.pseudonyms import Pseudonyms, others_in
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog, Placed
-from intern.stores.sqlite.members import NameStore
+from intern.stores.sqlite.chat import NameStore
 
 CaptureT = TypeVar("CaptureT", bound=Capture)
 IsWithdrawn = Callable[[MessageId], bool]

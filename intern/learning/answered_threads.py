@@ -28,10 +28,10 @@ from intern.facts.options import ExtractionOptions
 from intern.facts.segments import Segment
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
-from intern.stores.sqlite.answered_threads import AnsweredThreads, ThreadMessage
+from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.outbox import Post, PostLedger
-from intern.stores.sqlite.pending import PendingCaptures
+from intern.stores.sqlite.work import PendingCaptures
 
 _PAGE = 100  # what Discord gives at most
 _MOST_MESSAGES = 200  # of a thread, its newest; as many as a capture takes

@@ -27,7 +27,7 @@ from intern.learning.filing import Filer
 from intern.learning.prompts import CLASSIFY
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
-from intern.stores.sqlite.pending import Retry, retry_of
+from intern.stores.sqlite.work import Retry, retry_of
 
 _log = get_logger(__name__)
 
@@ -89,7 +89,7 @@ def again(
 
 
 class Attempts(Protocol):
-    """Counts unfinished attempts at pairs (see `intern.stores.sqlite.pending`)."""
+    """Counts unfinished attempts at pairs (see `intern.stores.sqlite.work`)."""
 
     async def begin(self, qa_id: QAId, /) -> int:
         """Count an attempt on disk, and return the number of attempts with this one."""

@@ -43,7 +43,7 @@ class Images(Protocol):
 
 
 class ImageTexts(Protocol):
-    """Stores descriptions; see `intern.stores.sqlite.pending`. Raises KnowledgeError."""
+    """Stores descriptions; see `intern.stores.sqlite.work`. Raises KnowledgeError."""
 
     async def texts_of(self, message_ids: Collection[MessageId], /) -> Texts:
         """Return the descriptions of the images of these messages."""

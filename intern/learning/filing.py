@@ -53,7 +53,7 @@ from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, write_state
 from intern.stores.files import FileLayer
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 
 _log = get_logger(__name__)
 

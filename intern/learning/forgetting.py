@@ -24,7 +24,7 @@ from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import bare, time_of, without_blocks
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 
 _MEMBER = re.compile(r"[0-9]{1,20}")
 # Other programs may put text before or after the number.

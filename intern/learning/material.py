@@ -15,7 +15,7 @@ from intern.core.text.passages import even_share
 from intern.core.text.words import Remembering, likeness, weight_of, word_set
 from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
 from intern.stores.blocks import format_topic
-from intern.stores.indices import format_index
+from intern.stores.library import format_index
 
 # Similarity of two questions, or of two answers. All but 1 in 100 pairs of unrelated questions of a support channel are
 # below it, and of 77 real updates of an entry none is. Of 70 questions and their duplicates, 57 reach it.

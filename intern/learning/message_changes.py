@@ -29,8 +29,8 @@ from intern.core.messages import AuthorType, ChatMessage, Lookups
 from intern.core.records import CapturedPair, Speaker
 from intern.learning.review import put_last
 from intern.stores.archive import Archive
-from intern.stores.sqlite.answered_threads import AnsweredThreads
-from intern.stores.sqlite.pending import PendingCaptures
+from intern.stores.sqlite.chat import AnsweredThreads
+from intern.stores.sqlite.work import PendingCaptures
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from intern.learning.prompts import (
     SplitOut,
 )
 from intern.stores.blocks import parse_blocks
-from intern.stores.indices import parse_index
+from intern.stores.library import parse_index
 
 # Words without content, beside the stop words.
 _PLEASANTRIES = frozenset(

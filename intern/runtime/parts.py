@@ -64,11 +64,9 @@ from intern.settings.loading import Settings
 from intern.sources.library import Library
 from intern.sources.scanning import Changes
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.checkpoints import Marks, MarkStore
+from intern.stores.sqlite.chat import Greeted, Marks, MarkStore
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.members import Greeted
-from intern.stores.sqlite.replies import FeedbackStore
-from intern.stores.sqlite.traces import Counts, TraceStore, Unanswered
+from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore, Unanswered
 from intern.stores.sqlite.usage import UsageLog
 
 

@@ -29,7 +29,7 @@ from intern.sources.descriptions import describe_by_rules
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 
 TokensOf = Callable[[Prompt[Any, Any], Any], int]
 """About how many tokens a prompt has with this input."""

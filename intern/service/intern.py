@@ -60,13 +60,13 @@ from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FolderLock
+from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog
-from intern.stores.sqlite.jobs import Job, Jobs
-from intern.stores.sqlite.left_out import LeftOutStore
+from intern.stores.sqlite.maintenance import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import FormLog, UsageLog
-from intern.stores.topics import TopicLibrary
+from intern.stores.sqlite.work import Job, Jobs
 
 _POLL_SECONDS = 0.2  # a person waits
 _SAID_AFTER = 1.0  # seconds until that person hears whom this waits for

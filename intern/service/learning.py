@@ -35,7 +35,7 @@ from intern.sources.descriptions import describe_by_rules
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.pending import PAUSES, Retry
+from intern.stores.sqlite.work import PAUSES, Retry
 
 _log = get_logger(__name__)
 

@@ -38,10 +38,10 @@ from intern.settings.loading import NO_PRICE, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
+from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.maintenance import is_made, problems, unsearchable
 from intern.stores.sqlite.usage import FormLog, UsageLog
-from intern.stores.topics import TopicLibrary
 
 NAMED_AT_MOST: Final = 5
 """Channels, or damaged pieces, in one line."""

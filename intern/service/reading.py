@@ -34,8 +34,7 @@ from intern.settings.loading import Settings
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog
-from intern.stores.indices import read_index
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary, read_index
 
 
 class RemovedBlock(Struct, frozen=True, kw_only=True):

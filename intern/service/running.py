@@ -70,10 +70,9 @@ from intern.sources.library import message_link
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.pending import Retry, retry_of
-from intern.stores.sqlite.replies import FeedbackStore
-from intern.stores.sqlite.traces import Counts, Trace, TraceStore, UnansweredQuestion
+from intern.stores.sqlite.traces import Counts, FeedbackStore, Trace, TraceStore, UnansweredQuestion
 from intern.stores.sqlite.usage import UsageLog
+from intern.stores.sqlite.work import Retry, retry_of
 
 DAYS = 14
 _ROWS = 100  # on a page

@@ -22,9 +22,8 @@ from intern.sources.files import SourceFolder
 from intern.sources.library import Library
 from intern.sources.scanning import FileText, Scanner, names_of, read_file
 from intern.sources.searchable import Covered, covered_text, covered_topic, keep_searchable
-from intern.stores.indices import CachedFile, CachedSource, is_source_id
+from intern.stores.library import CachedFile, CachedSource, TopicLibrary, is_source_id
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.topics import TopicLibrary
 
 _SPOKEN: frozenset[SearchKind] = frozenset({"nugget", "fact"})
 """Distilled from what was said: no file, so none that could have changed."""

@@ -24,12 +24,10 @@ from intern.sources.scanning import Scanner, is_below
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, read_state
-from intern.stores.indices import CachedFile, CachedPage, CachedSource, IndexCache
-from intern.stores.sqlite.left_out import left_out_in
-from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of
-from intern.stores.sqlite.pending import Retry, retries_of, retry_of
-from intern.stores.sqlite.replies import Votes
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import CachedFile, CachedPage, CachedSource, IndexCache, TopicLibrary
+from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of, left_out_in
+from intern.stores.sqlite.traces import Votes
+from intern.stores.sqlite.work import Retry, retries_of, retry_of
 
 SHED = "questions_shed"
 """The name that questions without room are counted by; see `intern.actors.events`."""

@@ -21,17 +21,15 @@ from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, recover_state
 from intern.stores.files import FileLayer
+from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.chat import NameStore, RoleStore
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Jobs, Remains
-from intern.stores.sqlite.left_out import LeftOutStore
-from intern.stores.sqlite.maintenance import copied, problems
-from intern.stores.sqlite.members import NameStore, RoleStore
-from intern.stores.sqlite.outbox import PostLedger
-from intern.stores.sqlite.pending import Attempts, PendingCaptures
-from intern.stores.sqlite.replies import CitedStore, ReplyStore
+from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
+from intern.stores.sqlite.outbox import CitedStore, PostLedger
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.traces import Counts, Unanswered
-from intern.stores.topics import TopicLibrary
+from intern.stores.sqlite.usage import ReplyStore
+from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
 
 
 def write_whole(file: Path, data: bytes) -> None:

@@ -41,14 +41,14 @@ from intern.sources.pages import OpenWeb
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Erased
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.answered_threads import AnsweredThreads
+from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.chat import AnsweredThreads
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
-from intern.stores.sqlite.jobs import Job
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import VectorMemory
-from intern.stores.topics import TopicLibrary
+from intern.stores.sqlite.work import Job
 
 FOLLOWER = "extractor"
 """Whose position it is."""

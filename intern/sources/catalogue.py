@@ -25,7 +25,7 @@ from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError
 from intern.core.ids import SourceId
 from intern.core.records import IndexEntry
 from intern.stores.files import FileLayer, stamp_of
-from intern.stores.indices import (
+from intern.stores.library import (
     CachedFile,
     CachedPage,
     CachedSource,

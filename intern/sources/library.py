@@ -26,8 +26,7 @@ from intern.sources.files import SourceFolder
 from intern.stores.archive import Archive
 from intern.stores.blocks import bare
 from intern.stores.files import FileLayer, stamp_of
-from intern.stores.indices import NEEDS_SCRIPTS, RENDERED, CachedPage, folded, is_url, read_index
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedPage, TopicLibrary, folded, is_url, read_index
 
 _log = get_logger(__name__)
 MOST_MISSING = 4

@@ -36,7 +36,7 @@ from intern.sources.html import PageText, decoded, read_html
 from intern.sources.library import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links, title_of
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Due, Owed, Refreshed, summarise
-from intern.stores.indices import FRESH, NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource, content_hash, is_source_id
+from intern.stores.library import FRESH, NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource, content_hash, is_source_id
 
 _log = get_logger(__name__)
 

@@ -36,8 +36,7 @@ from intern.sources.descriptions import (
 )
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.sources.options import IndexingOptions
-from intern.stores.indices import CachedFile, CachedSource, content_hash, is_source_id
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import CachedFile, CachedSource, TopicLibrary, content_hash, is_source_id
 
 _log = get_logger(__name__)
 

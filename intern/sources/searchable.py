@@ -27,7 +27,7 @@ from intern.core.records import SearchDocument, SourceType, TopicBlock
 from intern.core.text.passages import passages
 from intern.search.finding import Embedder
 from intern.sources.descriptions import question_of
-from intern.stores.indices import CachedFile, CachedSource
+from intern.stores.library import CachedFile, CachedSource
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)

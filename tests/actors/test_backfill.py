@@ -43,7 +43,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
 from intern.learning.review import Approvals
 from intern.platforms.memory.chat import Sandbox
-from intern.stores.sqlite.checkpoints import Marks
+from intern.stores.sqlite.chat import Marks
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

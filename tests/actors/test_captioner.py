@@ -32,7 +32,7 @@ from intern.core.records import Capture, CapturedPair
 from intern.learning.captioning import Captioning
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.pending import PendingCaptures
+from intern.stores.sqlite.work import PendingCaptures
 from tests.fakes import HandClock, ScriptedModel, refused
 from tests.leaping import leap, leaping
 from tests.samples import author, capture_request, message, pair

@@ -13,7 +13,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.records import Capture, CapturedPair
-from intern.stores.sqlite.pending import PendingCaptures
+from intern.stores.sqlite.work import PendingCaptures
 from tests.samples import author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from intern.actors.checkpointer import checkpointer
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
-from intern.stores.sqlite.checkpoints import Mark, Marks
+from intern.stores.sqlite.chat import Mark, Marks
 from tests.samples import CHANNEL, GUILD, message
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.ids import SourceId
 from intern.sources.catalogue import not_described, rests
 from intern.sources.refresh import Refreshed
-from intern.stores.indices import CachedPage
+from intern.stores.library import CachedPage
 from tests.fakes import HandClock
 from tests.leaping import leap, leaping
 

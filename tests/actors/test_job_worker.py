@@ -13,7 +13,7 @@ from anyio import create_task_group
 from intern.actors.job_worker import job_worker
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.records import Capture
-from intern.stores.sqlite.jobs import Job, Jobs
+from intern.stores.sqlite.work import Job, Jobs
 
 
 class Queue(Jobs):

@@ -14,7 +14,7 @@ from anyio import Event, create_task_group, fail_after, sleep_forever, wait_all_
 from intern.actors.job_worker import POLL_SECONDS, do_all, job_worker
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Job, Jobs
+from intern.stores.sqlite.work import Job, Jobs
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio

@@ -31,7 +31,7 @@ from intern.core.ids import ChannelId, MessageId, UserId, position_at
 from intern.core.messages import Channel, ChatMessage, Page
 from intern.core.text.masking import Secret
 from intern.learning.review import Approvals
-from intern.stores.sqlite.checkpoints import Marks
+from intern.stores.sqlite.chat import Marks
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, START, author, channel, message
 

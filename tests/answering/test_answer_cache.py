@@ -29,7 +29,8 @@ from intern.runtime.sandbox import open_sandbox
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.database import Database, Transaction
-from intern.stores.sqlite.replies import KEPT_REPLIES, MAX_AGE_REPLIES, FeedbackStore, ReplyStore
+from intern.stores.sqlite.traces import FeedbackStore
+from intern.stores.sqlite.usage import KEPT_REPLIES, MAX_AGE_REPLIES, ReplyStore
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock

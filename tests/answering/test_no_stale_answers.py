@@ -29,7 +29,7 @@ from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SummarizeOut
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.replies import FeedbackStore
+from intern.stores.sqlite.traces import FeedbackStore
 from tests import samples
 from tests.fakes import HandClock
 

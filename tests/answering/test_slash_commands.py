@@ -26,8 +26,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, pos
 from intern.core.messages import AIResult, Author, ChatMessage, Citation, Conversation, RequestContext, SilenceReason
 from intern.core.text.masking import Secret
 from intern.platforms.memory.chat import Sandbox
-from intern.stores.sqlite.replies import FeedbackStore, Votes
-from intern.stores.sqlite.traces import Trace, TraceStore
+from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
 from tests.fakes import HandClock
 from tests.samples import START
 

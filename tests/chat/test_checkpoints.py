@@ -12,7 +12,7 @@ from intern.chat.checkpoints import DISORDER, LAG, PLENTY, Checkpoints, Listing,
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_at
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage, Page
-from intern.stores.sqlite.checkpoints import Mark, Marks
+from intern.stores.sqlite.chat import Mark, Marks
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 GUILD = GuildId("5")

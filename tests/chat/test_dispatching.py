@@ -13,7 +13,7 @@ from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
 from intern.platforms.memory.chat import Sandbox
-from intern.stores.sqlite.members import Greeted
+from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.outbox import PostLedger
 from tests.fakes import HandClock
 

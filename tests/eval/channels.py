@@ -19,7 +19,7 @@ from intern.platforms.memory.chat import Sandbox
 from intern.runtime.sandbox import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.eval.chats import ChatLine, Exchange, chat_lines, exchanges, rows
 from tests.eval.irc_export import Role
 from tests.simulation.machine import SimulatedTime, run_seed

@@ -23,8 +23,8 @@ from intern.models.prompt import Model
 from intern.service.models import open_models
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
+from intern.stores.sqlite.chat import NameStore
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.members import NameStore
 from tests.eval.chats import Exchange, chat_lines, exchanges
 
 ASKED_OF_AN_ENDPOINT = 40

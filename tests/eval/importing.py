@@ -13,7 +13,7 @@ from intern.core.ids import MessageId
 from intern.service.importing import Imported, Wanted, import_history
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.eval.chats import chat_lines, exchanges
 from tests.eval.irc_export import Exported, export
 

@@ -38,8 +38,7 @@ from intern.sources.files import SourceFolder
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
-from intern.stores.indices import format_index, is_source_id, parse_index, read_index
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary, format_index, is_source_id, parse_index, read_index
 from tests.answering.shelf import Shelf
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message

@@ -27,8 +27,7 @@ from intern.sources.files import SourceFolder
 from intern.sources.library import Library
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.archive import Archive
-from intern.stores.indices import read_index
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary, read_index
 from tests.eval.hostile import STRINGS, strings
 from tests.fakes import HandClock, ScriptedModel
 

@@ -43,7 +43,7 @@ from intern.platforms.memory.chat import Sandbox
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.checkpoints import Marks
+from intern.stores.sqlite.chat import Marks
 from intern.stores.sqlite.database import Database
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
 from tests.fakes import HandClock, Uncounted

@@ -29,8 +29,7 @@ from intern.learning.prompts import (
 from intern.learning.regenerating import Regenerated, regenerate
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.stores.blocks import parse_blocks
-from intern.stores.indices import parse_index
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary, parse_index
 from tests.learning.pairs import KilledError, Team
 
 KEEP = IntegrateOut(skip=False, remove_ids=())

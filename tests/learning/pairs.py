@@ -14,7 +14,7 @@ from intern.learning.options import LearningOptions
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.fakes import HandClock, ScriptedModel
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)

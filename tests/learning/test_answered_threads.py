@@ -28,7 +28,7 @@ from intern.service.intern import open_intern
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
 from intern.sources.refresh import Refreshed
-from intern.stores.sqlite.answered_threads import AnsweredThreads
+from intern.stores.sqlite.chat import AnsweredThreads
 from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore

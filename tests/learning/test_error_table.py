@@ -29,7 +29,7 @@ from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut
 from intern.models.prompt import Prompt
 from intern.stores.decisions import DecisionLog, read_state
 from intern.stores.files import FileLayer
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.fakes import Uncounted
 from tests.learning.pairs import Team
 

@@ -19,7 +19,7 @@ from intern.learning.filing import Filer
 from intern.learning.material import age_of
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
 from intern.stores.decisions import read_state
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.fakes import UNCOUNTED
 from tests.learning.pairs import KilledError, KillingLayer, Team, capture
 

@@ -9,7 +9,7 @@ from intern.core.records import IndexEntry, TopicBlock, Turn, question_of
 from intern.core.text.words import Rarity, word_set
 from intern.learning.material import block_material, blocks_material, index_material
 from intern.stores.blocks import parse_blocks
-from intern.stores.indices import format_index
+from intern.stores.library import format_index
 
 _TURNS = st.lists(
     st.builds(Turn, st.sampled_from(["User", "Team"]), st.text(st.characters(codec="utf-8"), max_size=400)),

@@ -14,9 +14,9 @@ from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair, Turn
 from intern.learning.message_changes import MessageChanges
-from intern.stores.sqlite.answered_threads import AnsweredThreads, ThreadMessage
+from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.pending import PendingCaptures
+from intern.stores.sqlite.work import PendingCaptures
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, answer_request, author, capture_request, message, pair
 

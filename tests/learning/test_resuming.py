@@ -19,7 +19,7 @@ from intern.learning.options import LearningOptions
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.learning.regenerating import progress_of
 from intern.stores.archive import Archive
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, held, outcome, until_killed
 from tests.learning.pairs import KillingLayer, Team
 

@@ -21,7 +21,7 @@ from intern.learning.material import block_of
 from intern.learning.offline import split_topic
 from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut
 from intern.stores.files import FileLayer
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.learning.pairs import KilledError, KillingLayer, Team
 
 pytestmark = pytest.mark.anyio

@@ -33,7 +33,7 @@ from intern.learning.regenerating import regenerate
 from intern.stores.archive import Archive
 from intern.stores.decisions import read_state
 from intern.stores.files import FileLayer
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.fakes import UNCOUNTED
 from tests.learning.pairs import NOON, KilledError, KillingLayer, Team
 

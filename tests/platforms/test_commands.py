@@ -39,8 +39,7 @@ from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.wire import Team
-from intern.stores.sqlite.replies import FeedbackStore, Votes
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.sqlite.traces import FeedbackStore, TraceStore, Votes
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction as Used

@@ -43,7 +43,7 @@ from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
-from intern.stores.sqlite.jobs import JobOutcome
+from intern.stores.sqlite.work import JobOutcome
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 from tests.learners import Learners, learners
 

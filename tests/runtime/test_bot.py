@@ -16,7 +16,7 @@ from intern.platforms.memory.chat import Sandbox
 from intern.service.intern import open_intern
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import JobOutcome, Jobs
+from intern.stores.sqlite.work import JobOutcome, Jobs
 from tests import samples
 from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock

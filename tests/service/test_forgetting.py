@@ -29,12 +29,11 @@ from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.indices import read_index
+from intern.stores.library import read_index
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Job, Jobs
 from intern.stores.sqlite.outbox import PostLedger
-from intern.stores.sqlite.replies import FeedbackStore
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.sqlite.traces import FeedbackStore, TraceStore
+from intern.stores.sqlite.work import Job, Jobs
 from tests.fakes import HandClock, ScriptedModel
 
 pytestmark = pytest.mark.anyio

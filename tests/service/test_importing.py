@@ -24,8 +24,8 @@ from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
+from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.database import Database
-from intern.stores.topics import TopicLibrary
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
 

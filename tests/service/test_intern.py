@@ -28,7 +28,7 @@ from intern.settings.loading import Settings, load_settings
 from intern.sources.refresh import Refreshed
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Job, Jobs
+from intern.stores.sqlite.work import Job, Jobs
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock

@@ -10,7 +10,7 @@ from anyio import fail_after, sleep
 
 from intern.core.ids import GuildId, MessageId
 from intern.stores.decisions import DecisionLog
-from intern.stores.sqlite.checkpoints import MarkStore
+from intern.stores.sqlite.chat import MarkStore
 from intern.stores.sqlite.database import Database
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message

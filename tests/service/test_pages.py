@@ -17,9 +17,9 @@ from intern.service.status import sources_of
 from intern.service.writer import Writer
 from intern.settings.loading import DataSection, Settings
 from intern.sources.library import MOST_MISSING
-from intern.stores.indices import read_index
+from intern.stores.library import read_index
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Job
+from intern.stores.sqlite.work import Job
 from tests.fakes import HandClock
 from tests.site_double import Served, page, site_double
 

@@ -28,7 +28,7 @@ from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Job
+from intern.stores.sqlite.work import Job
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 from tests.search.documents import Directions, document, opened, vector

@@ -18,8 +18,8 @@ from intern.runtime.sandbox import open_sandbox
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
+from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.usage import UsageLog
-from intern.stores.topics import TopicLibrary
 from tests.at_work import settings_in
 from tests.simulation.machine import SimulatedTime, run_seed
 

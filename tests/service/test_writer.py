@@ -34,10 +34,9 @@ from intern.settings.loading import Settings, load_settings
 from intern.stores.blocks import qa_id_of
 from intern.stores.decisions import DecisionLog, read_state
 from intern.stores.files import FileLayer
-from intern.stores.indices import read_index
+from intern.stores.library import TopicLibrary, read_index
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Job
-from intern.stores.topics import TopicLibrary
+from intern.stores.sqlite.work import Job
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 from tests.leaping import all_quiet

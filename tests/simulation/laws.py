@@ -16,8 +16,8 @@ from intern.core.records import Filed, Parked
 from intern.learning.attempts import MOST_ATTEMPTS
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
+from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.database import Database, Row
-from intern.stores.topics import TopicLibrary
 from tests.simulation.community import Community
 from tests.simulation.people import People, Said
 

@@ -30,7 +30,7 @@ from intern.core.text.masking import mask_secrets
 from intern.settings.loading import Paths
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests.soak.traffic import Role
 
 

@@ -14,8 +14,7 @@ from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Refreshed, refresh_sources, refresh_topics
 from intern.stores.blocks import qa_id_of
 from intern.stores.files import FileLayer
-from intern.stores.indices import CachedSource, read_index
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import CachedSource, TopicLibrary, read_index
 from tests.fakes import HandClock, ScriptedModel
 
 

@@ -18,8 +18,7 @@ from intern.sources.files import SourceFolder
 from intern.sources.library import Library, jump_link, title_of
 from intern.stores.archive import Archive
 from intern.stores.files import FileLayer
-from intern.stores.indices import write_index
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary, write_index
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -22,7 +22,7 @@ from intern.sources.library import MOST_MISSING, Library, PageCopies, PageState,
 from intern.sources.pages import refresh_pages
 from intern.sources.refresh import Owed, Refreshed
 from intern.stores.archive import Archive
-from intern.stores.indices import CachedPage, Tries
+from intern.stores.library import CachedPage, Tries
 from tests.site_double import Served, SiteDouble, page, redirect, site_double
 from tests.sources.folders import Shelf, praised
 

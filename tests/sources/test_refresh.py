@@ -24,7 +24,7 @@ from intern.sources.descriptions import (
 )
 from intern.sources.files import Scan, SkippedFile, SourceFolder
 from intern.sources.refresh import Refreshed, add_topic_provisionally, refresh_sources
-from intern.stores.indices import Tries
+from intern.stores.library import Tries
 from tests.sources.folders import Shelf, block, praised
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from anyio import fail_after
 
 from intern.core.ids import SourceId
 from intern.sources.searchable import Covered, keep_searchable
-from intern.stores.indices import CachedFile
+from intern.stores.library import CachedFile
 from tests.search.documents import opened
 from tests.stores.full_text import check
 

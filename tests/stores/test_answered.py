@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import ChannelId, MessageId, UserId
-from intern.stores.sqlite.answered_threads import AnsweredThreads, ThreadMessage
+from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import PostLedger
 from tests.fakes import HandClock

@@ -11,7 +11,7 @@ import pytest
 from intern.core.ids import QAId, TopicName
 from intern.core.records import Filed, Parked
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.pending import Attempts, Retry, retry_of
+from intern.stores.sqlite.work import Attempts, Retry, retry_of
 from tests.samples import START
 
 pytestmark = pytest.mark.anyio

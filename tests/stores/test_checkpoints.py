@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from intern.core.ids import ChannelId, GuildId, MessageId
-from intern.stores.sqlite.checkpoints import Mark, Marks, MarkStore
+from intern.stores.sqlite.chat import Mark, Marks, MarkStore
 from intern.stores.sqlite.database import Database
 
 pytestmark = pytest.mark.anyio

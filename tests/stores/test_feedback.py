@@ -9,7 +9,7 @@ import pytest
 
 from intern.core.ids import MessageId, UserId
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.replies import FeedbackStore, Votes
+from intern.stores.sqlite.traces import FeedbackStore, Votes
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import UserId
+from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.members import Greeted
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

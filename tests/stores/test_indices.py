@@ -16,7 +16,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import IndexEntry
 from intern.stores.files import FileLayer
-from intern.stores.indices import (
+from intern.stores.library import (
     CachedFile,
     CachedPage,
     CachedSource,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Job, JobOutcome, Jobs
+from intern.stores.sqlite.work import Job, JobOutcome, Jobs
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from intern.sources.files import SkippedFile, noteworthy
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.left_out import LeftOut, LeftOutKind, LeftOutStore
+from intern.stores.sqlite.maintenance import LeftOut, LeftOutKind, LeftOutStore
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ import pytest
 
 from intern.core.ids import GuildId, RoleId, UserId
 from intern.core.messages import MemberRoles
+from intern.stores.sqlite.chat import RoleStore
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.members import RoleStore
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import UserId
+from intern.stores.sqlite.chat import NameStore
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.members import NameStore
 
 pytestmark = pytest.mark.anyio
 

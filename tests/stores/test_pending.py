@@ -15,7 +15,7 @@ from intern.core.flow import CaptureRequest
 from intern.core.ids import ConversationId, MessageId
 from intern.core.messages import Attachment, ChatMessage
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.pending import PendingCapture, PendingCaptures, without_messages
+from intern.stores.sqlite.work import PendingCapture, PendingCaptures, without_messages
 from tests.fakes import HandClock
 from tests.samples import author, capture_request, message
 

@@ -18,7 +18,7 @@ from intern.core.ids import ConversationId, QAId, TopicName
 from intern.core.records import TopicBlock, Turn
 from intern.stores.blocks import format_topic, qa_id_of
 from intern.stores.files import FileLayer
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
 GPU, NODE = TopicName("gpu"), TopicName("node-startup")

@@ -1,26 +1,37 @@
-"""The database file as a whole: copied while others write to it, and looked through. Blocks; raises KnowledgeError.
+"""The database file as a whole: copying, checking, figures for `intern status`, documents left out, and forgetting.
 
-Figures for `intern status`, read without changing anything.
+Functions that take a path block. All raise KnowledgeError.
+
+`Remains` takes people's words out of jobs, posted answers and accounts of questions. Pending captures do so themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import apsw
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
-from intern.core.ids import SourceId
+from intern.core.flow import CaptureRequest
+from intern.core.ids import MessageId, SourceId, UserId
+from intern.core.log import get_logger
 from intern.core.progress import tell
+from intern.core.records import Capture
+from intern.core.text.masking import mask_secrets
+from intern.stores.blocks import bare
+from intern.stores.sqlite.columns import IN, listed
 from intern.stores.sqlite.database import Database, Transaction, explained, has_tables
-from intern.stores.sqlite.replies import COUNT_OUTDATED
+from intern.stores.sqlite.outbox import COUNT_OUTDATED
 
 _PAGES = 4096
 """Copied at a time; 16 MB."""
@@ -222,3 +233,242 @@ async def write_heartbeat(db: Database, at: datetime) -> None:
     """Write a row, to learn whether the disk takes what is written."""
     statement = "insert into heartbeat (one, at) values (1, ?) on conflict (one) do update set at = excluded.at"
     await db.write(lambda tx: tx.run(statement, (at.isoformat(),)))
+
+
+_log = get_logger(__name__)
+
+LeftOutKind = Literal["document", "link"]
+
+_MOST_LOGGED = 50  # at once; a folder of pictures has thousands
+
+_ALL = "select kind, place, reason, since from left_out order by kind, place"
+
+
+class LeftOut(NamedTuple):
+    """A file or line that is no source, though the operator may expect it to be one."""
+
+    kind: LeftOutKind
+    place: str
+    """The path below the sources folder, or the name of the list and the number of its line."""
+    reason: str
+    since: datetime
+    """When it was first left out for this reason."""
+
+
+class LeftOutStore:
+    """All that was left out at the last look. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._told: dict[LeftOutKind, Mapping[str, str]] = {}
+
+    async def keep(self, kind: LeftOutKind, skipped: Iterable[tuple[str, str]]) -> None:
+        """Store all of a kind that is left out now, by place and reason. Nothing is written where nothing has changed.
+
+        What was not left out at the last look, or for another reason, is logged; after a start, everything is.
+        """
+        found = dict(skipped)
+        if kind == "link":  # these reasons quote the lines
+            found = {place: mask_secrets(reason).text for place, reason in found.items()}
+        self._tell(kind, found)
+        rows = await self._db.rows("select place, reason from left_out where kind = ?", (kind,))
+        stored = dict(msgspec.convert(rows, list[tuple[str, str]]))
+        if stored == found:
+            return
+        now = self._clock.now().isoformat()
+
+        def work(db: Transaction) -> None:
+            db.run_each(
+                "delete from left_out where kind = ? and place = ?",
+                [(kind, each) for each in stored.keys() - found.keys()],
+            )
+            db.run_each(
+                "insert into left_out (kind, place, reason, since) values (?, ?, ?, ?) on conflict (kind, place)"
+                " do update set reason = excluded.reason, since = excluded.since where reason <> excluded.reason",
+                [(kind, place, reason, now) for place, reason in found.items()],
+            )
+
+        await self._db.write(work)
+
+    async def all(self) -> tuple[LeftOut, ...]:
+        """Return everything, by kind and place."""
+        return msgspec.convert(await self._db.rows(_ALL), tuple[LeftOut, ...])
+
+    def _tell(self, kind: LeftOutKind, found: Mapping[str, str]) -> None:
+        told = self._told.get(kind, {})
+        self._told[kind] = found
+        fresh = [place for place, reason in found.items() if told.get(place) != reason]
+        for place in islice(fresh, _MOST_LOGGED):
+            _log.warning(f"{kind}_left_out", source_id=place, reason=found[place])
+        if len(fresh) > _MOST_LOGGED:
+            _log.warning(f"{kind}s_left_out", more=len(fresh) - _MOST_LOGGED)
+
+
+def left_out_in(path: Path) -> tuple[LeftOut, ...]:
+    """Return everything, by kind and place, from a database as it is. Blocks; raises KnowledgeError."""
+    with at_rest(path) as db:
+        return msgspec.convert(db.rows(_ALL) if db else [], tuple[LeftOut, ...])
+
+
+S = TypeVar("S", bound=Struct)
+
+
+_CAPTURES = "select id, kind, state, payload, coalesce(result, x'') from jobs where kind in ('capture', 'import')"
+
+
+_NOTHING = b"null"
+
+
+class Remains:
+    """Traces, posts, jobs, votes and greetings. All methods raise KnowledgeError, and nothing is changed then."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
+        """Return a member's messages that are on their way to the archive, or were brought there by a command."""
+
+        def work(db: Transaction) -> frozenset[MessageId]:
+            requests = _readable(db, "select request from pending_captures", CaptureRequest)
+            waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
+            captures = (each for job in _jobs(db) for each in _captures_in(job.payload) or ())
+            return frozenset(waiting.union(*(_by(capture, user_id) for capture in captures)))
+
+        return await self._db.read(work)
+
+    async def held(self, message_ids: Collection[MessageId]) -> bool:
+        """Whether anything here is about these messages."""
+        gone = frozenset(map(bare, message_ids))
+
+        def work(db: Transaction) -> bool:
+            return any(db.row(statement, (listed(gone),) * statement.count("?")) for statement in _ABOUT) or any(
+                _names(job.payload, gone) for job in _jobs(db)
+            )
+
+        return await self._db.read(work)
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Take messages out.
+
+        Replies to them are dropped if they are not on Discord yet. Of all replies that are posted or given
+        up only the ids stay: they may quote any message, and their text is not needed any more.
+        """
+        gone = frozenset(map(bare, message_ids))
+
+        def work(db: Transaction) -> None:
+            for statement in _FORGETTING:
+                db.run(statement, (listed(gone),) * statement.count("?"))
+            for job in _jobs(db):
+                if _names(job.payload, gone) or _names(job.result, gone):
+                    payload = _NOTHING if job.state == "finished" else _left(job, gone)
+                    # Of an import, the result is numbers; of a capture, it is the pair.
+                    result = job.result if job.kind == "import" else _NOTHING
+                    db.run(
+                        "update jobs set payload = ?, result = ? where id = ?",
+                        (payload, result if job.state == "finished" else None, job.id),
+                    )
+
+        await self._db.write(work)
+
+    async def forget_member(self, user_id: UserId) -> None:
+        """Take out a member's votes, and that they were greeted."""
+
+        def work(db: Transaction) -> None:
+            db.run("delete from feedback where user_id = ?", (user_id,))
+            db.run("delete from greeted where user_id = ?", (user_id,))
+
+        await self._db.write(work)
+
+
+_POSTS = f"(question_id {IN} or question_id in (select question_id from post_messages where message_id {IN}))"
+
+
+_TRACES = f"rid in (select trace from trace_messages where message_id {IN})"
+
+
+_ABOUT = (
+    f"select 1 from traces where {_TRACES}",
+    f"select 1 from posts where {_POSTS}",
+    f"select 1 from pending_messages where message_id {IN}",
+)
+
+
+_FORGETTING = (
+    f"delete from traces where {_TRACES}",
+    f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",
+    "update post_parts set text = '' where question_id in (select question_id from posts where state <> 'open')",
+)
+
+
+def _readable(db: Transaction, statement: str, kind: type[S]) -> Iterator[S]:
+    """Yield the values of a column of JSON; skip those that cannot be decoded, since their authors are unknown."""
+    for (data,) in msgspec.convert(db.rows(statement), list[tuple[bytes]]):
+        try:
+            yield msgspec.json.decode(data, type=kind)
+        except msgspec.MsgspecError:
+            continue
+
+
+class _Job(NamedTuple):
+    """A job that holds captures."""
+
+    id: int
+    kind: str
+    state: str
+    payload: bytes
+    result: bytes
+
+
+def _jobs(db: Transaction) -> list[_Job]:
+    return msgspec.convert(db.rows(_CAPTURES), list[_Job])
+
+
+def _captures_in(data: bytes) -> Sequence[Capture] | None:
+    """Return the captures in a payload or result; None where it cannot be decoded."""
+    try:
+        found: Capture | list[Capture] | None = msgspec.json.decode(
+            data or _NOTHING, type=Capture | list[Capture] | None
+        )
+    except msgspec.MsgspecError:
+        return None
+    match found:
+        case None:
+            return ()
+        case Capture():
+            return (found,)
+        case _:
+            return found
+
+
+def _by(capture: Capture, user_id: UserId) -> Iterator[MessageId]:
+    written = zip(capture.message_ids, capture.author_ids, strict=False)
+    return (message_id for message_id, author in written if author == user_id)
+
+
+def _names(data: bytes, gone: AbstractSet[str]) -> bool:
+    """Whether one of these messages stands in a job's payload or result."""
+    captures = _captures_in(data)
+    if captures is None:
+        return any(each.encode() in data for each in gone)
+    return any(not gone.isdisjoint(map(bare, capture.message_ids)) for capture in captures)
+
+
+def _left(job: _Job, gone: AbstractSet[str]) -> bytes:
+    """Return a payload without these messages; none of a payload that cannot be decoded, since no one could do it."""
+    captures = [_without(capture, gone) for capture in _captures_in(job.payload) or ()]
+    if job.kind == "import":
+        return msgspec.json.encode(captures)
+    return msgspec.json.encode(captures[0] if captures else None)
+
+
+def _without(capture: Capture, gone: AbstractSet[str]) -> Capture:
+    kept = [n for n, message_id in enumerate(capture.message_ids) if bare(message_id) not in gone]
+    aligned = len(capture.turns) == len(capture.message_ids)
+    return replace(
+        capture,
+        turns=tuple(capture.turns[n] for n in kept) if aligned else (),
+        message_ids=tuple(capture.message_ids[n] for n in kept) if aligned else (),
+        author_ids=tuple(capture.author_ids[n] for n in kept) if aligned and capture.author_ids else (),
+        author_names=tuple(capture.author_names[n] for n in kept) if aligned and capture.author_names else (),
+    )

@@ -1,11 +1,10 @@
-"""Why a question was answered, or not: kept for later questions, within bounds; and the counts of each day.
+"""What became of questions: an account of each, the questions without an answer, votes on answers, counts by day.
 
-Each message has its own row, which names its account. So a later account replaces the older one for the messages that
-it names, and for no others. A trace holds ids, numbers and the steps' short reasons; no message and no answer.
+A question may consist of several messages, and each of these belongs to one account. The newest message that is left
+names an account, so a later account replaces the older one for the messages that it names, and for no others. A trace
+holds ids, numbers and the steps' short reasons; no message and no answer.
 
-Questions that found no answer, in the words they were asked in: what the documents should tell and do not.
-
-Secrets are masked and mentions taken out before a question is kept; the oldest go, and all that is forgotten does.
+Secrets are masked and mentions taken out before a question without an answer is kept.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from intern.core.text.masking import mask_secrets, masked_start
 from intern.stores.blocks import bare
 from intern.stores.sqlite.columns import IN, Table, keep_first, keep_newest, listed
 from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.usage import drop_replies
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
 MAX_DEBUG_CHARS = 4_000
@@ -368,3 +368,50 @@ def presentable(text: str, *, emails: bool) -> str:
     masked = mask_secrets(text.encode("utf-8", "replace").decode(), emails=emails).text
     shown = _MENTION.sub("@…", masked).strip()
     return shown if len(shown) <= MAX_CHARS else shown[: MAX_CHARS - 1] + "…"
+
+
+class Votes(Struct, frozen=True, kw_only=True):
+    """How many found an answer helpful, and how many did not."""
+
+    up: int = 0
+    down: int = 0
+
+
+class FeedbackStore:
+    """One vote for each person and question; the latest counts. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
+        """Keep a member's vote on the answer to a question. Voting the same again changes nothing.
+
+        An answer with a vote against it is not repeated.
+        """
+        values = (question_id, user_id, "up" if up else "down", self._clock.now().isoformat())
+
+        def work(db: Transaction) -> None:
+            db.run(
+                "insert into feedback (question_id, user_id, vote, at) values (?, ?, ?, ?)"
+                " on conflict (question_id, user_id) do update set vote = excluded.vote, at = excluded.at"
+                " where vote <> excluded.vote",
+                values,
+            )
+            if not up:
+                drop_replies(db, [question_id])
+
+        await self._db.write(work)
+
+    async def of(self, question_id: MessageId) -> Votes:
+        """Return the votes on the answer to a question."""
+        return await self._db.read(lambda db: _counted(db, "where question_id = ?", question_id))
+
+    async def all(self) -> Votes:
+        """Return the votes on all answers."""
+        return await self._db.read(lambda db: _counted(db, ""))
+
+
+def _counted(db: Transaction, condition: str, *values: str) -> Votes:
+    rows = db.rows(f"select vote, count(*) from feedback {condition} group by vote", values)
+    return msgspec.convert(dict(msgspec.convert(rows, list[tuple[str, int]])), Votes)

@@ -1,13 +1,14 @@
-"""What was asked of endpoints, kept over restarts: which form of requests each accepts, calls and costs, and vectors.
+"""What endpoints were asked: the form of requests that each accepts, calls and costs, vectors, and replies.
 
-Counts are by UTC day and prompt. Vectors that were paid for are stored by a hash of model and text, so that the same
-text is not sent again. They are bounded, hold no text, and are paid for again if lost.
+Counts are by UTC day and prompt. Vectors are stored by a hash of model and text, replies by a digest of the whole
+request, so that the same call is not paid for twice; both are bounded, and made again if lost. Each reply knows the
+questions that it was used for, and is dropped once anything speaks against one of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime, timedelta
 from hashlib import sha256
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.ids import MessageId
 from intern.models.usage import Meter
-from intern.stores.sqlite.columns import IN, Table, as_json, keep_first
+from intern.stores.sqlite.columns import IN, Table, as_json, bare_ids, keep_first
 from intern.stores.sqlite.database import Database, Transaction
 
 Taken = tuple[int, bool, bool]
@@ -149,3 +150,114 @@ class VectorMemory:
             keep_first(db, "vector_memory", "key", "used_at desc", self._most)
 
         await self._db.write(work)
+
+
+KEPT_REPLIES = 1_000
+"""Replies; a question takes two to four."""
+MAX_AGE_REPLIES = timedelta(days=7)
+"""A provider may put another model behind the same name."""
+
+
+class Recalled(Struct, frozen=True):
+    """What is known of a request."""
+
+    reply: bytes | None
+    """None where there is no reply, or it is too old."""
+    drops: int
+    """How often replies were dropped by then; see `keep`."""
+
+
+class ReplyStore:
+    """The replies that were used last. All methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._undropped: set[MessageId] = set()
+        """The questions of drops that failed: until they are made up for, no reply is recalled or kept."""
+
+    async def recall(self, key: str, question_id: MessageId | None) -> Recalled:
+        """Look for the reply to a request, for one more question."""
+        await self._drop_failed()
+        now = self._clock.now()
+        oldest = (now - MAX_AGE_REPLIES).isoformat()
+
+        def look(db: Transaction) -> Recalled:
+            row = db.row("select reply from model_replies where key = ? and made_at >= ?", (key, oldest))
+            return Recalled(None if row is None else msgspec.convert(row, tuple[bytes])[0], _drops(db))
+
+        def use(db: Transaction) -> Recalled:
+            found = look(db)
+            if found.reply is not None:
+                db.run("update model_replies set used_at = ? where key = ?", (now.isoformat(), key))
+                _use(db, key, question_id, now)
+            return found
+
+        found = await self._db.read(look)
+        # Mostly there is none; then the answer does not wait for the disk.
+        return found if found.reply is None else await self._db.write(use)
+
+    async def keep(self, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
+        """Keep a reply; those that were used longest ago make room.
+
+        `drops` is from before the model was asked: if any reply was dropped since then, this one is not kept, because
+        the drop may have been about its question.
+        """
+        await self._drop_failed()
+        now = self._clock.now()
+        oldest = (now - MAX_AGE_REPLIES).isoformat()
+
+        def work(db: Transaction) -> None:
+            if _drops(db) != drops:
+                return
+            db.run("delete from model_replies where key = ? or made_at < ?", (key, oldest))
+            db.run("delete from reply_uses where at < ?", (oldest,))
+            values = (key, reply, now.isoformat(), now.isoformat())
+            db.run("insert into model_replies (key, reply, made_at, used_at) values (?, ?, ?, ?)", values)
+            _use(db, key, question_id, now)
+            keep_first(db, "model_replies", "key", "used_at desc, key", KEPT_REPLIES)
+
+        await self._db.write(work)
+
+    async def drop(self, message_ids: Collection[MessageId]) -> None:
+        """Drop the replies that were used for these questions. Until a failed drop is repeated, none is recalled."""
+        self._undropped.update(message_ids)
+        await self._drop_failed()
+
+    async def _drop_failed(self) -> None:
+        if ids := frozenset(self._undropped):
+            await self._db.write(lambda db: drop_replies(db, ids))
+            self._undropped -= ids
+
+    async def forget(self, message_ids: Collection[MessageId]) -> None:
+        """Drop all replies: they may quote anybody."""
+        if not message_ids:
+            return
+
+        def work(db: Transaction) -> None:
+            db.run("delete from model_replies")
+            db.run(_COUNT_DROP)
+            db.run(f"delete from reply_uses where message_id {IN}", (bare_ids(message_ids),))
+
+        await self._db.write(work)
+
+
+def drop_replies(db: Transaction, message_ids: Collection[MessageId]) -> None:
+    """Drop the replies that were used for these questions, in the caller's own transaction."""
+    db.run(_DROP_REPLIES, (bare_ids(message_ids),))
+    db.run(_COUNT_DROP)
+
+
+def _drops(db: Transaction) -> int:
+    return db.number("select count from reply_drops")
+
+
+def _use(db: Transaction, key: str, question_id: MessageId | None, now: datetime) -> None:
+    # It outlives the reply: what speaks against an answer speaks against a later one to the same request, too.
+    if question_id is not None:
+        statement = "insert into reply_uses (message_id, key, at) values (?, ?, ?) on conflict do nothing"
+        db.run(statement, (question_id, key, now.isoformat()))
+
+
+_COUNT_DROP = "update reply_drops set count = count + 1"
+_DROP_REPLIES = f"delete from model_replies where key in (select key from reply_uses where message_id {IN})"

@@ -14,8 +14,8 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import TopicName
 from intern.core.records import TopicBlock
 from intern.stores.archive import Archive
+from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.database import Database
-from intern.stores.topics import TopicLibrary
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern

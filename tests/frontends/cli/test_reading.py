@@ -11,7 +11,7 @@ from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.records import Capture, CapturedPair, Filed, Forgotten, TopicBlock
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
-from intern.stores.topics import TopicLibrary
+from intern.stores.library import TopicLibrary
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern

@@ -25,14 +25,12 @@ from intern.settings.loading import load_settings
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.checkpoints import Mark, Marks, MarkStore
+from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.chat import Mark, Marks, MarkStore
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.jobs import Jobs
 from intern.stores.sqlite.outbox import PostLedger
-from intern.stores.sqlite.pending import Attempts, PendingCaptures
-from intern.stores.sqlite.replies import FeedbackStore
-from intern.stores.sqlite.traces import Counts
-from intern.stores.topics import TopicLibrary
+from intern.stores.sqlite.traces import Counts, FeedbackStore
+from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment, process

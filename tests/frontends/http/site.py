@@ -37,11 +37,11 @@ from intern.settings.loading import Settings
 from intern.settings.page import PageOptions
 from intern.sources.library import Library
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.checkpoints import Marks, MarkStore
+from intern.stores.sqlite.chat import Marks, MarkStore
 from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.extractions import replace_nuggets
 from intern.stores.sqlite.facts import add_fact, add_update
-from intern.stores.sqlite.replies import Compared
+from intern.stores.sqlite.outbox import Compared
 from intern.stores.sqlite.traces import Counts, TraceStore
 from intern.stores.sqlite.usage import UsageLog
 from tests import samples

@@ -21,7 +21,7 @@ from intern.core.text.masking import Secret
 from intern.frontends.http.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
 from intern.service.views import Check
 from intern.settings.page import PageOptions
-from intern.stores.indices import IndexCache
+from intern.stores.library import IndexCache
 from intern.stores.sqlite.traces import TraceStore
 from tests import samples
 from tests.eval.hostile import STRINGS, strings
