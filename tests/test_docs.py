@@ -9,7 +9,6 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
@@ -28,7 +27,7 @@ from docs.generate import pages
 from docs.screenshots import PAGES, PLAY, drawn, played
 from intern.core.errors import ConfigError
 from intern.core.records import Decision
-from intern.frontends.cli import COMMANDS, cli, module_of
+from intern.frontends.cli import COMMANDS, cli
 from intern.models.prompt import Prompt
 from intern.models.templates import Templates
 from intern.service.models import PROMPTS
@@ -47,7 +46,8 @@ every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.n
 
 
 def _command(name: str) -> click.Command:
-    command: click.Command = import_module(f"intern.frontends.cli.{module_of(name)}").command
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
     return command
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file per command, each imported only when it is called, so that `--help` costs next to nothing.
+"""The command line. A module with commands is imported only when one is called, so that `--help` costs next to nothing.
 
 Data goes to stdout, talk to stderr. Exit codes: 0 done or answered; 1 no answer, and the reason; 2 wrong use or
 configuration; 3 could not look (endpoint, disk, network); 70 a bug.
@@ -19,37 +19,32 @@ from intern.core.progress import heard_by
 from intern.frontends.cli.ending import ReaderGoneError, ending_well
 from intern.frontends.cli.progress import ProgressLine, showing
 
-# The first line of each command's help stands here, so that listing them imports none of them; a test compares.
+# The module of each command, and the first line of its help, so that listing imports none of them; a test compares.
 COMMANDS = {
-    "run": "Run the bot on Discord.",
-    "try": "Try the whole bot in the terminal, without Discord.",
-    "index": "Bring the index of the knowledge base up to date.",
-    "ask": "Ask a question, as a community member would.",
-    "search": "Search all that is known.",
-    "discover": "Show what discovery would look into, and why; or do it.",
-    "regenerate": "Rebuild the topic files from the archive.",
-    "import": "Learn from exported history (DiscordChatExporter, JSON).",
-    "import-notes": "Learn nuggets and facts from a folder of notes (*.md).",
-    "doctor": "Check model, data folder, and rights and roles on Discord.",
-    "backup": "Copy the database to a file, whether or not the bot runs.",
-    "status": "Say how the data folder stands, whether or not the bot runs.",
-    "topics": "Read the topics: list them, show one, tell its history.",
-    "archive": "Read the captured pairs: list them, show one.",
-    "facts": "Read what is known as facts; retire what is no longer true.",
-    "nuggets": "Read what was distilled from conversations.",
-    "prompts": "Read and check the wording of prompts and messages.",
-    "eval": "Ask a file of questions, and say how well they were answered.",
-    "backtest": "Replay exported history, and compare with the team's answers.",
-    "review": "Read, approve or reject captures that wait for the team.",
-    "retry": "File parked pairs now: all of them, or those that you name.",
-    "forget": "Take a member's or a message's text out of what was learned.",
-    "init": "Write a commented intern.toml and the data folders.",
+    "run": ("operating", "Run the bot on Discord."),
+    "try": ("try_", "Try the whole bot in the terminal, without Discord."),
+    "index": ("intake", "Bring the index of the knowledge base up to date."),
+    "ask": ("asking", "Ask a question, as a community member would."),
+    "search": ("asking", "Search all that is known."),
+    "discover": ("intake", "Show what discovery would look into, and why; or do it."),
+    "regenerate": ("learned", "Rebuild the topic files from the archive."),
+    "import": ("intake", "Learn from exported history (DiscordChatExporter, JSON)."),
+    "import-notes": ("intake", "Learn nuggets and facts from a folder of notes (*.md)."),
+    "doctor": ("operating", "Check model, data folder, and rights and roles on Discord."),
+    "backup": ("operating", "Copy the database to a file, whether or not the bot runs."),
+    "status": ("operating", "Say how the data folder stands, whether or not the bot runs."),
+    "topics": ("learned", "Read the topics: list them, show one, tell its history."),
+    "archive": ("learned", "Read the captured pairs: list them, show one."),
+    "facts": ("known", "Read what is known as facts; retire what is no longer true."),
+    "nuggets": ("known", "Read what was distilled from conversations."),
+    "prompts": ("prompts", "Read and check the wording of prompts and messages."),
+    "eval": ("lab", "Ask a file of questions, and say how well they were answered."),
+    "backtest": ("lab", "Replay exported history, and compare with the team's answers."),
+    "review": ("learned", "Read, approve or reject captures that wait for the team."),
+    "retry": ("learned", "File parked pairs now: all of them, or those that you name."),
+    "forget": ("learned", "Take a member's or a message's text out of what was learned."),
+    "init": ("operating", "Write a commented intern.toml and the data folders."),
 }
-
-
-def module_of(name: str) -> str:
-    """The module of a command: its name, with an underscore where Python keeps that for itself."""
-    return f"{name}_" if iskeyword(name) else name.replace("-", "_")
 
 
 class _Commands(click.Group):
@@ -63,13 +58,14 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"intern.frontends.cli.{module_of(cmd_name)}").command
+        module = import_module(f"intern.frontends.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

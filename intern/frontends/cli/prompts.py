@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group("prompts", invoke_without_command=True)
 @click.pass_context
-def command(ctx: click.Context) -> None:
+def prompts(ctx: click.Context) -> None:
     """Read and check the wording of prompts and messages.
 
     To change one, copy it (`intern prompts show NAME --source`) into a folder of your own, name that folder in
@@ -26,7 +26,7 @@ def command(ctx: click.Context) -> None:
         ctx.invoke(list_prompts)
 
 
-@command.command("list")
+@prompts.command("list")
 @json_option
 @click.pass_context
 def list_prompts(ctx: click.Context, *, as_json: bool = False) -> None:
@@ -48,7 +48,7 @@ def list_prompts(ctx: click.Context, *, as_json: bool = False) -> None:
         show(f"{setting}: {words[:80] + '…' if len(words) > 80 else words or '(empty)'}; used by {users}")
 
 
-@command.command("show")
+@prompts.command("show")
 @click.argument("name")
 @click.option("--source", is_flag=True, help="The template itself instead, to be copied and edited.")
 @json_option
@@ -78,7 +78,7 @@ def show_prompt(ctx: click.Context, name: str, *, source: bool, as_json: bool) -
         show(user)
 
 
-@command.command("check")
+@prompts.command("check")
 @json_option
 @click.pass_context
 def check_prompts(ctx: click.Context, *, as_json: bool) -> None:
@@ -95,7 +95,7 @@ def check_prompts(ctx: click.Context, *, as_json: bool) -> None:
     sys.exit(2 if checked.faults else 0)
 
 
-@command.command("diff")
+@prompts.command("diff")
 @click.argument("name", required=False)
 @json_option
 @click.pass_context

@@ -52,7 +52,7 @@ _PATIENCE = 120.0  # seconds; a model on a slow machine takes its time
 @click.option("--play", is_flag=True, help="Play a short scene and end.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep what is learned in this folder.")
 @click.pass_context
-def command(ctx: click.Context, docs: Path | None, *, play: bool, data: Path | None) -> None:
+def try_(ctx: click.Context, docs: Path | None, *, play: bool, data: Path | None) -> None:
     """Try the whole bot in the terminal, without Discord.
 
     DOCS is a folder with your documents; without it, those in the --data folder serve, or else a bundled sample.

@@ -25,7 +25,7 @@ from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
 from intern.core.text.masking import Secret
-from intern.frontends.cli.doctor import command as doctor_command
+from intern.frontends.cli.operating import doctor as doctor_command
 from intern.models.options import EmbeddingOptions, LlmOptions, Price
 from intern.models.usage import Meter
 from intern.search.embedding_local import LOCAL_MODEL

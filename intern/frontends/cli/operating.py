@@ -1,14 +1,141 @@
-"""`intern status`."""
+"""Commands for operators: run, init, backup, doctor and status."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import click
+from anyio.to_thread import run_sync
 
-from intern.frontends.cli.options import settings_of, show, show_json
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.frontends.cli.options import say, settings_of, show, show_json
 from intern.frontends.cli.telling import ago
+from intern.service.settings import CONFIG_FILE
+
+
+@click.command("run")
+@click.pass_context
+def run(ctx: click.Context) -> None:
+    """Run the bot on Discord.
+
+    Needs discord.token, discord.guild_ids and a model endpoint (or llm.provider = "offline"). Ends calmly on SIGINT
+    or SIGTERM.
+    """
+    settings = settings_of(ctx)
+    settings.require_for_run()
+    from intern.core.log import LogProgress
+    from intern.core.progress import heard_by
+    from intern.runtime.bot import run
+
+    beside = None
+    if settings.page.enabled:
+        from intern.frontends.http.beside import page_beside  # aiohttp.web and Prometheus cost half a second
+
+        beside = page_beside(settings)
+    with heard_by(LogProgress()):  # its output is a log, on a terminal, too
+        run(settings, beside)
+
+
+_FOLDERS = ("knowledge-base/sources", "team-knowledge/raw", "team-knowledge/topics")
+
+
+@click.command("init")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+def init(folder: Path) -> None:
+    """Write a commented intern.toml and the data folders.
+
+    Overwrites nothing: what is there already stays as it is.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in _FOLDERS:
+            (folder / "data" / name).mkdir(parents=True, exist_ok=True)
+        config = folder / CONFIG_FILE
+        try:
+            # Readable by its owner only: people put tokens into it.
+            with open(config, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+                file.write(_example())
+            say(f"wrote {config}")
+        except FileExistsError:
+            say(f"{config} is there already; left as it is")
+    except OSError as error:
+        raise KnowledgeError(f"{error.filename or folder}: cannot be written ({error.strerror})") from None
+    say(f"put documents into {folder / 'data' / 'knowledge-base' / 'sources'}, then: intern index")
+
+
+def _example() -> str:
+    packaged = files("intern") / "_example.toml"
+    if packaged.is_file():
+        return packaged.read_text(encoding="utf-8")
+    in_tree = Path(__file__).parents[3] / "intern.toml.example"
+    if in_tree.is_file():
+        return in_tree.read_text(encoding="utf-8")
+    raise ConfigError("the example configuration is missing from this installation; install intern again")
+
+
+@click.command("backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.pass_context
+def backup(ctx: click.Context, file: Path, *, force: bool, as_json: bool) -> None:
+    """Copy the database to a file, whether or not the bot runs.
+
+    The copy is of one moment, is checked, and appears under its name only when it is whole. It says what else belongs
+    to a backup. Exit code 0: done. 2: it must not be written there. 3: it could not be made.
+    """
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.service.stores import back_up
+
+    async def work() -> None:
+        done = await run_sync(lambda: back_up(settings, file, force=force))
+        if as_json:
+            show_json(done)
+            return
+        show(done.path)
+        say(f"{done.bytes:,} bytes, checked; it holds what is secret, too: keep it where only you can read")
+        if done.beside:
+            say(f"also copy, as they are: {', '.join(done.beside)}")
+
+    anyio.run(work)
+
+
+_MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.pass_context
+def doctor(ctx: click.Context, *, as_json: bool) -> None:
+    """Check model, data folder, and rights and roles on Discord.
+
+    Says the one next thing to do, and prints the link that invites the bot with no more permissions than it needs.
+    Asks each model endpoint one short question, which costs some 1,300 tokens, and says what it does not take. A
+    database that is there gets the count of tokens and what the endpoint takes; nothing else changes. May run beside
+    the bot. Without a token, Discord is left out. Exit code 0: all is well. 1: there is something to do. 3: could not
+    look.
+    """
+    settings = settings_of(ctx, tells_itself=True)
+    from intern.service.doctor import examine
+
+    report = anyio.run(examine, settings)
+    if as_json:
+        show_json(report)
+    else:
+        for finding in report.findings:
+            say(f"{_MARKS[finding.level]}  {finding.what}")
+        if report.invite:
+            show(f"invite link: {report.invite}")
+        show(f"next: {report.next}")
+    sys.exit(0 if report.ok else 1)
+
 
 if TYPE_CHECKING:
     from intern.service.status import Attended, ParkedPair, SourceStatus, Status
@@ -24,7 +151,7 @@ _SHOWN = 10  # parked pairs; --json has all
     help="Each source instead: its state, age, last error and next check; and what is left out, with the reason.",
 )
 @click.pass_context
-def command(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
+def status(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
     """Say how the data folder stands, whether or not the bot runs.
 
     Reads only, and works beside a running bot. Exit code 0; 3 where something cannot be read.

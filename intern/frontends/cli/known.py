@@ -1,4 +1,4 @@
-"""`intern facts`."""
+"""Commands about what was distilled from conversations: `intern facts` and `intern nuggets`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 import click
 
 from intern.core.errors import ConfigError
-from intern.core.records import Fact, FactCategory
+from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus
 from intern.frontends.cli.options import show, show_json
 from intern.frontends.cli.telling import ask_folder, json_option, show_each
 from intern.frontends.words import minute
@@ -57,7 +57,7 @@ def _filters(command_: Callable[..., None]) -> Callable[..., None]:
 
 @click.group("facts", invoke_without_command=True)
 @click.pass_context
-def command(ctx: click.Context) -> None:
+def facts(ctx: click.Context) -> None:
     """Read what is known as facts; retire what is no longer true.
 
     Secret ones are shown with --secret only. Without a command: the list. The beginning of an id is enough.
@@ -69,7 +69,7 @@ def command(ctx: click.Context) -> None:
         ctx.invoke(list_facts)
 
 
-@command.command("list")
+@facts.command("list")
 @_filters
 @click.pass_context
 def list_facts(
@@ -85,14 +85,14 @@ def list_facts(
     """List facts, what was said last first."""
     wanted = _wanted(category, as_of, everything=everything, secret=secret)
     found = ask_folder(ctx, lambda intern: intern.known.facts(wanted, top))
-    show_each(found, _line, "no fact is known", as_json=as_json)
+    show_each(found, _fact_line, "no fact is known", as_json=as_json)
 
 
-@command.command("search")
+@facts.command("search")
 @click.argument("text", nargs=-1, required=True)
 @_filters
 @click.pass_context
-def search(
+def search_facts(
     ctx: click.Context,
     *,
     text: tuple[str, ...],
@@ -106,11 +106,11 @@ def search(
     """Find facts that hold words of TEXT, best first."""
     wanted = _wanted(category, as_of, everything=everything, secret=secret)
     found = ask_folder(ctx, lambda intern: intern.known.search_facts(" ".join(text), wanted, top))
-    show_each(found, _line, "nothing was found", as_json=as_json)
+    show_each(found, _fact_line, "nothing was found", as_json=as_json)
     sys.exit(0 if found else 1)
 
 
-@command.command("show")
+@facts.command("show")
 @_id
 @_secret
 @json_option
@@ -122,24 +122,24 @@ def show_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) 
     if as_json:
         show_json(link)
     else:
-        show("\n".join(_whole(link)))
+        show("\n".join(_whole_fact(link)))
 
 
-@command.command("history")
+@facts.command("history")
 @_id
 @_secret
 @json_option
 @click.pass_context
-def history(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) -> None:
+def history_of_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show what a fact took the place of, and what took its place, oldest first."""
     _, links = ask_folder(ctx, lambda intern: intern.known.history(fact_id, secret=secret))
     if as_json:
         show_json(links)
     else:
-        show("\n\n".join("\n".join(_whole(link)) for link in links))
+        show("\n\n".join("\n".join(_whole_fact(link)) for link in links))
 
 
-@command.command("retire")
+@facts.command("retire")
 @_id
 @click.option("--why", required=True, help="Kept with the fact.")
 @json_option
@@ -168,14 +168,14 @@ def _wanted(category: FactCategory | None, as_of: datetime | None, *, everything
     return FactFilter(category=category, as_of=as_of, active=None if everything else True, secret=secret)
 
 
-def _line(fact: Fact) -> str:
+def _fact_line(fact: Fact) -> str:
     notes = [fact.category, fact.visibility, f"said {fact.occurrence_count}×", *([] if fact.is_active else ["retired"])]
     return f"{fact.id}  {minute(fact.last_seen_at)}  ({', '.join(notes)})  {' '.join(fact.content.split())}"
 
 
-def _whole(link: Link) -> list[str]:
+def _whole_fact(link: Link) -> list[str]:
     fact = link.fact
-    lines = [_line(fact), f"  believed since {minute(fact.first_seen_at)}, confidence {fact.confidence:.2f}"]
+    lines = [_fact_line(fact), f"  believed since {minute(fact.first_seen_at)}, confidence {fact.confidence:.2f}"]
     if fact.summary:
         lines.append(f"  in short: {' '.join(fact.summary.split())}")
     if fact.supersedes:
@@ -187,3 +187,54 @@ def _whole(link: Link) -> list[str]:
         snippet = f": {' '.join(each.context_snippet.split())}" if each.context_snippet else ""
         lines.append(f"  said {minute(each.timestamp)} in {each.conversation_id} ({each.sentiment}){gone}{snippet}")
     return lines
+
+
+@click.group("nuggets", invoke_without_command=True)
+@click.pass_context
+def nuggets(ctx: click.Context) -> None:
+    """Read what was distilled from conversations.
+
+    Without a command: the list. The beginning of an id is enough. Exit code 0; 2 for an id that is unknown, or the
+    beginning of several; 3 where something cannot be read.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_nuggets)
+
+
+@nuggets.command("list")
+@click.option("--status", type=click.Choice(get_args(NuggetStatus)))
+@click.option("--top", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
+@json_option
+@click.pass_context
+def list_nuggets(
+    ctx: click.Context, *, status: NuggetStatus | None = None, top: int = 100, as_json: bool = False
+) -> None:
+    """List nuggets, newest first."""
+    found = ask_folder(ctx, lambda intern: intern.known.nuggets(status, limit=top))
+    show_each(found, _nugget_line, "no nugget was distilled yet", as_json=as_json)
+
+
+@nuggets.command("show")
+@click.argument("nugget_id", metavar="ID")
+@json_option
+@click.pass_context
+def show_nugget(ctx: click.Context, *, nugget_id: str, as_json: bool) -> None:
+    """Show a nugget whole."""
+    nugget = ask_folder(ctx, lambda intern: intern.known.nugget(nugget_id))
+    if as_json:
+        show_json(nugget)
+    else:
+        show("\n".join(_whole_nugget(nugget)))
+
+
+def _nugget_line(nugget: Nugget) -> str:
+    return f"{nugget.id}  {minute(nugget.timestamp)}  ({nugget.status})  {nugget.topic}: {nugget.topic_summary}"
+
+
+def _whole_nugget(nugget: Nugget) -> list[str]:
+    lines = [_nugget_line(nugget), *(f"  {line}" for line in nugget.detailed_analysis.splitlines())]
+    if nugget.keywords:
+        lines.append(f"  keywords: {', '.join(nugget.keywords)}")
+    if nugget.user_ids_involved:
+        lines.append(f"  said by: {', '.join(nugget.user_ids_involved)}")
+    return [*lines, f"  from {nugget.conversation_id}, messages {', '.join(nugget.source_message_ids)}"]

@@ -1,0 +1,278 @@
+"""Commands that take knowledge in: index, discover, import and import-notes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+from msgspec import to_builtins
+
+from intern.core.progress import tell
+from intern.frontends.cli.options import check_folder, say, settings_of, show, show_json, team_options
+from intern.frontends.cli.telling import VECTORS_WITHIN, vectors_later
+
+if TYPE_CHECKING:
+    from intern.service.importing import Imported, ImportedNotes
+    from intern.service.results import Came, Discovered, Question, Refreshed
+
+_CAME: Mapping[Came, str] = {
+    "extracted": "read now",
+    "nothing": "read now, with nothing to learn",
+    "unchanged": "unchanged",
+    "too short": "too short",
+    "withdrawn": "withdrawn",
+    "unknown": "no longer filed",
+    "failed": "failed (see the log)",
+}
+
+_MANY = 100  # passages; the bot makes fewer before the message is read
+
+
+@click.command("index")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--extract", is_flag=True, help="Also extract nuggets and facts from conversations not read yet.")
+@click.option("--wait", is_flag=True, help="Make all vectors before exiting.")
+@click.pass_context
+def index(ctx: click.Context, *, as_json: bool, extract: bool, wait: bool) -> None:
+    """Bring the index of the knowledge base up to date.
+
+    Reads the sources folder, describes new and changed documents, and removes deleted ones. Unchanged documents cost
+    nothing. Ends when search by words works. Vectors, which find paraphrases, take longer: the running bot makes them,
+    or `--wait`. A run that was stopped continues when you start it again. While `intern run` works on the same data
+    folder, that process does the work, and this command waits for it.
+
+    --extract also makes nuggets and facts from conversations that were filed while `extraction.auto` was off, or that
+    were too short for an earlier `extraction.min_turns`. Each conversation costs one model call.
+    """
+    settings = settings_of(ctx, tells_itself=True)
+    if not settings.paths.sources.exists():
+        check_folder(settings)
+    from intern.service.intern import open_intern
+
+    async def work() -> int:
+        async with open_intern(settings) as intern:
+            refreshed = await intern.index(vectors_within=VECTORS_WITHIN)
+            if not as_json:
+                _tell_index(refreshed)
+            came = await intern.extract(_tell_read, vectors_within=VECTORS_WITHIN) if extract else None
+            if came is not None and not as_json:
+                _tell_came(came)
+            missing = await intern.without_vectors()
+            if missing and wait:
+                say("search by words works now; making vectors (Ctrl-C stops, finished vectors are kept)")
+                missing = await intern.finish_vectors()
+            owner = intern.holds_folder
+        if as_json:
+            show_json(refreshed if came is None else {**to_builtins(refreshed), "conversations": came})
+        return max(_about_vectors(missing, wait=wait, owner=owner), _about_descriptions(refreshed))
+
+    sys.exit(anyio.run(work))
+
+
+def _tell_index(refreshed: Refreshed) -> None:
+    for path, reason in refreshed.skipped:
+        say(f"left out {path}: {reason}")
+    if refreshed.changed or refreshed.removed or not refreshed.pending:
+        say(f"{len(refreshed.changed)} described, {len(refreshed.removed)} removed")
+
+
+def _tell_read(done: int, of: int) -> None:
+    tell("Reading {total} conversations", done, of)
+
+
+def _tell_came(came: Mapping[Came, int]) -> None:
+    say("conversations: " + (", ".join(f"{number} {_CAME[each]}" for each, number in came.items()) or "none"))
+
+
+def _about_vectors(missing: int, *, wait: bool, owner: bool) -> int:
+    if missing and wait:
+        say(f"intern: {missing} passages have no vector; `intern doctor` checks the model")
+        return 3
+    if missing and owner:
+        say(vectors_later(missing))
+    elif missing >= _MANY:
+        say(f"search by words works now; the running intern makes the vectors of {missing} passages")
+    return 0
+
+
+def _about_descriptions(refreshed: Refreshed) -> int:
+    if owed := refreshed.pending:
+        say(f"intern: {len(owed)} documents have no description yet; fix this and run it again: {owed[0].reason}")
+        return 3
+    return 0
+
+
+@click.command("discover")
+@click.option("--once", is_flag=True, help="Work on the feed once: summarise, and forget what is gone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout.")
+@click.pass_context
+def discover(ctx: click.Context, *, once: bool, as_json: bool) -> None:
+    """Show what discovery would look into, and why; or do it.
+
+    Looks below discovery.scan_paths for files that are new, changed, without a summary, or gone. Without --once nothing
+    is changed. While `intern run` works on the same data folder, it does the work, and this command waits for it.
+    What cannot be looked at is named. Exit code 3 where files could not be summarised, and where not one of the scan
+    paths could be looked at.
+    """
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.service.intern import open_intern
+
+    async def work() -> int:
+        async with open_intern(settings) as intern:
+            done = await intern.discover() if once else None
+            feed = None if once else await intern.look_around()
+        looked = done or feed
+        assert looked is not None
+        for path, reason in sorted(looked.unreadable.items()):
+            say(f"intern: {path} could not be looked at ({reason}); correct discovery.scan_paths, or its permissions")
+        questions = () if feed is None else feed.questions
+        is_off = not settings.discovery.scan_paths
+        if is_off:
+            say("discovery is off: discovery.scan_paths names no folder")
+        if as_json:
+            show_json(questions if done is None else done)
+        elif done is not None:
+            _tell_discovered(done)
+        elif questions:
+            show("\n".join(map(_question_line, questions)))
+        elif not (is_off or looked.nowhere):
+            say("all that was found is indexed")
+        if done is not None and done.failed:
+            say(f"intern: {len(done.failed)} files have no summary yet; a later cycle asks again")
+            return 3
+        return 3 if looked.nowhere else 0
+
+    sys.exit(anyio.run(work))
+
+
+def _question_line(question: Question) -> str:
+    return f"{question.priority:<6}  {question.why:<14}  {question.type:<13}  {question.question}"
+
+
+def _tell_discovered(done: Discovered) -> None:
+    say(f"{len(done.indexed)} indexed, {len(done.passed_over)} passed over, {len(done.dropped)} gone, {done.left} left")
+
+
+@click.command("import")
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE…", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@team_options
+@click.option("--since", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]), help="Leave out older answers (UTC).")
+@click.option("--dry-run", is_flag=True, help="Say what would be captured and what it would cost; change nothing.")
+@click.option("--data", type=click.Path(file_okay=False), help="The data folder, instead of that of the settings.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.pass_context
+def import_(
+    ctx: click.Context,
+    *,
+    files: tuple[Path, ...],
+    team_ids: tuple[str, ...],
+    team_role_ids: tuple[str, ...],
+    since: datetime | None,
+    dry_run: bool,
+    data: str | None,
+    as_json: bool,
+) -> None:
+    """Learn from exported history (DiscordChatExporter, JSON).
+
+    Name the files of all channels and threads together, so that each thread finds the question that it hangs on. They
+    go through the same rules as live messages, by the time at which they were written; nothing is answered, nothing is
+    posted, and an answer from history never makes a newer one obsolete. Importing the same again changes nothing.
+
+    Export only what everybody may read: what a file holds is taken to be public. While `intern run` works on the same
+    data folder, it files what this command brings. Exit code 2 for a file that is no such export; 3 where a pair is
+    parked.
+    """
+    settings = settings_of(ctx, {"data": {"dir": data}} if data else None, tells_itself=True)
+    from intern.core.ids import RoleId, UserId
+    from intern.service.importing import Wanted, import_history
+
+    wanted = Wanted(
+        files=files,
+        team_ids=tuple(map(UserId, team_ids)),
+        team_role_ids=tuple(map(RoleId, team_role_ids)),
+        since=since.replace(tzinfo=UTC) if since else None,
+    )
+
+    async def work() -> int:
+        done = await import_history(settings, wanted, dry_run=dry_run, vectors_within=VECTORS_WITHIN, tell=say)
+        if as_json:
+            show_json(done)
+        else:
+            _tell_imported(done, dry_run=dry_run)
+        return 3 if done.filed and done.filed.parked else 0
+
+    sys.exit(anyio.run(work))
+
+
+def _tell_imported(done: Imported, *, dry_run: bool) -> None:
+    say(
+        f"{done.messages} messages, {done.team_replies} team replies, {done.captured} conversations: "
+        f"{done.archived} new, {done.joined} fuller than before, {done.known} known already"
+    )
+    for reason, number in done.skipped.items():
+        say(f"left out: {number} {reason}")
+    if done.masked:
+        say("masked: " + ", ".join(f"{number} {kind}" for kind, number in sorted(done.masked.items())))
+    if dry_run:
+        say(f"nothing was changed; filing these would take at most {done.model_calls} model calls")
+    elif done.filed is not None:
+        tally = done.filed
+        say(
+            f"{tally.filed} filed, {tally.skipped} skipped, {tally.replaced} replaced by fuller ones, "
+            f"{tally.parked} parked; describe the topics with: intern index"
+        )
+        if done.without_vectors:
+            say(vectors_later(done.without_vectors))
+    elif done.archived or done.joined:
+        say("the running intern files them")
+
+
+@click.command("import-notes")
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would be read and what it would cost; change nothing.")
+@click.option("--data", type=click.Path(file_okay=False), help="The data folder, instead of that of the settings.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.pass_context
+def import_notes(ctx: click.Context, *, folder: Path, dry_run: bool, data: str | None, as_json: bool) -> None:
+    """Learn nuggets and facts from a folder of notes (*.md).
+
+    Each file counts as a conversation in which the team speaks. Importing the same again costs nothing; a file that
+    changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 3 where a file
+    could not be read or taught nothing for a failure.
+    """
+    settings = settings_of(ctx, {"data": {"dir": data}} if data else None, tells_itself=True)
+    from intern.service.importing import import_notes
+
+    async def work() -> int:
+        done = await import_notes(settings, folder, dry_run=dry_run)
+        if as_json:
+            show_json(done)
+        else:
+            _tell_notes(done, dry_run=dry_run)
+        return 3 if done.skipped or (done.read is not None and done.read.failed) else 0
+
+    sys.exit(anyio.run(work))
+
+
+def _tell_notes(done: ImportedNotes, *, dry_run: bool) -> None:
+    say(
+        f"{done.files} files: {done.new} conversations new, {done.changed} changed, {done.unchanged} unchanged, "
+        f"{done.withdrawn} gone"
+    )
+    for path, why in done.skipped.items():
+        say(f"left out: {path}: {why}")
+    if done.skipped:
+        say("nothing was withdrawn, since not all files could be read")
+    if dry_run:
+        say(f"nothing was changed; it would take {done.model_calls} model calls, about {done.tokens} tokens")
+    elif done.read is not None:
+        say(
+            f"{done.read.extracted} taught something, {done.read.nothing} nothing, {done.read.failed} could not be read"
+        )
