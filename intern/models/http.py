@@ -417,8 +417,8 @@ def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
     return min(growing, _LONGEST_PAUSE)
 
 
-def retry_after(header: str | None, now: datetime) -> float | None:
-    """Return the seconds of a `Retry-After` header, a number or an HTTP date, within our own bounds."""
+def retry_after(header: str | None, now: datetime, longest: float = _LONGEST_RETRY_AFTER) -> float | None:
+    """Return the seconds of a `Retry-After` header, a number or an HTTP date, up to a bound."""
     if header is None:
         return None
     text = header.strip()
@@ -430,7 +430,7 @@ def retry_after(header: str | None, now: datetime) -> float | None:
         except (ValueError, OverflowError):
             return None
         seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
-    return min(max(seconds, _SHORTEST_RETRY_AFTER), _LONGEST_RETRY_AFTER)
+    return min(max(seconds, _SHORTEST_RETRY_AFTER), longest)
 
 
 def _url_of(base_url: str, path: str, section: str) -> httpx.URL:

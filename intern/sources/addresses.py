@@ -27,32 +27,15 @@ PORTS = frozenset({80, 443, 8000, 8080, 8443, 8888})
 """Ports of web pages. Other servers (mail, databases) must not be contacted."""
 
 # The special-purpose registries, by ourselves: what `ipaddress` calls global differs from one Python to the next.
-_NOT_PUBLIC_V4 = tuple(
-    map(
-        ip_network,
-        (
-            "0.0.0.0/8",
-            "10.0.0.0/8",
-            "100.64.0.0/10",
-            "127.0.0.0/8",
-            "168.63.129.16/32",  # Azure's metadata and DNS, on a public address
-            "169.254.0.0/16",
-            "172.16.0.0/12",
-            "192.0.0.0/24",
-            "192.0.2.0/24",
-            "192.88.99.0/24",
-            "192.168.0.0/16",
-            "198.18.0.0/15",
-            "198.51.100.0/24",
-            "203.0.113.0/24",
-            "224.0.0.0/4",
-            "240.0.0.0/4",
-        ),
-    )
-)
+# 168.63.129.16 is Azure's metadata and DNS, on a public address.
+_NOT_PUBLIC_V4 = """
+0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+"""
 # All routed addresses lie in here. So those that stand for an IPv4 address (mapped, NAT64, ::a.b.c.d) are out.
 _ROUTED_V6 = ip_network("2000::/3")
-_NOT_PUBLIC_V6 = tuple(map(ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
+_NOT_PUBLIC_V6 = "2001::/23 2001:db8::/32 2002::/16 3fff::/20"
+_NOT_PUBLIC = tuple(map(ip_network, (_NOT_PUBLIC_V4 + _NOT_PUBLIC_V6).split()))
 
 # Names of local networks, or without a meaning.
 _PRIVATE_ENDINGS = frozenset(
@@ -134,11 +117,9 @@ def literal(host: str) -> Address | None:
 
 def is_public(address: Address) -> bool:
     """Return whether an address is public: not private, local, reserved, multicast, or a cloud's metadata."""
-    if isinstance(address, IPv4Address):
-        return not any(address in network for network in _NOT_PUBLIC_V4)
-    if address.scope_id is not None or address not in _ROUTED_V6:
+    if isinstance(address, IPv6Address) and (address.scope_id is not None or address not in _ROUTED_V6):
         return False
-    return not any(address in network for network in _NOT_PUBLIC_V6)
+    return not any(address in network for network in _NOT_PUBLIC)
 
 
 _MOST_ADDRESSES = 4  # are tried; each takes its share of the time

@@ -18,11 +18,10 @@ import ssl
 import subprocess
 import zlib
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.message import Message
-from email.utils import parsedate_to_datetime
 from functools import cache
 from http import HTTPStatus
 from typing import NamedTuple, Self
@@ -37,6 +36,7 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
+from intern.models.http import retry_after
 from intern.sources.addresses import GuardedBackend, Policy, port_of
 from intern.sources.options import WebOptions
 
@@ -241,16 +241,16 @@ class PageFetcher:
         self._backend = backend or GuardedBackend(self._policy)
         self._sites: defaultdict[str, _Site] = defaultdict(_Site)
         self._requests = anyio.CapacityLimiter(self._options.concurrency)
-        self._opening = anyio.Lock()
-        self._pool: httpcore.AsyncConnectionPool | None = None
 
     async def __aenter__(self) -> Self:
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=await run_sync(_certificates), network_backend=self._backend, keepalive_expiry=5
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._pool is not None:
-            with anyio.move_on_after(2, shield=True):
-                await self._pool.aclose()
+        with anyio.move_on_after(2, shield=True):
+            await self._pool.aclose()
 
     async def fetch(self, url: str, *, etag: str | None = None, last_modified: str | None = None) -> FetchedPage | None:
         """Fetch a page; None if it is unchanged by its `etag` or `last_modified`. Raises the WebError family."""
@@ -263,12 +263,6 @@ class PageFetcher:
             return None
         return self._judged(answer, target.fragment)
 
-    async def check(self, url: str) -> None:
-        """Raise a WebError if this page must not be fetched now. Fetches robots.txt at most."""
-        target = self._policy.url(url)
-        await self._obey(target)
-        await self._backend.vetted(target.raw_host.decode("ascii"), port_of(target))
-
     async def render(self, url: str) -> bytes | None:
         """Return the page after its scripts have run; None without a command for it. Raises the WebError family.
 
@@ -276,7 +270,9 @@ class PageFetcher:
         """
         if not self._options.render_command:
             return None
-        await self.check(url)
+        target = self._policy.url(url)
+        await self._obey(target)
+        await self._backend.vetted(target.raw_host.decode("ascii"), port_of(target))
         options = self._options
         return await rendered(
             options.render_command, url, seconds=options.render_seconds, max_bytes=options.max_rendered_bytes
@@ -350,38 +346,21 @@ class PageFetcher:
 
     async def _exchanged(self, url: httpx.URL, headers: dict[str, str], limit: int) -> _Answer:
         seconds = self._options.timeout_seconds
+        # A pool does not know of redirects, cookies, passwords or proxies.
+        asking = self._pool.stream(
+            "GET",
+            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers={"User-Agent": f"{AGENT}/{__version__}", "Accept-Encoding": "gzip", **headers},
+            extensions={"timeout": {"connect": seconds}},
+        )
         try:
             with anyio.fail_after(seconds):
-                async with self._responding(url, headers) as response:
+                async with asking as response:
                     return await _read(url, response, limit)
         except (TimeoutError, httpcore.TimeoutException) as error:
             raise PageUnavailableError(f"{url.host} did not answer within {seconds:g} s") from error
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
             raise PageUnavailableError(f"{url.host} cannot be reached: {_told(error)}") from error
-
-    @asynccontextmanager
-    async def _responding(self, url: httpx.URL, headers: dict[str, str]) -> AsyncGenerator[httpcore.Response]:
-        pool = await self._opened()
-        sent: dict[str | bytes, str | bytes] = {"User-Agent": f"{AGENT}/{__version__}", "Accept-Encoding": "gzip"}
-        sent.update(headers)
-        # A pool does not know of redirects, cookies, passwords or proxies.
-        async with pool.stream(
-            "GET",
-            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=sent,
-            extensions={"timeout": {"connect": self._options.timeout_seconds}},
-        ) as response:
-            yield response
-
-    async def _opened(self) -> httpcore.AsyncConnectionPool:
-        async with self._opening:
-            if self._pool is None:
-                self._pool = httpcore.AsyncConnectionPool(
-                    ssl_context=await run_sync(_certificates),
-                    network_backend=self._backend,
-                    keepalive_expiry=5,
-                )
-            return self._pool
 
     def _site(self, url: httpx.URL) -> _Site:
         return self._sites[url.netloc.decode("ascii").lower()]
@@ -409,20 +388,6 @@ class PageFetcher:
         )
 
 
-def retry_after(header: str | None, now: datetime) -> float | None:
-    """Return the seconds of a `Retry-After` header, a number or an HTTP date; at most a week."""
-    text = (header or "").strip()
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        seconds = float(text)
-    else:
-        try:
-            until = parsedate_to_datetime(text)
-        except (ValueError, OverflowError):
-            return None
-        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
-    return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)
-
-
 @cache
 def _certificates() -> ssl.SSLContext:
     """Load the certificates once: that takes longer than many a page."""
@@ -436,7 +401,7 @@ def _check_status(answer: _Answer) -> None:
     if status in _GONE:
         raise PageGoneError(f"{host} answered {status}: there is no such page")
     if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        wait = retry_after(answer.headers.get("Retry-After"), datetime.now(UTC))
+        wait = retry_after(answer.headers.get("Retry-After"), datetime.now(UTC), longest=_LONGEST_RETRY_AFTER)
         raise PageUnavailableError(f"{host} answered {status}", wait)
     raise PageRefusedError(f"{host} answered {status} instead of a page")
 

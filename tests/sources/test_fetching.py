@@ -6,14 +6,13 @@ import gzip
 import shutil
 import sys
 from collections.abc import Generator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
-from intern.sources.fetching import FetchedPage, retry_after
+from intern.sources.fetching import FetchedPage
 from intern.sources.html import read_html
 from tests.site_double import ADDRESS, Served, SiteDouble, page, redirect, site_double
 
@@ -217,15 +216,6 @@ async def test_no_cookie_is_kept(site: SiteDouble) -> None:
 async def test_a_hostile_validator_is_not_kept(site: SiteDouble) -> None:
     site.pages["/a"] = page("x", ETag='"' + "e" * 2000 + '"')
     assert (await had(site)).etag is None
-
-
-def test_retry_after_is_a_number_or_a_date_within_bounds() -> None:
-    now = datetime(2026, 2, 1, tzinfo=UTC)
-    assert retry_after("30", now) == 30
-    assert retry_after("Sun, 01 Feb 2026 00:01:00 GMT", now) == 60
-    assert retry_after("99999999", now) == 7 * 24 * 3600
-    assert retry_after("Sun, 01 Feb 2015 00:01:00 GMT", now) == 0
-    assert retry_after("soon", now) is retry_after(None, now) is None
 
 
 # Rendering.
