@@ -45,9 +45,8 @@ from intern.core.flow import Approval, Batch, FellBehind, GatewayEvent, Heard, I
 from intern.core.ids import GuildId, MessageId
 from intern.core.text.masking import Secret
 from intern.learning.review import Approvals
-from intern.platforms.discord.gateway import HikariDiscord
+from intern.platforms.discord.gateway import INTENTS, HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.sessions import INTENTS
 from intern.service.status import status_of
 from intern.settings.loading import DataSection, Settings
 from intern.stores.sqlite.chat import Marks

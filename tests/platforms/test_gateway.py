@@ -491,7 +491,7 @@ async def test_a_day_with_too_many_sessions_is_waited_out_loudly(caplog: pytest.
 
 
 async def test_leaving_while_a_session_may_not_begin_leaves_nothing_behind() -> None:
-    with fail_after(5), Overheard("intern.platforms.discord.sessions", "discord_session_starts_used_up") as us:
+    with fail_after(5), Overheard("intern.platforms.discord.gateway", "discord_session_starts_used_up") as us:
         async with DiscordDouble() as discord, nothing_left_behind(), create_task_group() as tg:
             discord.world.session_starts_left = 0
             tg.start_soon(listen_to_the_end, discord)

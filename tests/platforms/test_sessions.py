@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from intern.core.ids import GuildId, UserId
-from intern.platforms.discord.audience import CONNECT, READ, VIEW_CHANNEL
-from intern.platforms.discord.sessions import SessionStarts, own_roles, session_of
+from intern.platforms.discord.audience import CONNECT, READ, VIEW_CHANNEL, own_roles, session_of
+from intern.platforms.discord.gateway import SessionStarts
 
 Json = dict[str, Any]
 

@@ -12,9 +12,12 @@ import msgspec
 from anyio import Event
 from msgspec import Meta, Struct
 
+from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
+from intern.platforms.discord.channels import RawChannel, channel_of
 from intern.platforms.discord.reading import fitted, readable
+from intern.platforms.discord.wire import RawMember
 
 ADMINISTRATOR: Final = 1 << 3
 VIEW_CHANNEL: Final = 1 << 10
@@ -30,11 +33,11 @@ _Bits = Annotated[str, Meta(pattern=r"\A[0-9]{1,40}\Z")]  # decimal, and longer 
 
 
 class Overwrite(Struct, frozen=True):
-    """What a channel changes for one role or member; the role of everyone has the server's own id."""
+    """A channel's change of permissions for one role or member; the role of everyone has the server's own id."""
 
     id: str
-    allow: int = 0
-    deny: int = 0
+    allow: _Bits = "0"
+    deny: _Bits = "0"
 
 
 def permissions(
@@ -60,10 +63,10 @@ def permissions(
     for group in groups:
         met = [by_id[one] for one in group if one in by_id]
         for overwrite in met:
-            bits &= ~overwrite.deny
+            bits &= ~int(overwrite.deny)
         # Among roles, one that allows wins over all that deny.
         for overwrite in met:
-            bits |= overwrite.allow
+            bits |= int(overwrite.allow)
     return bits
 
 
@@ -166,25 +169,12 @@ class _Guild:
         return may_read(permissions(self.id, {RoleId(self.id): self.everyone}, overwrites), kind)
 
 
-class RawOverwrite(Struct, frozen=True):
-    """A channel's change of permissions, as Discord writes it."""
-
-    id: str
-    allow: _Bits = "0"
-    deny: _Bits = "0"
-
-
-class RawPermissions(Struct, frozen=True):
-    """A channel, as far as permissions go. Threads have no overwrites; a channel always has a list of them."""
+class RawPermissions(Struct, frozen=True, rename={"overwrites": "permission_overwrites"}):
+    """The permissions of a channel. Threads have no overwrites; a channel always has a list of them."""
 
     id: ChannelId
-    permission_overwrites: list[RawOverwrite]
+    overwrites: list[Overwrite]
     type: int | None
-
-    @property
-    def overwrites(self) -> tuple[Overwrite, ...]:
-        """As numbers."""
-        return tuple(Overwrite(raw.id, int(raw.allow), int(raw.deny)) for raw in self.permission_overwrites)
 
 
 class RawRole(Struct, frozen=True):
@@ -203,7 +193,9 @@ class _GuildCreated(Struct, frozen=True):
     id: GuildId
     unavailable: bool | None = None
     roles: list[Any] | None = None
+    members: list[Any] | None = None
     channels: list[Any] | None = None
+    threads: list[Any] | None = None
 
 
 class _GuildDeleted(Struct, frozen=True):
@@ -219,3 +211,59 @@ class _RoleChanged(Struct, frozen=True):
 class _ChannelOf(Struct, frozen=True):
     id: ChannelId
     guild_id: GuildId
+
+
+class _User(Struct, frozen=True):
+    id: UserId
+
+
+class _Member(RawMember, frozen=True, kw_only=True):
+    user: _User
+
+
+class _Tags(Struct, frozen=True):
+    bot_id: UserId | None = None
+
+
+class _TaggedRole(Struct, frozen=True):
+    id: RoleId
+    tags: _Tags = _Tags()
+
+
+def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | None:
+    """What a GUILD_CREATE tells: the channels and active threads that the bot can read; None for an outage.
+
+    Discord sends one for each server at the start of a session, and when a server comes back or is joined: always,
+    what happened there before was not told. Never after a resume. Raises msgspec.ValidationError.
+    """
+    told = fitted(payload, _GuildCreated)
+    if told.unavailable:
+        return None
+    open_to_us = _readable_by(told, bot_id)
+    channels = [raw for raw in readable(told.channels, RawChannel) if raw.id in open_to_us and raw.holds_messages]
+    threads = [raw for raw in readable(told.threads, RawChannel) if raw.is_thread and raw.parent_id in open_to_us]
+    seen = [msgspec.structs.replace(raw, guild_id=told.id) for raw in (*channels, *threads)]
+    kinds = {raw.id: raw.type for raw in channels}
+    return SessionStarted(
+        guild_id=told.id,
+        channels=tuple(ChannelSeen(channel=channel_of(raw, kinds), last_message_id=raw.newest) for raw in seen),
+    )
+
+
+def own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
+    """The roles that a GUILD_CREATE tells to be the bot's own. Raises msgspec.ValidationError."""
+    told = fitted(payload, _GuildCreated)
+    return frozenset(role.id for role in readable(told.roles, _TaggedRole) if role.tags.bot_id == bot_id)
+
+
+def _readable_by(told: _GuildCreated, bot_id: UserId) -> set[ChannelId]:
+    roles = {role.id: role.bits for role in readable(told.roles, RawRole)}
+    channels = list(readable(told.channels, RawPermissions))
+    ours = next((member.role_ids or () for member in readable(told.members, _Member) if member.user.id == bot_id), None)
+    if ours is None or not roles:
+        return {channel.id for channel in channels}  # Discord will say itself what we may not read
+    return {
+        channel.id
+        for channel in channels
+        if may_read(permissions(told.id, roles, channel.overwrites, held=ours, member=bot_id), channel.type)
+    }

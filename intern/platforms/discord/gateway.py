@@ -7,29 +7,204 @@ and reconnects by itself; what it takes for the end although Discord does not is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import takewhile
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, cast
 
 import aiohttp
 import hikari
 import msgspec
 from anyio import create_task_group, move_on_after
+from hikari.api import EventFactory, EventManager
+from hikari.impl import GatewayShardImpl, HTTPSettings, ProxySettings
 
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError
 from intern.core.flow import GatewayEvent
 from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import Channel, MemberRoles
-from intern.platforms.discord.audience import Audience
+from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.channels import ChannelGone, ChannelsSeen, Memory
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import LOGIN_REFUSED, HikariRest
-from intern.platforms.discord.sessions import INTENTS, REACTIONS, SessionStarts, Shard, own_roles, session_of
 from intern.platforms.discord.wire import event_of
 
 _log = get_logger(__name__)
+# Discord resets the token of a bot that begins more than 1,000 sessions within 24 hours (its reference, "Gateway",
+# "Session Start Limit").
+_A_DAY: Final = 24 * 3600.0  # seconds
+_OURS: Final = 0.9  # the share of them that we use
+_MOST: Final = 900
+_LATELY: Final = 3600.0  # sessions begun within these seconds make the next one wait longer
+
+
+class SessionStarts:
+    """When the next session may be begun: after pauses that grow with how many there were lately; at most 900 a day.
+
+    Times are seconds of any clock that only goes forward. Pure: somebody else waits.
+    """
+
+    def __init__(self, first_pause: float = 1.0) -> None:
+        self._first_pause = first_pause
+        self._begun: deque[float] = deque()
+        self._most = _MOST
+        self._earlier = 0
+        self._earlier_count_until = 0.0
+
+    def told(self, *, total: int, remaining: int, reset_after: float, now: float) -> None:
+        """Discord's own count, which knows of sessions that were begun before this process."""
+        self._forget(now)
+        self._most = min(_MOST, int(_OURS * total))
+        self._earlier = max(0, total - remaining - len(self._begun))
+        self._earlier_count_until = now + reset_after
+
+    def begun(self, now: float) -> None:
+        """A session is begun."""
+        self._begun.append(now)
+
+    @property
+    def count(self) -> int:
+        """Sessions that count against today's, as far as we know."""
+        return len(self._begun) + self._earlier
+
+    def pause(self, now: float) -> float:
+        """Seconds to wait before the next session."""
+        self._forget(now)
+        lately = sum(1 for _ in takewhile(lambda at: at > now - _LATELY, reversed(self._begun)))
+        pause = 0.0
+        if lately:
+            grown = self._first_pause * 2.0 ** min(lately - 1, 30)
+            pause = self._begun[-1] + min(grown, _LONGEST_PAUSE) - now
+        return max(0.0, pause, self.wait_for_a_day(now))
+
+    def wait_for_a_day(self, now: float) -> float:
+        """Seconds until one of today's sessions counts no more; 0 while there are any left."""
+        self._forget(now)
+        if self.count < self._most:
+            return 0.0
+        ends = [self._begun[0] + _A_DAY] if self._begun else []
+        ends += [self._earlier_count_until] if self._earlier else []
+        return min(ends, default=now) - now
+
+    def _forget(self, now: float) -> None:
+        while self._begun and self._begun[0] + _A_DAY <= now:
+            self._begun.popleft()
+        if self._earlier_count_until <= now:
+            self._earlier = 0
+
+
+Take = Callable[[str, Mapping[str, Any]], None]
+
+INTENTS: Final = (
+    hikari.Intents.GUILDS | hikari.Intents.GUILD_MESSAGES | hikari.Intents.DM_MESSAGES | hikari.Intents.MESSAGE_CONTENT
+)
+REACTIONS: Final = hikari.Intents.GUILD_MESSAGE_REACTIONS
+"""Needs no permission of anybody's, but brings every reaction: asked for only where one can mean something."""
+
+
+class _Sink:
+    """Stands where a shard expects hikari's event manager and event factory, as far as it calls them."""
+
+    def __init__(self, take: Take, connected: Callable[[], object]) -> None:
+        self._take = take
+        self._connected = connected
+
+    def consume_raw_event(self, name: str, _shard: object, payload: Mapping[str, Any]) -> None:
+        self._take(name, payload)
+
+    def deserialize_connected_event(self, _shard: object) -> None:
+        self._connected()
+
+    def deserialize_disconnected_event(self, _shard: object) -> None: ...
+
+    async def dispatch(self, _event: object, *, return_tasks: bool = False) -> None: ...
+
+
+class Shard(GatewayShardImpl):
+    """One connection; `hold` is all there is to do with it. `take` is called for each dispatch, in order.
+
+    `connected` is called each time that Discord welcomed us, anew or back.
+    """
+
+    __slots__ = ("_starts", "_tasks")
+
+    def __init__(
+        self,
+        *,
+        token: str,
+        url: str,
+        starts: SessionStarts,
+        take: Take,
+        connected: Callable[[], object],
+        intents: hikari.Intents,
+    ) -> None:
+        sink: Any = _Sink(take, connected)
+        super().__init__(
+            event_factory=cast("EventFactory", sink),
+            event_manager=cast("EventManager", sink),
+            http_settings=HTTPSettings(),
+            intents=intents,
+            proxy_settings=ProxySettings(),
+            token=token,
+            url=url,
+        )
+        self._starts = starts
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def hold(self) -> None:
+        """Connect, and reconnect, until cancelled or until hikari takes something for the end, which is raised."""
+        self._handshake_event = asyncio.Event()
+        try:
+            await self._keep_alive()
+        finally:
+            self._non_priority_rate_limit.close()
+            self._total_rate_limit.close()
+        if self._is_closing:
+            raise asyncio.CancelledError  # which hikari has swallowed
+
+    async def _connect(self) -> tuple[asyncio.Task[None], ...]:
+        if self._seq is None:
+            await self._wait_for_a_start()
+        try:
+            return await super()._connect()
+        except BaseException:
+            # hikari forgets the tasks of a handshake that failed.
+            await self._let_go()
+            raise
+
+    async def _heartbeat(self, heartbeat_interval: float) -> None:
+        self._note_task()
+        await super()._heartbeat(heartbeat_interval)
+
+    async def _poll_events(self) -> None:
+        self._note_task()
+        await super()._poll_events()
+
+    async def _wait_for_a_start(self) -> None:
+        now = asyncio.get_running_loop().time
+        while (pause := self._starts.pause(now())) > 0:
+            if self._starts.wait_for_a_day(now()) > 0:
+                _log.error("discord_session_starts_used_up", count=self._starts.count, next_try_seconds=round(pause))
+            else:
+                _log.info("discord_session_paused", next_try_seconds=round(pause, 1))
+            await asyncio.sleep(pause)
+        self._starts.begun(now())
+
+    def _note_task(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "hikari runs these in tasks of their own"
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_retrieved)
+
+    async def _let_go(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
 
 Deliver = Callable[[GatewayEvent], None]
 
@@ -46,7 +221,7 @@ _FOR_GOOD: Final[Mapping[int, str]] = {
 }
 
 _GOODBYE_SECONDS = 3.5  # for closing everything; measured: 0.3, or 3 where a writing call hangs
-_LONGEST_PAUSE = 96.0  # seconds; nobody is heard meanwhile, and a day has 900 sessions
+_LONGEST_PAUSE = 96.0  # seconds; nothing is heard meanwhile, and a day has 900 sessions
 _STEADY_SECONDS = 300.0  # a connection that held so long was a good one
 
 
@@ -68,6 +243,8 @@ class HikariDiscord(HikariRest):
         self._intents = INTENTS | REACTIONS if reactions else INTENTS
         self.guild_ids = tuple(options.guild_ids)  # no set: what a payload compares with them may be anything
         self._audience = Audience(options.listed_channel_ids)
+        self.admits, self.told = self._audience.admits, self._audience.told
+        self.noted_roles, self.recall_roles = self._memory.noted_roles, self._memory.recall_roles
         self._first_pause = first_pause
         self._starts = SessionStarts(first_pause)
         self._ready = asyncio.Event()
@@ -79,10 +256,6 @@ class HikariDiscord(HikariRest):
         self._bug_met = asyncio.Event()
         self._was_connected = False
         self._reconnected: Callable[[], object] = lambda: None
-
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -103,14 +276,6 @@ class HikariDiscord(HikariRest):
         """Whether a session is open right now, so that what happens on Discord is told."""
         return self._shard is not None and self._shard.is_connected
 
-    def admits(self, channel: Channel) -> bool:
-        """Whether everyone can read the channel, or the operator listed it."""
-        return self._audience.admits(channel)
-
-    async def told(self, guild_id: GuildId | None) -> None:
-        """Wait until Discord has told of the server; until then all of it is closed."""
-        await self._audience.told(guild_id)
-
     def tell_requests(
         self, requested: Callable[[type[ChatError] | None], object], reconnected: Callable[[], object]
     ) -> None:
@@ -119,14 +284,6 @@ class HikariDiscord(HikariRest):
         Neither must raise.
         """
         self.counted, self._reconnected = requested, reconnected
-
-    def noted_roles(self) -> tuple[MemberRoles, ...]:
-        """What was learned of members' roles since this was asked last, or as much of it as is remembered."""
-        return self._memory.noted_roles()
-
-    def recall_roles(self, known: Iterable[MemberRoles]) -> None:
-        """Take what an earlier start had learned of members' roles for true, until Discord tells otherwise."""
-        self._memory.recall_roles(known)
 
     async def wait_ready(self) -> None:
         """Return once Discord has welcomed us for the first time; does not fail when `listen` does."""
@@ -171,7 +328,14 @@ class HikariDiscord(HikariRest):
     async def _connect(self) -> str:
         """Hold one connection until it ends; return why, where it may be tried again."""
         try:
-            self._shard = self._new_shard(await self._address())
+            self._shard = Shard(
+                token=self._options.token.reveal().strip(),
+                url=await self._address(),
+                starts=self._starts,
+                take=self._hear,
+                connected=self._connected,
+                intents=self._intents,
+            )
             await self._shard.hold()
         except hikari.GatewayServerClosedConnectionError as error:
             if refusal := _FOR_GOOD.get(int(error.code or 0)):
@@ -200,17 +364,6 @@ class HikariDiscord(HikariRest):
             )
         return door.url
 
-    def _new_shard(self, url: str) -> Shard:
-        token = self._options.token.reveal().strip()
-        return Shard(
-            token=token,
-            url=url,
-            starts=self._starts,
-            take=self._hear,
-            connected=self._connected,
-            intents=self._intents,
-        )
-
     def _connected(self) -> None:
         if self._was_connected:
             self._reconnected()
@@ -230,7 +383,8 @@ class HikariDiscord(HikariRest):
                 return
             if name == "INTERACTION_CREATE":
                 # From wherever it comes, it wants an answer.
-                self._interact(payload)
+                if interaction := interaction_of(payload, self.team, self._memory):
+                    self._hand_on(interaction)
                 return
             place = msgspec.convert(payload or {}, _Place)
             server = place.id if name in _ABOUT_SERVERS else place.guild_id
@@ -265,10 +419,6 @@ class HikariDiscord(HikariRest):
             self._told.add(started.guild_id)
             self._hand_on(started)
 
-    def _interact(self, payload: Mapping[str, Any]) -> None:
-        if interaction := interaction_of(payload, self.team, self._memory):
-            self._hand_on(interaction)
-
     def _hand_on(self, event: GatewayEvent) -> None:
         if self._deliver is not None:
             self._deliver(event)
@@ -290,7 +440,7 @@ class _Ready(msgspec.Struct, frozen=True):
     user: _Self
 
 
-def _retrieved(task: asyncio.Task[None]) -> None:
-    """Look at a task's end, so that asyncio does not complain that nobody did."""
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Look at a task's end; otherwise asyncio complains."""
     if not task.cancelled():
         task.exception()
