@@ -7,11 +7,12 @@ says which version was read before. So a repetition costs nothing, and a crash c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
+from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelUnavailableError
@@ -19,17 +20,19 @@ from intern.core.ids import ConversationId, FactId, MessageId, NuggetId, SourceI
 from intern.core.log import get_logger
 from intern.core.records import (
     Fact,
+    Nugget,
     Outcome,
     RefusedFact,
     RepeatedFact,
+    SearchDocument,
     SearchKind,
+    Visibility,
 )
 from intern.core.text.words import key_terms
-from intern.facts.distilling import fact_documents, fact_stamp, given, nugget_documents, read
-from intern.facts.options import ExtractionOptions, FactOptions
-from intern.facts.prompts import EXTRACT
+from intern.facts.prompts import EXTRACT, given, read
 from intern.facts.reconciling import decide, judged_again, rules_hash
-from intern.facts.segments import Segment, named, standing_segment
+from intern.facts.segments import ExtractionOptions, Segment, named, standing_segment
+from intern.facts.visibility import FactOptions
 from intern.models.prompt import Model
 from intern.search.finding import any_of, terms_of
 from intern.stores.archive import Archive
@@ -362,3 +365,48 @@ def _sources(kind: SearchKind, ids: Iterable[str]) -> list[SourceId]:
 def _touched(facts: Iterable[Fact]) -> set[FactId]:
     """Return the facts and those that they replaced, which come back when these go."""
     return {each for fact in facts for each in (fact.id, fact.supersedes) if each is not None}
+
+
+def nugget_documents(nugget: Nugget) -> tuple[SearchDocument, ...]:
+    """Return the search documents of a nugget: one for its analysis, one for its summary and keywords."""
+    source_id = SourceId(f"nugget:{nugget.id}")
+    analysis = SearchDocument(
+        id=source_id,
+        source_id=source_id,
+        kind="nugget",
+        status=nugget.status,
+        guild_id=nugget.guild_id or "",
+        title=nugget.topic,
+        text=nugget.detailed_analysis,
+        stamp=nugget.stamp,
+        at=nugget.timestamp,
+        meta={"conversation_id": nugget.conversation_id, "keywords": ", ".join(nugget.keywords)},
+    )
+    summary = "\n".join((nugget.topic_summary, ", ".join(nugget.keywords)))
+    return analysis, replace(analysis, id=f"{source_id}#summary", part="description", text=summary)
+
+
+def fact_stamp(is_active: bool, visibility: Visibility, last_seen_at: datetime) -> str:  # noqa: FBT001 a fact's own
+    """Return a stamp that changes whenever the fact's search document does."""
+    return f"{is_active:d} {visibility} {last_seen_at.isoformat()}"
+
+
+def fact_documents(fact: Fact) -> tuple[SearchDocument, ...]:
+    """Return the search document of a fact; none for a secret fact, and none once no conversation says it."""
+    if fact.visibility == "secret" or not fact.occurrence_count:
+        return ()
+    source_id = SourceId(f"fact:{fact.id}")
+    return (
+        SearchDocument(
+            id=source_id,
+            source_id=source_id,
+            kind="fact",
+            type=fact.category,
+            status="active" if fact.is_active else "retired",
+            visibility=fact.visibility,
+            title=fact.summary,
+            text=fact.content,
+            stamp=fact_stamp(fact.is_active, fact.visibility, fact.last_seen_at),
+            at=fact.last_seen_at,
+        ),
+    )

@@ -1,18 +1,31 @@
-"""The extraction prompt, with its input and its reply."""
+"""The extraction prompt: its types, what is put into it, and how its reply is checked. Pure.
+
+The prompt names people `User_1`, messages `m1` and facts `f1`. No real name and no real id goes out, and none comes
+back. The reply is untrusted: its texts, ids and statuses are all checked.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
+from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Meta, Struct
 
-from intern.core.records import FactCategory, NuggetStatus, Sentiment, Visibility
+from intern.core.ids import NuggetId
+from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus, Sentiment, Speaker, Visibility
+from intern.core.text.masking import mask_secrets
+from intern.core.text.passages import even_share
+from intern.facts.reconciling import Proposal
+from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment
+from intern.facts.visibility import of_account
 from intern.models.prompt import Choices, Prompt
 
 # Of one of many: code leaves out what is too long, where a tighter bound would refuse all that was extracted.
 _Short = Annotated[str, Meta(max_length=200)]
-# In what `facts/distilling.py` writes, a line that is not indented begins a message or a fact.
+# A line that is not indented begins a message or a fact.
 _FIRST_WORD = re.compile(r"^(\w+) ", re.MULTILINE)
 
 
@@ -76,3 +89,204 @@ def _extractable(given: ExtractIn) -> Choices:
 EXTRACT = Prompt(
     "extract", takes=ExtractIn, gives=ExtractOut, offers=_extractable, bounded_by=("extraction.existing_facts",)
 )
+
+
+MAX_CONVERSATION_CHARS = 12_000
+"""The most characters of one conversation in a prompt. Long messages are cut, all at the same length."""
+
+_MOST_MESSAGES = 150  # of a conversation in a prompt: its first and its last messages
+_OPENING = 30
+_MAX_FACT = 400  # characters of an existing fact in a prompt
+_MAX_TOPIC = 120
+_MAX_SUMMARY = 400
+_MAX_ANALYSIS = 4000
+_MAX_KEYWORD = 60
+_MOST_KEYWORDS = 12
+_MAX_SNIPPET = 300
+
+_NOT_SHOWN = "not shown"
+
+_ROLES: Mapping[Speaker, str] = {"Team": "team", "User": "member"}
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """The accepted part of a reply."""
+
+    nuggets: tuple[Nugget, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
+    unknown_ids: int = 0
+    """Message ids that are not in the conversation. They were left out."""
+    refused: int = 0
+    """Nuggets and facts that say nothing, or that name no source message."""
+    hidden: int = 0
+    """Nuggets that would show all members what not all may read."""
+
+
+def given(segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> ExtractIn:
+    """Build the prompt from the conversation and the facts that it may repeat or update, best match first."""
+    return ExtractIn(transcript=_transcript(segment, pseudonyms), existing_facts="\n".join(_lines(known, pseudonyms)))
+
+
+def read(reply: ExtractOut, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> Reading:
+    """Check a reply against what the model was shown."""
+    reader = _Reader(segment, pseudonyms, known)
+    nuggets = [reader.nugget(each, n) for n, each in enumerate(reply.nuggets)]
+    proposals = [reader.proposal(each) for each in reply.facts]
+    return Reading(
+        nuggets=tuple(each for each in nuggets if each is not None),
+        proposals=tuple(each for each in proposals if each is not None),
+        unknown_ids=reader.unknown_ids,
+        refused=nuggets.count(None) + proposals.count(None) - reader.hidden,
+        hidden=reader.hidden,
+    )
+
+
+def _transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
+    shown = list(range(len(segment.turns)))
+    if len(shown) > _MOST_MESSAGES:
+        shown = [*shown[:_OPENING], *shown[-(_MOST_MESSAGES - _OPENING) :]]
+    # Conceal first, then cut: a cut could leave half a name.
+    # `splitlines` splits at every kind of line end, so no text can begin a line of its own.
+    texts = {n: "\n  ".join(pseudonyms.conceal(segment.turns[n].text).strip().splitlines()) for n in shown}
+    heads = {n: f"m{n + 1} {pseudonyms.labels[n]} ({_role(segment, n)}): " for n in shown}
+    longest = max(map(len, heads.values())) + len("\n")
+    limit = even_share([len(text) + longest for text in texts.values()], MAX_CONVERSATION_CHARS) - longest
+    return "\n".join(heads[n] + shortened(text, limit) for n, text in texts.items())
+
+
+def _role(segment: Segment, n: int) -> str:
+    return "assistant" if segment.message_ids[n] in segment.ours else _ROLES[segment.turns[n].speaker]
+
+
+def _lines(known: Sequence[Fact], pseudonyms: Pseudonyms) -> Iterable[str]:
+    for n, fact in enumerate(known, 1):
+        content = shortened(" ".join(pseudonyms.conceal(fact.content).split()), _MAX_FACT)
+        retired = "" if fact.is_active else "(retired: not to be said again) "
+        yield f"f{n} {fact.last_seen_at:%Y-%m-%d} {fact.category} {retired}{content}"
+
+
+class _Reader:
+    """Checks a reply against one conversation."""
+
+    def __init__(self, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> None:
+        self.unknown_ids = 0
+        self.hidden = 0
+        self._segment = segment
+        self._pseudonyms = pseudonyms
+        places = dict(enumerate(segment.message_ids))
+        # By the names in the prompt, and by the real ids, in case the model knows them from elsewhere.
+        self._places = {f"m{n + 1}": n for n in places} | {message_id: n for n, message_id in places.items()}
+        self._facts = {f"f{n}": fact.id for n, fact in enumerate(known, 1)} | {fact.id: fact.id for fact in known}
+
+    def nugget(self, said: NuggetOut, n: int) -> Nugget | None:
+        """Return the checked nugget; None if it has no source, says nothing, or is not for all members."""
+        sources = self._sources(said.source_message_ids)
+        analysis = shortened(self._text(said.detailed_analysis), _MAX_ANALYSIS)
+        topic = shortened(_line(self._text(said.topic)), _MAX_TOPIC)
+        if not sources or not _says_something(analysis) or not _says_something(topic):
+            return None
+        summary, keywords = _line(self._text(said.topic_summary)), self._keywords(said.keywords)
+        # Each field by itself: no sentence continues in the next field.
+        if any(of_account(each) != "shared" for each in (topic, summary, analysis, " ".join(keywords))):
+            self.hidden += 1
+            return None
+        segment = self._segment
+        people = {self._pseudonyms.labels[each] for each in sources}
+        return Nugget(
+            # A second extraction gives the same id, so that links keep working.
+            id=NuggetId(str(uuid5(NAMESPACE_URL, f"nugget {segment.id} {segment.content_hash} {n}"))),
+            conversation_id=segment.id,
+            topic=topic,
+            timestamp=segment.last_message_at,
+            topic_summary=shortened(summary, _MAX_SUMMARY) or topic,
+            detailed_analysis=analysis,
+            status=self._status(said.status, sources),
+            keywords=keywords,
+            source_message_ids=tuple(segment.message_ids[each] for each in sources),
+            user_ids_involved=tuple(sorted(people, key=lambda label: int(label.removeprefix("User_")))),
+            guild_id=segment.guild_id,
+            channel_id=segment.channel_id,
+        )
+
+    def proposal(self, said: FactOut) -> Proposal | None:
+        """Return the checked proposal; None if it says nothing, or names no source."""
+        sources = self._sources(said.source_message_ids)
+        content = _line(self._impersonal(said.content))
+        if not sources or not _says_something(self._pseudonyms.conceal(_clean(said.content))):
+            return None
+        return Proposal(
+            category=said.category,
+            content=content,
+            summary=_line(self._impersonal(said.summary)),
+            visibility=said.visibility,
+            confidence=said.confidence,
+            sentiment=said.sentiment,
+            context_snippet=self._snippet(sources, said.note),
+            duplicate_of=self._fact(said.duplicate_of),
+            supersedes=self._fact(said.supersedes),
+        )
+
+    def _sources(self, ids: Sequence[str]) -> list[int]:
+        found: set[int] = set()
+        for each in dict.fromkeys(ids):
+            place = self._places.get(each.strip())
+            if place is None or self._segment.message_ids[place] in self._segment.ours:
+                self.unknown_ids += 1
+            else:
+                found.add(place)
+        return sorted(found)
+
+    def _status(self, claimed: NuggetStatus, sources: Sequence[int]) -> NuggetStatus:
+        """Return the status: only a team member's message can be the source of a FACT."""
+        taught = any(self._segment.turns[n].speaker == "Team" for n in sources)
+        return "COMMUNITY_OPINION" if claimed == "FACT" and not taught else claimed
+
+    def _text(self, text: str) -> str:
+        return mask_secrets(self._pseudonyms.conceal_retold(_reachable_by_none(text))).text.strip()
+
+    def _impersonal(self, text: str) -> str:
+        return self._pseudonyms.impersonal(_reachable_by_none(text))
+
+    def _keywords(self, said: Sequence[str]) -> tuple[str, ...]:
+        kept: dict[str, str] = {}
+        for each in said:
+            keyword = _line(self._text(each))
+            if _says_something(keyword) and len(keyword) <= _MAX_KEYWORD:
+                kept.setdefault(keyword.casefold(), keyword)
+        return tuple(kept.values())[:_MOST_KEYWORDS]
+
+    def _snippet(self, sources: Sequence[int], note: str) -> str:
+        """Quote the last source, followed by the model's note."""
+        said = shortened(_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
+        noted = shortened(_line(self._text(note)), _MAX_SNIPPET // 2)
+        return f"{said} [{noted}]" if noted else said
+
+    def _fact(self, said: str) -> str | None:
+        """Return the fact's id; for a fact that was not in the prompt, an id that no fact has."""
+        said = said.strip()
+        return self._facts.get(said, _NOT_SHOWN) if said else None
+
+
+def _reachable_by_none(text: str) -> str:
+    """Remove e-mail addresses and unprintable characters, even where the archive keeps them."""
+    # Clean first: invisible characters can split an address.
+    return mask_secrets(_clean(text), secrets=False, emails=True).text
+
+
+def _says_something(text: str) -> bool:
+    """Whether the text says more than masked names."""
+    return any(map(str.isalnum, LABEL.sub("", text).replace(NAMELESS, "")))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _clean(text: str) -> str:
+    """Remove unprintable characters."""
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cs"})
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut the text to at most `most` characters."""
+    return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"

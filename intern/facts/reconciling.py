@@ -33,8 +33,7 @@ from intern.core.records import (
 )
 from intern.core.text.masking import mask_secrets
 from intern.core.text.words import likeness, same_subject, wording
-from intern.facts.options import FactOptions
-from intern.facts.visibility import RULES, of_words, strictest, visibility_of
+from intern.facts.visibility import RULES, FactOptions, of_words, strictest, visibility_of
 
 _LIKE_REFUTED = 0.2  # similarity to a retired fact; low, because the same messages say both
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")

@@ -1,29 +1,339 @@
-"""Segments: the parts of conversations that may be learned from.
+"""Segments: the parts of conversations that may be learned from, and the pseudonyms of their people.
 
 A segment has no withdrawn messages, and one message id for each turn.
+
+The names in it become `User_1`, `User_2` and so on: one pseudonym for each person. This is applied to the prompt and
+again to the reply. A concealed text has no id, no mention and no known name, also where look-alike letters spell it. A
+name that is reversed, spelled out or transliterated is not recognised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
-from typing import TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 from anyio.to_thread import run_sync
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, UserId
-from intern.core.records import Capture, CapturedPair, Distilled, Filed, Forgotten, Moved, Origin, Turn, Withdrawn
-from intern.facts.pseudonyms import Pseudonyms, others_in
+from intern.core.records import (
+    Capture,
+    CapturedPair,
+    Distilled,
+    Filed,
+    Forgotten,
+    Moved,
+    Origin,
+    Speaker,
+    Turn,
+    Withdrawn,
+)
+from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog, Placed
 from intern.stores.sqlite.chat import NameStore
 
+NAMELESS = "somebody"
+"""Stands for a person who is named but is not in the conversation."""
+
+LABEL = re.compile(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
+
+_IMPERSONAL: Mapping[Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
+
+# Discord's markup that holds ids (its reference, "Message Formatting"), each with its replacement.
+_MENTION = re.compile(r"<@!?\s?([0-9]{1,20})>")
+_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"<@&\s?[0-9]{1,20}>"), "a role"),
+    (re.compile(r"<#\s?[0-9]{1,20}>"), "a channel"),
+    (re.compile(r"<a?:(\w{1,32}):[0-9]{1,20}>"), r":\1:"),
+    (re.compile(r"</([^:<>\n]{1,100}):[0-9]{1,20}>"), r"/\1"),
+    (re.compile(r"https?://(?:\w{1,20}\.)?discord(?:app)?\.com/(?:channels|users)/[\w@/]{1,100}"), "a link to Discord"),
+    (re.compile(r"@(everyone|here)\b", re.IGNORECASE), r"\1"),
+    # Any id by itself, as Discord gave them since 2016 and will until 2084.
+    (re.compile(r"(?<![0-9])[0-9]{17,19}(?![0-9])"), "an id"),
+)
+
+# `@nick`, but no address (`me@example.org`), package (`@types/node`), or decorator (`@cache(…)`).
+_NICK = r"[^\W_](?:(?:[\w.-]|['’](?!s\b)){0,30}\w)?"
+_AT_NAME = re.compile(rf"(?<![\w@/.`])@(?P<name>{_NICK})(?![\w/(@])")
+# In code, the sign before it may be anything that ends a word.
+_AT_IN_CODE = re.compile(rf"(?<![\w@/.])@(?P<name>{_NICK})(?![\w/(@])")
+_CODE = re.compile(r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`")
+# Characters that IRC allows in a nick and prose does not use, where IRC puts the name of the addressee.
+_ADDRESSED = re.compile(r"^\s{0,3}(?P<name>[\w\[\]\\`^{}|-]{0,30}[_\[\]\\`^{}|])[:,]\s", re.MULTILINE)
+
+_SHORTEST = 2  # a name of one letter is a word of every text
+_SHORTEST_CORE = 4
+# Scripts in which words, or a name and what is said of it, stand without a space between.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_LETTER = rf"[^\W_{_UNSPACED}]"
+# Discord does not show these characters, so they can split a name.
+_MARKDOWN = "*~|`\\"
+_TELLING_APART = 3  # letters; shorter names are not looked for between such characters
+_INITIAL = re.compile(r"(?<!\w)(\w)\.\s*(?=\w)")
+_TAILS = re.compile(r"(?:[_`^|]+|-M|\[m\]|\|\w*)$")
+
+
+class Pseudonyms:
+    """The people of a conversation, each with a pseudonym."""
+
+    def __init__(
+        self,
+        turns: Sequence[Turn],
+        author_ids: Sequence[UserId] = (),
+        *,
+        names: Mapping[UserId, Collection[str]] | None = None,
+        others: Iterable[str] = (),
+    ) -> None:
+        """Name everyone who speaks or is mentioned. `names` are those of authors, `others` those of other people.
+
+        If authors are unknown, the team counts as one person, and so do the members.
+        """
+        self._labels: dict[str, str] = {}
+        self._speakers: dict[str, Speaker] = {}
+        self._known: dict[str, _Name] = {}
+        for author, known in (names or {}).items():
+            for each in known:
+                self._know(each, _by_id(author))
+        for each in others:
+            self._know(each, _by_name(each), whole=True)
+        authors = [*author_ids, *[UserId("")] * len(turns)]
+        called = _searched(each.written for each in self._known.values())
+        labels: list[str] = []
+        for turn, author in zip(turns, authors, strict=False):
+            person = _by_id(author) if author else f"unknown {turn.speaker}"
+            labels.append(self._label(person))
+            self._speakers.setdefault(labels[-1], turn.speaker)
+            for mentioned in _mentioned(turn.text, called):
+                self._label(_by_id(mentioned.text) if mentioned.is_id else self._know(mentioned.text))
+        self.labels = tuple(labels)
+        """Of each turn's author."""
+        ids = {*(names or {}), *author_ids} - {""}
+        self._ids = _any_of("", "|".join(map(re.escape, _longest_first(ids))))
+        written = {name.written for name in self._known.values()}
+        self._names = _searched(written)
+        self._names_apart = _searched(
+            each for each in written if len(each) >= _TELLING_APART and not any(sign in each for sign in _MARKDOWN)
+        )
+        # `@dataclass` is not a name if the conversation shows it as code.
+        self._code = {
+            match["name"].casefold() for turn in turns for part in _CODE.findall(turn.text) for match in _in_code(part)
+        }
+
+    def conceal(self, text: str) -> str:
+        """Replace each name and id with its pseudonym, or with `NAMELESS`. A second call changes nothing."""
+        text = _replaced(_MENTION, lambda match: self._labels.get(_by_id(match[1]), NAMELESS), text)
+        if self._ids is not None:
+            text = _replaced(self._ids, lambda match: self._labels.get(_by_id(match[0].lstrip("@")), NAMELESS), text)
+        for pattern, left in _MARKUP:
+            text = _replaced(pattern, partial(_expanded, left), text)
+        for names, without in ((self._names, ""), (self._names_apart, _MARKDOWN)):
+            if names is not None:
+                text = _replaced(names, lambda match: self._label_of(match[0].lstrip("@")), text, without)
+        text = _outside_code(text, lambda part: _replaced(_AT_NAME, lambda match: self._label_of(match["name"]), part))
+        known = set(self._labels.values())
+        return LABEL.sub(lambda match: match[0] if match[0] in known else NAMELESS, text)
+
+    def conceal_retold(self, text: str) -> str:
+        """Conceal a model's text: `@name` in code counts as a name, unless the conversation has it as code.
+
+        Members' code is code; a model could hide a name there.
+        """
+        return _CODE.sub(lambda part: self._without_names_in(part[0]), self.conceal(text))
+
+    def _without_names_in(self, code: str) -> str:
+        def shown(match: re.Match[str]) -> str:
+            return match[0] if match["name"].casefold() in self._code else self._label_of(match["name"])
+
+        return _replaced(_AT_IN_CODE, shown, code)
+
+    def impersonal(self, text: str) -> str:
+        """Conceal a model's text with roles instead of pseudonyms, for readers who do not know who `User_1` was."""
+        return LABEL.sub(lambda match: _IMPERSONAL[self._speakers.get(match[0])], self.conceal_retold(text))
+
+    def _know(self, name: str, person: str | None = None, *, whole: bool = False) -> str:
+        """Remember a name and its shorter forms, and return its person. `whole`: without shorter forms."""
+        for form in _forms(name, whole=whole):
+            for written in (form, form.lower(), form.upper()):
+                self._known.setdefault(likeness_key(written), _Name(written, person or _by_name(name)))
+        known = self._known.get(likeness_key(name))
+        return known.person if known else _by_name(name)
+
+    def _label(self, person: str) -> str:
+        return self._labels.setdefault(person, f"User_{len(self._labels) + 1}")
+
+    def _label_of(self, name: str) -> str:
+        if LABEL.fullmatch(name):
+            return name
+        known = self._known.get(likeness_key(name))
+        return self._labels.get(known.person if known else "", NAMELESS)
+
+
+class _Name(NamedTuple):
+    written: str
+    person: str
+
+
+class _Mentioned(NamedTuple):
+    at: int
+    text: str
+    is_id: bool
+
+
+def _by_id(author: str) -> str:
+    return f"id {author}"
+
+
+def _by_name(name: str) -> str:
+    return f"name {name.casefold()}"
+
+
+def _mentioned(text: str, called: re.Pattern[str] | None) -> list[_Mentioned]:
+    """Find who is addressed, by id or name, in order. `called` finds known names, also of several words."""
+    found = [_Mentioned(match.start(), match[1], is_id=True) for match in _MENTION.finditer(text)]
+    outside = text
+    for taken in (_MENTION, _CODE):
+        outside = taken.sub(lambda match: " " * len(match[0]), outside)
+    for match in called.finditer(outside) if called is not None else ():
+        if match[0].startswith("@"):
+            found.append(_Mentioned(match.start(), match[0].lstrip("@"), is_id=False))
+            outside = outside[: match.start()] + " " * len(match[0]) + outside[match.end() :]
+    for pattern in (_AT_NAME, _ADDRESSED):
+        for match in pattern.finditer(outside):
+            name = match["name"]
+            if name.casefold() not in {"everyone", "here"} and not LABEL.fullmatch(name):
+                found.append(_Mentioned(match.start(), name, is_id=False))
+    return sorted(found)
+
+
+def others_in(text: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in a text, of these names of people outside the conversation.
+
+    A name of letters alone may be an ordinary word. It counts only in an address: `@name`, or `name:` or `name,` at
+    the beginning of a line.
+    """
+    seen = look_of(text).text
+    return tuple(each for each in dict.fromkeys(map(_line, names)) if _is_telling(each) or _is_addressed(each, seen))
+
+
+def _is_telling(name: str) -> bool:
+    signs = [unicodedata.category(char)[0] for char in name]
+    return signs.count("L") >= _SHORTEST and any(sign not in "LM" for sign in signs)
+
+
+def _is_addressed(name: str, seen: str) -> bool:
+    spelled = _spelled(_line(look_of(name).text))
+    if len(name) < _SHORTEST or not spelled:
+        return False
+    called = rf"(?im)^\s{{0,3}}{spelled}\s?[:,]|(?<![\w@/.`])@{spelled}(?!_?{_LETTER})"
+    return re.search(called, seen) is not None
+
+
+def _in_code(code: str) -> Iterator[re.Match[str]]:
+    return _AT_IN_CODE.finditer(code)
+
+
+def _forms(name: str, *, whole: bool) -> Iterator[str]:
+    """Return a name, and its form without a tail such as `_` or `[m]`."""
+    name = _line(name)
+    for form in dict.fromkeys((name,) if whole else (name, _TAILS.sub("", name))):
+        if len(form) >= (_SHORTEST if form == name else _SHORTEST_CORE) and not LABEL.fullmatch(form):
+            yield form
+
+
+def _expanded(left: str, match: re.Match[str]) -> str:
+    return match.expand(left)
+
+
+def _replaced(pattern: re.Pattern[str], left: Callable[[re.Match[str]], str], text: str, without: str = "") -> str:
+    """Replace the matches in the text's normalised look; keep the rest as it was written."""
+    look: Look = look_of(text, without)
+    parts, at = list[str](), 0
+    for match in pattern.finditer(look.text):
+        start, end = look.span(*match.span())
+        parts += (text[at:start], left(match))
+        at = end
+    return "".join((*parts, text[at:])) if parts else text
+
+
+def _searched(names: Iterable[str]) -> re.Pattern[str] | None:
+    """Compile a pattern that finds names by their look: in any case, except names that are also words."""
+    written = {_line(look_of(each).text) for each in names}
+    written = {each for each in written if any(map(str.isalnum, each))}
+    strict = {each for each in written if len(each) <= _SHORTEST or each.casefold() in STOP_WORDS}
+    return _any_of(_alternatives(written - strict), _alternatives(strict))
+
+
+def _any_of(loose: str, strict: str) -> re.Pattern[str] | None:
+    """Compile a pattern that matches whole words, the `loose` ones in any case."""
+    found = "|".join(filter(None, (f"(?i:{loose})" if loose else "", f"(?:{strict})" if strict else "")))
+    # An underscore inside a word is part of it (`max_size`); at its edge it is not (`_max_`).
+    begins = rf"(?:(?<!{_LETTER})(?<!{_LETTER}_)@?|(?=[{_UNSPACED}]))"
+    ends = rf"(?:(?<=[{_UNSPACED}])|(?!_?{_LETTER}))"
+    return re.compile(rf"{begins}(?:{found}){ends}") if found else None
+
+
+def _alternatives(names: Collection[str]) -> str:
+    return "|".join(map(_spelled, _longest_first(names)))
+
+
+def _longest_first(names: Collection[str]) -> list[str]:
+    # Longest first: a name must not hide a longer one that begins with it.
+    return sorted(names, key=lambda each: (-len(each), each))
+
+
+def _spelled(name: str) -> str:
+    """Make a pattern of a name, with any space between words and any form of initials (`J. R.`, `J.R.`, `JR`)."""
+    parts, at = list[str](), 0
+    for match in _INITIAL.finditer(name):
+        parts += (_spaced(name[at : match.start()]), rf"{re.escape(match[1])}\.?\s*")
+        at = match.end()
+    return "".join((*parts, _spaced(name[at:])))
+
+
+def _spaced(text: str) -> str:
+    return re.escape(text).replace(r"\ ", r"\s+")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _outside_code(text: str, change: Callable[[str], str]) -> str:
+    parts, at = list[str](), 0
+    for match in _CODE.finditer(text):
+        parts += (change(text[at : match.start()]), match[0])
+        at = match.end()
+    return "".join((*parts, change(text[at:])))
+
+
 CaptureT = TypeVar("CaptureT", bound=Capture)
 IsWithdrawn = Callable[[MessageId], bool]
+
+
+class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What extraction reads, and how fast."""
+
+    auto: bool = True
+    """Extract nuggets and facts as conversations are filed. `intern index --extract` reads those filed before."""
+    min_turns: Annotated[int, Meta(ge=1)] = 2
+    """The fewest messages of a conversation that is read."""
+    max_per_minute: Annotated[int, Meta(ge=1)] = 10
+    """The most conversations that a model reads a minute, for commands and for the running bot."""
+    existing_facts: Annotated[int, Meta(ge=0, le=60)] = 50
+    """The most known facts in a prompt, those most like the conversation."""
+    from_questions: bool = False
+    """Read also threads where intern answered and no team member did."""
 
 
 class Segment(Struct, frozen=True, kw_only=True):

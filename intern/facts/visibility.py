@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from intern.core.records import Visibility
 from intern.core.text.masking import mask_secrets
-from intern.facts.options import VisibilityRule
+
+
+class VisibilityRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Decides who may read the matching facts. It overrides all other rules."""
+
+    category: str = ""
+    """Match facts of this category; empty: of any category."""
+    contains: str = ""
+    """Match facts with this text, in upper or lower case; empty: any text."""
+    visibility: Visibility
+
+
+class FactOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which facts are kept, and who may read them."""
+
+    keep_secret: bool = False
+    """Store secret facts, for `intern facts --secret` only. Otherwise they are not stored at all."""
+    min_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """Answers use no fact below this. `intern facts` and the search still show such facts."""
+    overrides: tuple[VisibilityRule, ...] = ()
+    """The first matching rule decides."""
+
 
 _SHORTEST_PIN = 4
 _SHORTEST_KEY = 8

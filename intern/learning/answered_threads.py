@@ -24,8 +24,7 @@ from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage, Lookups
 from intern.core.records import Turn
 from intern.facts.extracting import Came, Extractor
-from intern.facts.options import ExtractionOptions
-from intern.facts.segments import Segment
+from intern.facts.segments import ExtractionOptions, Segment
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage

@@ -45,9 +45,19 @@ from intern.core.records import (
     Withdrawn,
 )
 from intern.learning.classifying import OF_ONE_PAIR, Choice, GivenUp, Split, choose_split, failed, free_name, times_of
-from intern.learning.material import age_of, block_material, block_of, blocks_material, is_alike, left_of, text_of
-from intern.learning.options import LearningOptions
-from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
+from intern.learning.prompts import (
+    INTEGRATE,
+    IntegrateIn,
+    IntegrateOut,
+    LearningOptions,
+    age_of,
+    block_material,
+    block_of,
+    blocks_material,
+    is_alike,
+    left_of,
+    text_of,
+)
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of

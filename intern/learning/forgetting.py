@@ -19,7 +19,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId
 from intern.core.records import CapturedPair, Filed, Forgotten, Moved, Removed
 from intern.facts.segments import IsWithdrawn
-from intern.learning.material import left_of
+from intern.learning.prompts import left_of
 from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import bare, time_of, without_blocks
 from intern.stores.decisions import DecisionLog

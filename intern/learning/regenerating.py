@@ -70,8 +70,7 @@ from intern.learning.draft import (
     upcoming,
 )
 from intern.learning.filing import Filer
-from intern.learning.material import block_of
-from intern.learning.options import LearningOptions
+from intern.learning.prompts import LearningOptions, block_of
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Meter, metered
 from intern.stores.archive import Archive

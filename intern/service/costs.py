@@ -17,9 +17,19 @@ from msgspec.structs import replace
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.records import CapturedPair, IndexEntry
 from intern.learning.draft import Draft, Journal, awaiting_review, planned, still_begins_with, upcoming
-from intern.learning.material import block_material, block_of, blocks_material, index_material, left_of, text_of
-from intern.learning.options import LearningOptions
-from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, IntegrateIn
+from intern.learning.prompts import (
+    CLASSIFY,
+    INTEGRATE,
+    ClassifyIn,
+    IntegrateIn,
+    LearningOptions,
+    block_material,
+    block_of,
+    blocks_material,
+    index_material,
+    left_of,
+    text_of,
+)
 from intern.learning.regenerating import Describe, fingerprint
 from intern.models.chat import chat_request
 from intern.models.prompt import Prompt

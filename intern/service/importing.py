@@ -30,8 +30,7 @@ from intern.core.progress import tell
 from intern.core.records import Capture, Turn
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import passages
-from intern.facts.distilling import MAX_CONVERSATION_CHARS, given
-from intern.facts.prompts import EXTRACT
+from intern.facts.prompts import EXTRACT, MAX_CONVERSATION_CHARS, given
 from intern.facts.segments import Segment
 from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, rehearse
 from intern.learning.attempts import Tally

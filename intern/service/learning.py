@@ -22,7 +22,7 @@ from intern.learning.attempts import Again, Tally, again, catch_up, choice_for, 
 from intern.learning.classifying import choose_topic
 from intern.learning.draft import awaiting_review
 from intern.learning.filing import Filer
-from intern.learning.material import left_of
+from intern.learning.prompts import left_of
 from intern.learning.regenerating import Progress, Regenerated, regenerate
 from intern.learning.review import Review, check_waits, pair_of, reviewed, waiting_with
 from intern.models.prompt import Model

@@ -17,7 +17,7 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger
 from intern.facts.prompts import EXTRACT
-from intern.learning import offline as offline_learning
+from intern.learning import classifying
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
 from intern.models.chat import Form
 from intern.models.circuit_breaker import Breaker
@@ -217,4 +217,4 @@ def what_decides_topics(settings: Settings) -> str:
 def offline_rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
     """What answers each prompt where there is no model."""
     answering = offline_answering.rules(embedder)
-    return {**answering, **offline_learning.RULES, **offline_indexing.RULES}
+    return {**answering, **classifying.RULES, **offline_indexing.RULES}

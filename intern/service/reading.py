@@ -28,7 +28,7 @@ from intern.core.records import (
     Withdrawn,
 )
 from intern.core.text.words import topic_name
-from intern.learning.material import block_of, left_of
+from intern.learning.prompts import block_of, left_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive

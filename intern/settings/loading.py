@@ -21,8 +21,9 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.log import LogFormat, LogLevel
 from intern.core.text.masking import Secret, address_secrets
-from intern.facts.options import ExtractionOptions, FactOptions
-from intern.learning.options import LearningOptions
+from intern.facts.segments import ExtractionOptions
+from intern.facts.visibility import FactOptions
+from intern.learning.prompts import LearningOptions
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
 from intern.platforms.discord.options import DiscordOptions
 from intern.settings.page import PageOptions

@@ -14,10 +14,8 @@ from intern.core.errors import ModelReplyError
 from intern.core.ids import ChannelId, ConversationId, MessageId, UserId
 from intern.core.records import Capture, Turn
 from intern.core.text.words import STOP_WORDS
-from intern.facts.distilling import Reading, given, read
-from intern.facts.prompts import EXTRACT, ExtractOut
-from intern.facts.pseudonyms import LABEL, NAMELESS
-from intern.facts.segments import Segment, named as with_names, segment_of
+from intern.facts.prompts import EXTRACT, ExtractOut, Reading, given, read
+from intern.facts.segments import LABEL, NAMELESS, Segment, named as with_names, segment_of
 from intern.learning.archiving import Rehearsal, names_of
 from intern.models.prompt import Model
 from intern.service.models import open_models

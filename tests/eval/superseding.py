@@ -19,8 +19,8 @@ from intern.core.clock import SystemClock
 from intern.core.ids import ConversationId, FactId
 from intern.core.records import Distilled, Fact, KnownFacts, NewFact, Outcome, UpdatedFact
 from intern.core.text.words import words
-from intern.facts.options import FactOptions, VisibilityRule
 from intern.facts.reconciling import Proposal, decide
+from intern.facts.visibility import FactOptions, VisibilityRule
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore

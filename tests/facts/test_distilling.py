@@ -11,8 +11,17 @@ import pytest
 
 from intern.core.ids import ConversationId, FactId, MessageId, UserId
 from intern.core.records import Fact, Speaker, Turn
-from intern.facts.distilling import MAX_CONVERSATION_CHARS, Reading, fact_documents, given, nugget_documents, read
-from intern.facts.prompts import EXTRACT, ExtractOut, FactOut, NuggetOut
+from intern.facts.extracting import fact_documents, nugget_documents
+from intern.facts.prompts import (
+    EXTRACT,
+    MAX_CONVERSATION_CHARS,
+    ExtractOut,
+    FactOut,
+    NuggetOut,
+    Reading,
+    given,
+    read,
+)
 from intern.facts.segments import Segment
 from intern.models.schema import narrowed, reply_schema
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from intern.core.ids import UserId
 from intern.core.records import Speaker, Turn
-from intern.facts.pseudonyms import LABEL, NAMELESS, Pseudonyms, others_in
+from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, others_in
 
 MIA, ANN, TOM = UserId("100000000000000501"), UserId("100000000000000900"), UserId("100000000000000777")
 

@@ -20,8 +20,8 @@ from intern.core.records import (
     RepeatedFact,
     UpdatedFact,
 )
-from intern.facts.options import FactOptions, VisibilityRule
 from intern.facts.reconciling import MAX_SNIPPET, MAX_SUMMARY, Proposal, decide, judged_again, rules_hash
+from intern.facts.visibility import FactOptions, VisibilityRule
 from tests.stores.taught import AGENT, at, conversation, fact
 
 PORT = fact("port", "The relay listens on port 7480.", 1)

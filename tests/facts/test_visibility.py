@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from intern.core.records import Visibility
-from intern.facts.options import VisibilityRule
-from intern.facts.visibility import of_account, strictest, visibility_of
+from intern.facts.visibility import VisibilityRule, of_account, strictest, visibility_of
 
 
 @pytest.mark.parametrize(

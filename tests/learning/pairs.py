@@ -9,8 +9,7 @@ from zlib import crc32
 from intern.core.ids import ConversationId, MessageId, TopicName
 from intern.core.records import Capture, CapturedPair, TopicBlock, Turn
 from intern.learning.filing import Filer
-from intern.learning.material import block_of
-from intern.learning.options import LearningOptions
+from intern.learning.prompts import LearningOptions, block_of
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer

@@ -18,8 +18,8 @@ from intern.core.ids import ChannelId, ConversationId, answered_conversation, th
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair, Fact, Nugget
 from intern.facts.extracting import Came
-from intern.facts.options import ExtractionOptions
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
+from intern.facts.segments import ExtractionOptions
 from intern.learning.forgetting import Forget
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.platforms.memory.chat import Sandbox

@@ -10,8 +10,7 @@ from intern.core.flow import Skip, Topic
 from intern.core.ids import SourceId, TopicName
 from intern.core.records import IndexEntry
 from intern.learning.classifying import choose_topic
-from intern.learning.options import LearningOptions
-from intern.learning.prompts import CLASSIFY, ClassifyOut
+from intern.learning.prompts import CLASSIFY, ClassifyOut, LearningOptions
 from tests.fakes import ScriptedModel
 from tests.learning.pairs import Team
 

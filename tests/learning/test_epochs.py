@@ -12,7 +12,6 @@ from hypothesis import Phase, given, settings, strategies as st
 from intern.core.errors import ModelReplyError
 from intern.core.records import Parked, Withdrawn
 from intern.learning.draft import EPOCH
-from intern.learning.options import LearningOptions
 from intern.learning.prompts import (
     CLASSIFY,
     INTEGRATE,
@@ -21,6 +20,7 @@ from intern.learning.prompts import (
     ClassifyOut,
     IntegrateIn,
     IntegrateOut,
+    LearningOptions,
     SplitIn,
     SplitOut,
 )

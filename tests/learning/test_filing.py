@@ -16,8 +16,7 @@ from intern.core.records import CapturedPair, Decision, Filed, Parked, Replaced,
 from intern.learning.attempts import Tally, catch_up, choice_for
 from intern.learning.classifying import GivenUp
 from intern.learning.filing import Filer
-from intern.learning.material import age_of
-from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut
+from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, age_of
 from intern.stores.decisions import read_state
 from intern.stores.library import TopicLibrary
 from tests.fakes import UNCOUNTED

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from intern.core.ids import ConversationId, QAId, SourceId
 from intern.core.records import IndexEntry, TopicBlock, Turn, question_of
 from intern.core.text.words import Rarity, word_set
-from intern.learning.material import block_material, blocks_material, index_material
+from intern.learning.prompts import block_material, blocks_material, index_material
 from intern.stores.blocks import parse_blocks
 from intern.stores.library import format_index
 

@@ -8,8 +8,7 @@ from intern.core.ids import SourceId
 from intern.core.records import CapturedPair, IndexEntry
 from intern.core.text.words import topic_name
 from intern.facts.prompts import EXTRACT
-from intern.learning.material import block_material, block_of, blocks_material, index_material
-from intern.learning.offline import RULES, classify, integrate
+from intern.learning.classifying import RULES, classify, integrate
 from intern.learning.prompts import (
     CLASSIFY,
     INTEGRATE,
@@ -19,6 +18,10 @@ from intern.learning.prompts import (
     ClassifyOut,
     IntegrateIn,
     IntegrateOut,
+    block_material,
+    block_of,
+    blocks_material,
+    index_material,
 )
 from intern.stores.blocks import qa_id_of
 from tests.learning.pairs import NOON, capture

@@ -15,8 +15,7 @@ from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.ids import TopicName
 from intern.core.records import Filed, Forgotten, Parked, Removed, Withdrawn
 from intern.learning.draft import JOURNAL, finish_swap
-from intern.learning.options import LearningOptions
-from intern.learning.prompts import CLASSIFY, INTEGRATE
+from intern.learning.prompts import CLASSIFY, INTEGRATE, LearningOptions
 from intern.learning.regenerating import progress_of
 from intern.stores.archive import Archive
 from intern.stores.library import TopicLibrary

@@ -16,10 +16,8 @@ from intern.core.errors import KnowledgeError, ModelReplyError, ModelUnavailable
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.records import CapturedPair, Filed, Moved, Turn
 from intern.core.text.words import topic_name
-from intern.learning.classifying import free_name, outline_of
-from intern.learning.material import block_of
-from intern.learning.offline import split_topic
-from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut
+from intern.learning.classifying import free_name, outline_of, split_topic
+from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, block_of
 from intern.stores.files import FileLayer
 from intern.stores.library import TopicLibrary
 from tests.learning.pairs import KilledError, KillingLayer, Team

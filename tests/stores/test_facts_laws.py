@@ -15,8 +15,8 @@ from hypothesis import example, given, settings, strategies as st
 
 from intern.core.ids import FactId, MessageId
 from intern.core.records import Fact, RefusedFact, Visibility
-from intern.facts.options import FactOptions
 from intern.facts.reconciling import Proposal, decide
+from intern.facts.visibility import FactOptions
 from intern.search.finding import any_of, terms_of
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog
