@@ -7,13 +7,14 @@ what the bot has learned there is not. Nothing is posted.
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
+from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
@@ -22,24 +23,35 @@ from msgspec.structs import replace
 
 from intern.answering.working import tokens_by_prompt
 from intern.core.clock import SystemClock
-from intern.core.errors import ConfigError, KnowledgeError, ModelError, ModelUnavailableError
+from intern.core.errors import (
+    ConfigError,
+    KnowledgeError,
+    ModelAccessError,
+    ModelBudgetError,
+    ModelError,
+    ModelUnavailableError,
+)
 from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import COULD_NOT_LOOK, AIResult
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Image
 from intern.core.records import Capture
 from intern.core.text.masking import mask_secrets
-from intern.lab.judging import Bars, Likeness, Patience, cosine, shared_words
 from intern.lab.outcomes import (
     NOTES,
     TEAM_ANSWERED,
     VERSION,
     Backtest,
+    Bars,
     Learned,
+    Likeness,
     Outcome,
     Verdict,
+    cosine,
+    shared_words,
     totals_of,
 )
 from intern.lab.timeline import Asked, Taught, Timeline, by_reason, sampled, timeline_of
+from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Meter, metered
 from intern.platforms.discord.exports import Exports, read_exports
 from intern.search.finding import Embedder
@@ -54,6 +66,56 @@ _log = get_logger(__name__)
 _AWAY = frozenset({"model_unavailable", "over_budget"})
 """Reasons that say nothing of the question: asked later, it may find an answer."""
 _MOST_CHARS = 2000  # of each text in the report
+
+
+PAUSES: Final = (5.0, 10.0, 20.0, 40.0, 60.0)
+"""Seconds between two attempts; an endpoint that is started anew is back by then."""
+
+
+class Patience:
+    """Waits for a model that is away, a pause after each attempt; without pauses, it neither waits nor gives up."""
+
+    def __init__(self, pauses: Sequence[float], say: Callable[[str], None]) -> None:
+        self._pauses = pauses
+        self._say = say
+        self._last: ModelUnavailableError | None = None
+        self.gave_up = ""
+        """Why it did; empty where it did not."""
+
+    def over(self, models: Models) -> Models:
+        """The models, listened to: what an answer says of its failure does not tell whether waiting helps."""
+        return models._replace(answering=_Heard(models.answering, self), learning=_Heard(models.learning, self))
+
+    def hears(self, error: ModelUnavailableError) -> None:
+        """That is why a model could not be asked."""
+        self._last = error
+
+    async def until(self, succeeds: Callable[[], Awaitable[bool]]) -> bool:
+        """Whether one of the attempts did; what they raise is raised."""
+        for pause in (*self._pauses, None):
+            if await succeeds():
+                return True
+            # Waiting mends neither a key nor a day's budget.
+            if pause is None or isinstance(self._last, ModelAccessError | ModelBudgetError):
+                break
+            self._say(f"waiting {pause:g} s for the model: {self._last}")
+            await anyio.sleep(pause)
+        if self._pauses:
+            self.gave_up = str(self._last)
+        return False
+
+
+class _Heard:
+    def __init__(self, model: Model, patience: Patience) -> None:
+        self._model = model
+        self._patience = patience
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        try:
+            return await self._model.ask(prompt, given, images=images)
+        except ModelUnavailableError as error:
+            self._patience.hears(error)
+            raise
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -322,7 +384,7 @@ class Replay:
             verdict="silent",
             team=self._shown("\n".join(reply.text for reply in team)) if team else None,
             team_link=team[0].link if team else None,
-            team_after_seconds=round((team[0].at - batch.last.at).total_seconds(), 1) if team else None,
+            team_after_seconds=round((team[0].moment.at - batch.last.at).total_seconds(), 1) if team else None,
             team_was_first=asked.was_first,
             knew=len(self._known),
         )

@@ -8,15 +8,13 @@ answered to a question, which only the judge gets.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import starmap
 from typing import NamedTuple
 
-from anyio.lowlevel import checkpoint
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,10 +22,9 @@ from intern.chat.context import gather
 from intern.chat.conversations import answer_request, capture_of, capture_requests, text_of
 from intern.chat.dispatching import addressed, route, worth_gathering
 from intern.chat.options import ConversationOptions
-from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
-from intern.core.ids import ChannelId, MessageId, UserId
-from intern.core.messages import Channel, ChatMessage, Lookups, index_of
+from intern.core.ids import ChannelId, MessageId, Position, UserId, position_of
+from intern.core.messages import Channel, ChatMessage, Lookups
 from intern.core.records import Capture
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, Exports
 from intern.service.importing import batches_of, check_server, closed
@@ -38,104 +35,57 @@ class Moment(NamedTuple):
     """A time, and the message that separates it from others of the same time."""
 
     at: datetime
-    number: int
+    position: Position
 
 
 def known_from(message: ChatMessage) -> Moment:
-    """When a message was first known as the export has it.
+    """Return when a message was first known as the export has it.
 
-    An export holds the last text alone. What stood there before an edit is lost, and the edit must not be known before
-    it was made.
+    An export holds the last text alone. The text before an edit is lost, and the edit must not be known before it was
+    made.
     """
     written = message.at if message.edited_at is None else max(message.at, message.edited_at)
-    return Moment(written, int(message.id))
-
-
-class Archives:
-    """Exports, to be read as of any moment."""
-
-    def __init__(self, exports: Exports) -> None:
-        self.channels: Mapping[ChannelId, Channel] = {place.channel.id: place.channel for place in exports.channels}
-        self.messages: Mapping[ChannelId, Sequence[ChatMessage]] = {
-            place.channel.id: place.messages for place in exports.channels
-        }
-        self._in_order = {place.channel.id: _is_in_order(place.messages) for place in exports.channels}
-
-    def written_by(self, channel_id: ChannelId, at: datetime) -> int:
-        """How many of a channel's messages may have been written by then; the others come behind them."""
-        here = self.messages.get(channel_id, ())
-        return bisect_right(here, at, key=_at) if self._in_order.get(channel_id) else len(here)
+    return Moment(written, position_of(message.id))
 
 
 class HistoryUntil:
-    """What Discord would have shown at a moment; the same methods as its own history has."""
+    """An exported history as Discord would have shown it at a moment."""
 
-    def __init__(self, archives: Archives, until: Moment) -> None:
-        self._archives = archives
+    def __init__(self, whole: ExportedHistory, until: Moment) -> None:
+        self._whole = whole
         self._until = until
+        self.channel = whole.channel
         self.edited_later: set[Moment] = set()
-        """When what was passed over, though it was written by then, can be known."""
-
-    async def channel(self, channel_id: ChannelId) -> Channel:
-        """A channel or thread. Raises ChatRefusedError for one that was not exported."""
-        await checkpoint()
-        if channel_id not in self._archives.channels:
-            raise ChatRefusedError(f"channel {channel_id} is in none of the exports")
-        return self._archives.channels[channel_id]
+        """When messages become known that were skipped although they were written by then."""
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None where there was none yet."""
-        await checkpoint()
-        here = self._archives.messages.get(channel_id, ())
-        at = index_of(here, message_id)
-        return here[at] if at < len(here) and here[at].id == message_id and self._shows(here[at]) else None
+        """Return a message, or None if there was none yet."""
+        found = await self._whole.message(channel_id, message_id)
+        return found if found and self._shows(found) else None
 
     async def before(
         self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
     ) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id` (None: of all), oldest first. Here, authors cost no `lookups`."""
-        del lookups
-        await checkpoint()
-        here = self._archives.messages.get(channel_id, ())
-        end = self._archives.written_by(channel_id, self._until.at)
-        if message_id is not None:
-            end = min(end, index_of(here, message_id))
-        return self._shown((here[at] for at in range(end - 1, -1, -1)), limit)[::-1]
+        """Return the newest messages older than `message_id` (None: of all), oldest first."""
+        shown: list[ChatMessage] = []
+        while len(shown) < limit and (page := await self._whole.before(channel_id, message_id, limit, lookups=lookups)):
+            shown[:0] = filter(self._shows, page)
+            message_id = page[0].id
+        return shown[-limit:]
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        """The oldest messages newer than `message_id`, oldest first."""
-        await checkpoint()
-        here = self._archives.messages.get(channel_id, ())
-        start = index_of(here, message_id)
-        start += start < len(here) and here[start].id == message_id
-        end = self._archives.written_by(channel_id, self._until.at)
-        return self._shown((here[at] for at in range(start, end)), limit)
-
-    def _shown(self, messages: Iterable[ChatMessage], limit: int) -> list[ChatMessage]:
+        """Return the oldest messages newer than `message_id`, oldest first."""
         shown: list[ChatMessage] = []
-        for message in messages:
-            if len(shown) >= limit:
-                break
-            if self._shows(message):
-                shown.append(message)
-        return shown
+        while len(shown) < limit and (page := await self._whole.after(channel_id, message_id, limit)):
+            shown += filter(self._shows, page)
+            message_id = page[-1].id
+        return shown[:limit]
 
     def _shows(self, message: ChatMessage) -> bool:
         moment = known_from(message)
-        if moment <= self._until:
-            return True
-        if (message.at, int(message.id)) <= self._until:
+        if moment > self._until and (message.at, moment.position) <= self._until:
             self.edited_later.add(moment)
-        return False
-
-
-def _at(message: ChatMessage) -> datetime:
-    return message.at
-
-
-def _is_in_order(messages: Sequence[ChatMessage]) -> bool:
-    """Whether times go up with ids, as on Discord; a file may say anything."""
-    return all(one.at <= other.at for one, other in pairwise(messages))
+        return moment <= self._until
 
 
 EDITED = "questions that were edited later: what was asked at first is lost"
@@ -146,7 +96,6 @@ NOT_SAMPLED = "questions that --limit leaves out"
 class TeamReply(Struct, frozen=True, kw_only=True):
     """What the team said in one go."""
 
-    at: datetime
     moment: Moment
     """Of its first message."""
     by: UserId
@@ -168,13 +117,17 @@ class Asked(Struct, frozen=True, kw_only=True):
     moment: Moment
     """Later messages must not be visible to the answering model."""
     request: AnswerRequest
-    link: str
     team: tuple[TeamReply, ...]
     """What the team answered; for the judge alone."""
     was_first: bool
     """The team had answered before the asker's pause was over, so the bot would have said nothing."""
     known: bool
     """The team had answered even before the last message of the question."""
+
+    @property
+    def link(self) -> str:
+        """The address of its last message."""
+        return _link(self.request.batch.last)
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
@@ -189,12 +142,6 @@ class Timeline(Struct, frozen=True, kw_only=True):
     def asked(self) -> tuple[Asked, ...]:
         """The questions."""
         return tuple(step for step in self.steps if isinstance(step, Asked))
-
-    @property
-    def conversations(self) -> int:
-        """About as many conversations as can be learned."""
-        taught = (step for step in self.steps if isinstance(step, Taught))
-        return len({capture.conversation_id for step in taught for capture in step.captures})
 
 
 async def timeline_of(
@@ -239,10 +186,9 @@ class _Making:
         self._wait = timedelta(seconds=options.message_batch_wait_seconds)
         self._since = since
         self._until = until
-        self._archives = Archives(exports)
         self._whole = ExportedHistory(exports)
         self._taught: list[Taught] = []
-        self._asked: list[tuple[Asked, Batch]] = []
+        self._asked: list[tuple[Moment, AnswerRequest]] = []
         self._replies: dict[MessageId, list[TeamReply]] = {}
         self._spoken: dict[str, list[TeamReply]] = {}
         self._team_replies = 0
@@ -260,9 +206,8 @@ class _Making:
 
     def done(self) -> Timeline:
         """All of it, in order; who answered what is known only now."""
-        asked = [self._judged(asked, batch) for asked, batch in self._asked]
         # Of one moment the question comes first: it cannot know what is learned then.
-        steps: list[Taught | Asked] = [*asked, *self._taught]
+        steps = [*starmap(self._judged, self._asked), *self._taught]
         steps.sort(key=lambda step: (step.moment, isinstance(step, Taught)))
         return Timeline(
             steps=tuple(steps),
@@ -301,7 +246,7 @@ class _Making:
             if moment in seen or (self._until is not None and moment.at > self._until):
                 continue
             seen.add(moment)
-            history = HistoryUntil(self._archives, moment)
+            history = HistoryUntil(self._whole, moment)
             captures = await self._captures(batch, channel, moment, history)
             for later in history.edited_later - seen:
                 heappush(times, later)
@@ -329,7 +274,7 @@ class _Making:
             return
         if not worth_gathering(batch, channel):
             return
-        gathered = await gather(batch, channel, HistoryUntil(self._archives, moment), self._options.bounds)
+        gathered = await gather(batch, channel, HistoryUntil(self._whole, moment), self._options.bounds)
         if route(batch, channel, gathered) != "answer":
             return
         if any(known_from(message) > moment for message in batch.messages):
@@ -340,17 +285,17 @@ class _Making:
         if _keeps_silent(self._options, request):
             self.left_out[BY_MODE] += 1
             return
-        asked = Asked(moment=moment, request=request, link=_link(batch.last), team=(), was_first=False, known=False)
-        self._asked.append((asked, batch))
+        self._asked.append((moment, request))
 
-    def _judged(self, asked: Asked, batch: Batch) -> Asked:
-        team = self._answers_to(batch, asked.request.channel)
+    def _judged(self, moment: Moment, request: AnswerRequest) -> Asked:
+        team = self._answers_to(request.batch, request.channel)
         first = min((reply.moment for reply in team), default=None)
-        return replace(
-            asked,
+        return Asked(
+            moment=moment,
+            request=request,
             team=team,
-            known=first is not None and first <= asked.moment,
-            was_first=first is not None and first.at <= batch.last.at + self._wait,
+            known=first is not None and first <= moment,
+            was_first=first is not None and first.at <= request.batch.last.at + self._wait,
         )
 
     def _answers_to(self, batch: Batch, channel: Channel) -> tuple[TeamReply, ...]:
@@ -370,7 +315,7 @@ class _Making:
 def _moment_of(batch: Batch, wait: timedelta) -> Moment:
     """When a batch was all there: its last message, or what was mended of it before its author's pause was over."""
     settles = max(message.at for message in batch.messages) + wait
-    written = [Moment(message.at, int(message.id)) for message in batch.messages]
+    written = [Moment(message.at, position_of(message.id)) for message in batch.messages]
     mended = [known for message in batch.messages if (known := known_from(message)).at <= settles]
     return max([*written, *mended])
 
@@ -383,8 +328,7 @@ def _keeps_silent(options: ConversationOptions, request: AnswerRequest) -> bool:
 def _reply_of(batch: Batch) -> TeamReply:
     first = batch.messages[0]
     return TeamReply(
-        at=first.at,
-        moment=Moment(first.at, int(first.id)),
+        moment=Moment(first.at, position_of(first.id)),
         by=batch.author.id,
         text="\n".join(filter(None, map(text_of, batch.messages))),
         link=_link(first),
@@ -395,11 +339,6 @@ def _reply_of(batch: Batch) -> TeamReply:
 def _link(message: ChatMessage) -> str:
     """Discord's own address of a message; its ids were checked when it was read."""
     return f"https://discord.com/channels/{message.guild_id or '@me'}/{message.channel_id}/{message.id}"
-
-
-def unanswered(asked: Sequence[Asked]) -> int:
-    """How many of them the team never answered."""
-    return sum(not each.team for each in asked)
 
 
 def by_reason(counts: Mapping[str, int]) -> dict[str, int]:

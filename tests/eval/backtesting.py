@@ -8,8 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from intern.lab.backtest import Replay, Wanted, prepare
-from intern.lab.judging import Bars, Likeness, shared_words
-from intern.lab.outcomes import Backtest
+from intern.lab.outcomes import Backtest, Bars, Likeness, shared_words
 from intern.settings.loading import load_settings
 from tests.eval.chats import chat_lines, exchanges
 from tests.eval.irc_export import export

@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.lab.judging import Bars, Likeness, cosine, shared_words
+from intern.lab.outcomes import Bars, Likeness, cosine, shared_words
 
 
 def test_the_shorter_answers_words_decide() -> None:

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from intern.core.ids import MessageId
-from intern.lab.judging import Bars
-from intern.lab.outcomes import NOTES, Backtest, Learned, Outcome, totals_of
+from intern.lab.outcomes import NOTES, Backtest, Bars, Learned, Outcome, totals_of
 from intern.lab.report import examples_of, page_of, table_of
 from intern.models.usage import Meter
 

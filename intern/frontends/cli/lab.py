@@ -248,9 +248,8 @@ async def _work(
     html_file: Path,
     dry_run: bool,  # noqa: FBT001 - anyio.run hands on no names
 ) -> int:
-    from intern.lab.backtest import Replay, prepare
+    from intern.lab.backtest import PAUSES, Replay, prepare
     from intern.lab.estimating import estimate_backtest
-    from intern.lab.judging import PAUSES
     from intern.lab.report import table_of
 
     prepared = await prepare(settings, wanted)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from intern.lab import judging as backtest_patience
+from intern.lab import backtest
 from intern.lab.outcomes import Backtest
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.frontends.cli.conftest import Ended, Intern, process
@@ -111,7 +111,7 @@ def failing(
 ) -> tuple[Ended, EndpointDouble]:
     """A backtest of six questions that waits for moments only; `answer` gives what a call gets that must fail."""
     path = exported(folder, 6)
-    monkeypatch.setattr(backtest_patience, "PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(backtest, "PAUSES", (0.01, 0.02))
     calls = 0
 
     def count(body: dict[str, Any]) -> Any:
