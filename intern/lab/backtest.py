@@ -31,7 +31,7 @@ from intern.core.errors import (
     ModelError,
     ModelUnavailableError,
 )
-from intern.core.ids import MessageId, RoleId, UserId
+from intern.core.ids import MessageId
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Image
 from intern.core.records import Capture
@@ -55,7 +55,7 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Meter, metered
 from intern.platforms.discord.exports import Exports, read_exports
 from intern.search.finding import Embedder
-from intern.service.importing import Wanted as TeamWanted, team_of
+from intern.service.importing import Wanted as Import, team_of
 from intern.service.intern import Intern, open_intern
 from intern.service.models import Models, embedding_model, open_embedder, open_models
 from intern.service.settings import KbSection, Settings
@@ -118,15 +118,9 @@ class _Heard:
             raise
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """What to replay."""
+class Wanted(Import, frozen=True, kw_only=True):
+    """What to replay. Questions before `since` are not asked; answers before it count."""
 
-    files: tuple[Path, ...]
-    team_ids: tuple[UserId, ...] = ()
-    """Beside those of the settings."""
-    team_role_ids: tuple[RoleId, ...] = ()
-    since: datetime | None = None
-    """Questions before this are not asked; what was taught before counts."""
     until: datetime | None = None
     limit: int | None = None
     """So many questions at most, spread evenly."""
@@ -161,8 +155,7 @@ class ReplayClock:
 
 async def prepare(settings: Settings, wanted: Wanted) -> Prepared:
     """Read the exports and put them in order. Asks no model. Raises ConfigError for what cannot be replayed."""
-    whom = TeamWanted(files=wanted.files, team_ids=wanted.team_ids, team_role_ids=wanted.team_role_ids)
-    exports = await run_sync(read_exports, wanted.files, team_of(settings, whom))
+    exports = await run_sync(read_exports, wanted.files, team_of(settings, wanted))
     timeline = await timeline_of(exports, settings, since=wanted.since, until=wanted.until)
     if not timeline.asked:
         raise ConfigError(
@@ -180,7 +173,6 @@ class Replay:
         settings: Settings,
         prepared: Prepared,
         *,
-        bars: Bars | None = None,
         watch: Callable[[Models, ReplayClock], Models] = lambda models, _: models,
         tell: Callable[[Outcome], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
@@ -192,7 +184,6 @@ class Replay:
         """
         self._settings = settings
         self._prepared = prepared
-        self._bars = bars or Bars()
         self._watch = watch
         self._tell = tell
         self._say = say
@@ -248,7 +239,7 @@ class Replay:
             documents=self._documents,
             questions=len(order),
             left_out=by_reason(prepared.timeline.left_out),
-            bars=self._bars,
+            bars=Bars(),
             notes=NOTES,
             totals=totals_of(outcomes, self._learning),
             learned=Learned(
@@ -396,7 +387,7 @@ class Replay:
         if outcome.team is None:
             return replace(outcome, verdict="team_silent")
         likeness = await self._likeness(outcome.reply, outcome.team, embedder)
-        agrees = likeness.agrees(self._bars)
+        agrees = likeness.agrees(Bars())
         verdict: Verdict = "not_comparable" if agrees is None else "agreed" if agrees else "differed"
         return replace(outcome, verdict=verdict, likeness_words=likeness.words, likeness_vectors=likeness.vectors)
 

@@ -6,11 +6,11 @@ So a change of prompts, documents or model can be measured rather than guessed a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import anyio
 import msgspec
@@ -130,12 +130,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     comparison: Comparison | None = None
 
 
-class Door(Protocol):
-    """Where questions are asked."""
-
-    async def answer(self, conversation: Conversation, context: RequestContext | None = None) -> AIResult:
-        """An answer, or silence with its reason. Raises no `InternError`."""
-        ...
+Ask = Callable[[Conversation, RequestContext], Awaitable[AIResult]]
+"""Return an answer, or silence with its reason. Raises no `InternError`."""
 
 
 # Reading.
@@ -228,7 +224,7 @@ def _row(line: str) -> _Row:
 
 
 async def outcomes_of(
-    door: Door, questions: Sequence[Question], *, concurrency: int, tell: Callable[[Outcome], None] = lambda _: None
+    answer: Ask, questions: Sequence[Question], *, concurrency: int, tell: Callable[[Outcome], None] = lambda _: None
 ) -> tuple[Outcome, ...]:
     """Ask them all, at most `concurrency` at a time; in their own order. `tell` hears of each as it ends."""
     outcomes: dict[str, Outcome] = {}
@@ -237,7 +233,7 @@ async def outcomes_of(
     async def ask() -> None:
         for question in waiting:
             conversation = Conversation((Message(role="user", text=question.question),))
-            result = await door.answer(conversation, RequestContext(platform="eval"))
+            result = await answer(conversation, RequestContext(platform="eval"))
             outcomes[question.id] = outcome_of(question, result)
             tell(outcomes[question.id])
 

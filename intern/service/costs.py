@@ -32,6 +32,7 @@ from intern.learning.prompts import (
 )
 from intern.learning.regenerating import Describe, fingerprint
 from intern.models.chat import chat_request
+from intern.models.options import LlmOptions
 from intern.models.prompt import Prompt
 from intern.service.models import templates_of, what_decides_topics
 from intern.settings.loading import Settings
@@ -156,7 +157,7 @@ def estimate_regeneration(settings: Settings) -> Estimate:
         decisions,
         paths.topics,
         describe=describe_by_rules,
-        tokens_of=measure(settings) if asks else lambda _prompt, _given: 0,
+        tokens_of=measure(settings, settings.kb_model) if asks else lambda _prompt, _given: 0,
         options=settings.learning,
         basis=what_decides_topics(settings),
         awaits_review=unreviewed if settings.kb.review else lambda _: False,
@@ -164,9 +165,9 @@ def estimate_regeneration(settings: Settings) -> Estimate:
     return estimated if asks else replace(estimated, calls=0, tokens=0)
 
 
-def measure(settings: Settings) -> TokensOf:
-    """How long prompts are with the model and the templates of the settings. Raises ConfigError."""
-    templates, model = templates_of(settings), settings.kb_model
+def measure(settings: Settings, model: LlmOptions) -> TokensOf:
+    """How long prompts are with a model and the templates of the settings. Raises ConfigError."""
+    templates = templates_of(settings)
 
     def tokens_of(prompt: Prompt[Any, Any], given: Any) -> int:
         return chat_request(prompt, given, templates.render(prompt, given), (), model).prompt_tokens

@@ -249,7 +249,9 @@ def many(number: int) -> list[Question]:
 async def test_all_are_asked_and_come_back_in_their_order() -> None:
     told: list[str] = []
     with fail_after(5):
-        outcomes = await outcomes_of(Desk(), many(7), concurrency=3, tell=lambda outcome: told.append(outcome.id))
+        outcomes = await outcomes_of(
+            Desk().answer, many(7), concurrency=3, tell=lambda outcome: told.append(outcome.id)
+        )
     assert [outcome.id for outcome in outcomes] == [str(n) for n in range(7)]
     assert [outcome.verdict for outcome in outcomes] == ["answered", "silent"] * 3 + ["answered"]
     assert sorted(told) == [str(n) for n in range(7)]
@@ -261,7 +263,7 @@ async def test_no_more_are_asked_at_a_time_than_was_said(concurrency: int, most:
     desk = Desk(held=True)
     with fail_after(5):
         async with anyio.create_task_group() as tg:
-            tg.start_soon(lambda: outcomes_of(desk, many(7), concurrency=concurrency))
+            tg.start_soon(lambda: outcomes_of(desk.answer, many(7), concurrency=concurrency))
             await anyio.wait_all_tasks_blocked()
             assert len(desk.asked) == most
             desk.open.set()

@@ -72,7 +72,7 @@ def eval(ctx: click.Context, *, file: Path, as_json: bool, compare: Path | None,
             entries = await intern.entries()
             unknown = unknown_sources(questions, entries)
             outcomes = await outcomes_of(
-                intern,
+                intern.answer,
                 questions,
                 concurrency=concurrency or (1 if offline else _AT_A_TIME),
                 tell=lambda outcome: asked.one(outcome.tokens),
