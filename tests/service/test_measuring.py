@@ -11,8 +11,8 @@ from anyio import create_task_group, fail_after, sleep_forever, wait_all_tasks_b
 from prometheus_client.parser import text_string_to_metric_families
 
 from intern.core.errors import ModelUnavailableError
-from intern.frontends.http.beside import metrics_of
 from intern.frontends.http.metrics import Metrics
+from intern.frontends.http.server import metrics_of
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.service.monitoring import count_embeddings

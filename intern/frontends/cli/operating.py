@@ -36,7 +36,7 @@ def run(ctx: click.Context) -> None:
 
     beside = None
     if settings.page.enabled:
-        from intern.frontends.http.beside import page_beside  # aiohttp.web and Prometheus cost half a second
+        from intern.frontends.http.server import page_beside  # aiohttp.web and Prometheus cost half a second
 
         beside = page_beside(settings)
     with heard_by(LogProgress()):  # its output is a log, on a terminal, too

@@ -12,25 +12,31 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from errno import EADDRNOTAVAIL, errorcode
+from functools import partial
 from importlib.resources import files
 from socket import gaierror
 from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
 from aiohttp import web
+from anyio.to_thread import run_sync
 
+from intern import __version__
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import FactId, MessageId, QAId
 from intern.core.log import get_logger
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
+from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.rendering import Templates
+from intern.runtime.parts import Beside
+from intern.service.monitoring import CALLED, Standing
 from intern.service.running import Running
-from intern.service.settings import PageOptions
+from intern.service.settings import PageOptions, Settings
 from intern.service.views import Done
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Metrics = Callable[[], Awaitable[tuple[bytes, str]]]
+MetricsText = Callable[[], Awaitable[tuple[bytes, str]]]
 """What a monitoring system reads, and its content type."""
 
 MAX_FORM_BYTES = 64 * 1024
@@ -81,7 +87,7 @@ _SAID: Final[Mapping[str, str]] = {
 
 @asynccontextmanager
 async def serving(
-    options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: Metrics | None = None
+    options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: MetricsText | None = None
 ) -> AsyncGenerator[str]:
     """The page, served until the block is left; gives its address. Raises ConfigError where the port is not free."""
     runner = web.AppRunner(
@@ -125,7 +131,7 @@ class _Pages:
     """The routes."""
 
     def __init__(
-        self, options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: Metrics | None
+        self, options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: MetricsText | None
     ) -> None:
         self._options = options
         self._running = running
@@ -423,3 +429,27 @@ def _static(name: str, kind: str) -> Handler:
         return web.Response(body=body, content_type=kind, charset="utf-8")
 
     return give
+
+
+def metrics_of(settings: Settings) -> Metrics:
+    """The counters of a bot with these settings."""
+    return Metrics(prompts=CALLED, version=__version__, currency=settings.llm.currency)
+
+
+def page_beside(settings: Settings) -> Beside | None:
+    """The page that the settings ask for; None where it is off."""
+    if not settings.page.enabled:
+        return None
+    metrics = metrics_of(settings)
+
+    @asynccontextmanager
+    async def served(running: Running, standing: Standing) -> AsyncGenerator[None]:
+        async with serving(settings.page, running, now=standing.clock.now, metrics=partial(text_of, metrics, standing)):
+            yield
+
+    return Beside(metrics, served)
+
+
+async def text_of(metrics: Metrics, standing: Standing) -> tuple[bytes, str]:
+    """All that a monitoring system reads, and its content type."""
+    return await run_sync(metrics.text, await standing.gauges())

@@ -18,7 +18,7 @@ from intern.actors.pipeline import run_pipeline
 from intern.actors.streams import BATCHES, WIRES, Fill
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
-from intern.frontends.http.beside import metrics_of, page_beside, text_of
+from intern.frontends.http.server import metrics_of, page_beside, text_of
 from intern.models.circuit_breaker import Breaker, Permit
 from intern.models.options import EmbeddingOptions
 from intern.models.usage import Usage
