@@ -24,3 +24,11 @@ def became(decision: Decision) -> str:
             return f"{what} by {by}"
         case _:
             return what
+
+
+def ago(seconds: float) -> str:
+    """How long something is ago, as exact as people want it."""
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{max(seconds, 0):.0f} seconds ago"

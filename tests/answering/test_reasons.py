@@ -9,7 +9,7 @@ from typing import get_args
 from intern.answering.slash_commands import explained
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import COULD_NOT_LOOK, SilenceReason
-from intern.frontends.cli.options import in_words
+from intern.frontends.cli.output import in_words
 from intern.stores.sqlite.traces import Trace
 from tests.samples import START
 

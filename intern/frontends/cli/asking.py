@@ -13,8 +13,8 @@ import msgspec
 from intern.core.progress import tell
 from intern.core.records import FactCategory, FileType, SearchFilter, SearchKind, SearchStatus, SourceType
 from intern.core.text.masking import encoded
-from intern.frontends.cli.options import in_words, say, settings_of, show, show_json
-from intern.frontends.cli.telling import ask_folder
+from intern.frontends.cli.options import ask_folder, settings_of
+from intern.frontends.cli.output import in_words, say, show, show_json
 
 
 @click.command("ask")

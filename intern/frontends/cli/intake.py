@@ -13,8 +13,8 @@ import click
 from msgspec import to_builtins
 
 from intern.core.progress import tell
-from intern.frontends.cli.options import check_folder, say, settings_of, show, show_json, team_options
-from intern.frontends.cli.telling import VECTORS_WITHIN, vectors_later
+from intern.frontends.cli.options import check_folder, settings_of, team_options
+from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
     from intern.service.importing import Imported, ImportedNotes
@@ -276,3 +276,12 @@ def _tell_notes(done: ImportedNotes, *, dry_run: bool) -> None:
         say(
             f"{done.read.extracted} taught something, {done.read.nothing} nothing, {done.read.failed} could not be read"
         )
+
+
+VECTORS_WITHIN = 5.0
+"""Seconds that a command spends on vectors, so that a small knowledge base is complete at once."""
+
+
+def vectors_later(missing: int) -> str:
+    """Return the line about vectors that a command leaves to others."""
+    return f"search by words works now; `intern run` or `intern index --wait` makes the vectors of {missing} passages"

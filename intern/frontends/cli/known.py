@@ -11,8 +11,8 @@ import click
 
 from intern.core.errors import ConfigError
 from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus
-from intern.frontends.cli.options import show, show_json
-from intern.frontends.cli.telling import ask_folder, json_option, show_each
+from intern.frontends.cli.options import ask_folder, json_option
+from intern.frontends.cli.output import show, show_each, show_json
 from intern.frontends.words import minute
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ import anyio
 import click
 
 from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.progress import tell
 from intern.frontends.cli.ending import INTERRUPTED
-from intern.frontends.cli.options import say, settings_of, show, show_json, team_options
-from intern.frontends.cli.progress import Asking
+from intern.frontends.cli.options import settings_of, team_options
+from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
     from intern.lab.backtest import Replay, Wanted
@@ -392,3 +393,17 @@ def _told(estimated: Estimate) -> Iterator[str]:
 
 def _between(numbers: Range) -> str:
     return f"{numbers.least:.0f} to {numbers.most:.0f}"
+
+
+class Asking:
+    """Progress over a number of questions, with the tokens that they took."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = self._tokens = 0
+
+    def one(self, tokens: int) -> None:
+        """Count one more question and its tokens."""
+        self._done += 1
+        self._tokens += tokens
+        tell("Asking {total} questions", self._done, self._total, f"{self._tokens} tokens" if self._tokens else "")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from intern.core.clock import SystemClock
+from intern.core.ids import MessageId, QAId, UserId
 from intern.core.progress import tell
-from intern.frontends.cli.options import say, settings_of, show, show_json
-from intern.frontends.cli.telling import ago, ask_folder, json_option, reading, said, show_each, told
-from intern.frontends.words import minute
+from intern.core.records import Approved, Decision, Forgotten, Parked, Rejected, Turn, Withdrawn
+from intern.frontends.cli.options import ask_folder, json_option, reading, settings_of
+from intern.frontends.cli.output import say, show, show_each, show_json
+from intern.frontends.words import ago, became, minute
 
 _LISTED = 50  # a screen or two; --all has the rest
 
@@ -56,9 +60,9 @@ def show_pair(ctx: click.Context, qa_id: str, *, as_json: bool) -> None:
     lines = [
         f"{pair.qa_id}, answered {minute(pair.answered_at)}, archived {minute(pair.timestamp)}",
         f"conversation {pair.conversation_id}, messages {', '.join(pair.message_ids)}",
-        *said(pair.turns),
+        *_said(pair.turns),
     ]
-    show("\n".join([*lines, *(["", *map(told, found.decisions)] if found.decisions else [])]))
+    show("\n".join([*lines, *(["", *map(_told, found.decisions)] if found.decisions else [])]))
 
 
 @click.group("topics", invoke_without_command=True)
@@ -101,9 +105,9 @@ def show_topic(ctx: click.Context, name: str, *, removed: bool, as_json: bool) -
         return
     lines = [f"{topic.name}: {topic.description}"]
     for block in topic.blocks:
-        lines += ["", f"{block.qa_id}, answered {minute(block.answered_at or block.timestamp)}", *said(block.turns)]
+        lines += ["", f"{block.qa_id}, answered {minute(block.answered_at or block.timestamp)}", *_said(block.turns)]
     for gone in topic.removed if removed else ():
-        lines += ["", f"{gone.qa_id}, removed {minute(gone.at)} for {gone.by}", *said(gone.turns)]
+        lines += ["", f"{gone.qa_id}, removed {minute(gone.at)} for {gone.by}", *_said(gone.turns)]
     show("\n".join(lines))
 
 
@@ -113,7 +117,7 @@ def show_topic(ctx: click.Context, name: str, *, removed: bool, as_json: bool) -
 @click.pass_context
 def history_of(ctx: click.Context, name: str, *, as_json: bool) -> None:
     """Tell all that was decided about the pairs of a topic, oldest first."""
-    show_each(reading(ctx).history(name), told, "", as_json=as_json)
+    show_each(reading(ctx).history(name), _told, "", as_json=as_json)
 
 
 _qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
@@ -137,8 +141,6 @@ def review(ctx: click.Context) -> None:
 @click.pass_context
 def list_waiting(ctx: click.Context, *, as_json: bool = False) -> None:
     """List the captures that wait, oldest first, each with all that was said."""
-    from intern.core.clock import SystemClock
-
     waiting = reading(ctx).awaiting(SystemClock().now())
     if as_json:
         show_json(waiting)
@@ -148,7 +150,7 @@ def list_waiting(ctx: click.Context, *, as_json: bool = False) -> None:
         newer = f"; in {each.in_newer}, too" if each.in_newer else ""
         gone = "  (its question or its answer was deleted)"
         lines += ["", f"{each.qa_id}, answered {minute(each.answered_at)}, captured {ago(each.seconds)}{newer}"]
-        lines += said(each.turns) if each.turns else [gone]
+        lines += _said(each.turns) if each.turns else [gone]
     if lines:
         show("\n".join(lines[1:]))
     else:
@@ -165,8 +167,6 @@ def approve(ctx: click.Context, *, qa_ids: tuple[str, ...], everything: bool, as
     if everything == bool(qa_ids):
         raise click.UsageError("say which: ids from `intern review`, or --all")
     if everything:
-        from intern.core.clock import SystemClock
-
         waiting = reading(ctx).awaiting(SystemClock().now())
         qa_ids = tuple(each.qa_id for each in waiting if each.in_newer is None)
     _review(ctx, "approve", qa_ids, as_json=as_json)
@@ -186,13 +186,11 @@ def reject(ctx: click.Context, *, qa_ids: tuple[str, ...], as_json: bool) -> Non
 def _review(
     ctx: click.Context, action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool
 ) -> None:
-    from intern.core.ids import QAId
-    from intern.core.records import Approved
     from intern.service.results import Review
 
     asked = Review(action=action, qa_ids=tuple(map(QAId, qa_ids)))
     decisions = ask_folder(ctx, lambda intern: intern.review(asked)) if qa_ids else ()
-    show_each(decisions, told, "nothing waits for review", as_json=as_json)
+    show_each(decisions, _told, "nothing waits for review", as_json=as_json)
     if any(isinstance(each, Approved) for each in decisions):
         say("what is approved only is filed once the model is there: by `intern run`, or by saying this again")
 
@@ -208,11 +206,8 @@ def retry(ctx: click.Context, *, qa_ids: tuple[str, ...], as_json: bool) -> None
     waits for it. Exit code 2 for a pair that is unknown or not parked; 3 where one is parked again, for the model gave
     nothing usable, or where model or disk failed altogether: what was filed by then stays so.
     """
-    from intern.core.ids import QAId
-    from intern.core.records import Parked
-
     decisions = ask_folder(ctx, lambda intern: intern.retry(tuple(map(QAId, qa_ids))))
-    show_each(decisions, told, "nothing is parked", as_json=as_json)
+    show_each(decisions, _told, "nothing is parked", as_json=as_json)
     sys.exit(3 if any(isinstance(each, Parked) for each in decisions) else 0)
 
 
@@ -235,7 +230,6 @@ def forget(
     regeneration. The archive keeps it unless you --erase. While `intern run` works on the same data folder, it does the
     work, and this command waits for it. Exit code 1 where nothing was held of it, 3 where that could not be looked up.
     """
-    from intern.core.ids import MessageId, UserId
     from intern.service.results import Forget, Forgot
 
     asked = Forget(
@@ -325,3 +319,21 @@ def _tell_progress(progress: Progress) -> None:
     """Report progress. Classifying a conversation counts as half of its work."""
     cost = f"{progress.calls} calls, {progress.tokens} tokens" if progress.calls else ""
     tell("Regenerating {total} conversations", (progress.classified + progress.decided) // 2, progress.total, cost)
+
+
+def _said(turns: Iterable[Turn]) -> list[str]:
+    """A conversation, a message's further lines below its first."""
+    return [f"  {turn.speaker}: " + turn.text.replace("\n", "\n    ") for turn in turns]
+
+
+def _told(decision: Decision) -> str:
+    """A decision on one line."""
+    what = became(decision)
+    match decision:
+        case Withdrawn(message_ids=ids) | Forgotten(message_ids=ids):
+            about = f"{len(ids)} messages"
+        case _:
+            about = decision.qa_id
+            if isinstance(decision, Approved | Rejected) and decision.by:
+                what += f" by member {decision.by}"
+    return f"{minute(decision.at)}  {about}  {what}" + (f": {decision.reason}" if decision.reason else "")

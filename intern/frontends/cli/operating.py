@@ -15,8 +15,9 @@ import click
 from anyio.to_thread import run_sync
 
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.frontends.cli.options import say, settings_of, show, show_json
-from intern.frontends.cli.telling import ago
+from intern.frontends.cli.options import settings_of
+from intern.frontends.cli.output import say, show, show_json
+from intern.frontends.words import ago
 from intern.service.settings import CONFIG_FILE
 
 

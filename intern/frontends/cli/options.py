@@ -1,43 +1,28 @@
-"""What several commands share: reading the settings, and where data and talk go."""
+"""What several commands share: options, the settings, and opening the data folder."""
 
 from __future__ import annotations
 
 import logging
-import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import anyio
 import click
 
 from intern.core.errors import ConfigError
 from intern.core.ids import UserId
-from intern.core.text.masking import encoded
-from intern.frontends.cli.progress import make_way
+from intern.frontends.cli.output import say
 from intern.service.settings import NO_PRICE, DiscordOptions, Settings, load_settings
 
-# What a terminal could take for a command of its own, and what UTF-8 cannot carry. Line breaks and tabs may stay.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+if TYPE_CHECKING:
+    from intern.service.intern import Intern
+    from intern.service.reading import Reading
 
-_SILENCES = {
-    "not_a_question": "that is no question",
-    "not_answerable": "that is nothing that it answers",
-    "no_sources": "nothing in its knowledge is about that",
-    "sources_unreadable": "no source that fits could be read",
-    "no_answer": "its sources do not answer that",
-    "no_citations": "the answer cited no source that it was shown",
-    "ungrounded": "the answer gave a command, a version or an address that stands in no source that it cites",
-    "too_long": "the answer was longer than ai.max_answer_chars",
-    "rejected": "the answer did not pass the check by the model",
-    "images_unavailable": "its images could not be fetched",
-    "timeout": "it took longer than ai.request_timeout_seconds",
-    "over_budget": "today's budget is spent",
-    "model_unavailable": "the model cannot be asked now",
-    "model_failed": "the model gave no usable reply",
-    "knowledge_failed": "the index could not be read",
-}
+T = TypeVar("T")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout.")
 
 
 def settings_of(
@@ -128,34 +113,21 @@ def team_options(command: Callable[..., None]) -> Callable[..., None]:
     return ids("--team-id", "team_ids", help="A team member, beside those of the settings.")(role(command))
 
 
-def say(text: str) -> None:
-    """Talk: to stderr, so that stdout holds data only."""
-    make_way()
-    print(printable(text), file=sys.stderr, flush=True)
+def reading(ctx: click.Context) -> Reading:
+    """The data folder that the settings name, opened to be read. Raises ConfigError and KnowledgeError."""
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.service.reading import Reading
+
+    return Reading(settings)
 
 
-def show(text: str) -> None:
-    """Data for people."""
-    _write(printable(text).encode(sys.stdout.encoding, "backslashreplace"))
+def ask_folder(ctx: click.Context, ask: Callable[[Intern], Awaitable[T]]) -> T:
+    """What the data folder that the settings name says. Raises ConfigError where there is none."""
+    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    from intern.service.intern import open_intern
 
+    async def work() -> T:
+        async with open_intern(settings) as intern:
+            return await ask(intern)
 
-def show_json(value: object) -> None:
-    """Data for scripts: one JSON object on a line, always UTF-8."""
-    _write(encoded(value))
-
-
-def printable(text: str) -> str:
-    """The text, with what a terminal would act on written out as an escape: answers may quote anybody."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def in_words(reason: str) -> str:
-    """Why there is no answer, for people."""
-    return f"{_SILENCES[reason]} ({reason})" if reason in _SILENCES else reason
-
-
-def _write(data: bytes) -> None:
-    make_way()
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data + b"\n")
-    sys.stdout.buffer.flush()
+    return anyio.run(work)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from intern.frontends.cli.options import say, settings_of, show, show_json
-from intern.frontends.cli.telling import json_option
+from intern.frontends.cli.options import json_option, settings_of
+from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
     from intern.service.prompt_checks import Prompting

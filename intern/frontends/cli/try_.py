@@ -24,8 +24,8 @@ from intern.core.log import configure
 from intern.core.messages import AIResult, ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
-from intern.frontends.cli.options import in_words, printable, say, settings_of
-from intern.frontends.cli.progress import ProgressLine
+from intern.frontends.cli.options import settings_of
+from intern.frontends.cli.output import ProgressLine, in_words, printable, say
 from intern.runtime.sandbox import Events, Sandbox, open_sandbox
 from intern.service.reading import Reading
 from intern.service.results import Refreshed

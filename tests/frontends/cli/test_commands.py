@@ -16,7 +16,7 @@ import pytest
 
 from intern import __version__
 from intern.frontends.cli import COMMANDS, cli
-from intern.frontends.cli.options import printable
+from intern.frontends.cli.output import printable
 from tests.frontends.cli.conftest import Intern, command, environment, process
 
 HEAVY = ("anyio", "hikari", "httpx", "msgspec", "jinja2", "structlog", "apsw", "aiohttp", "asyncio")

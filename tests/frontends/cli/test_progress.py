@@ -15,7 +15,7 @@ import pytest
 
 from intern.core.log import LogProgress, configure
 from intern.core.progress import heard_by, tell
-from intern.frontends.cli.progress import ProgressLine, make_way, showing
+from intern.frontends.cli.output import ProgressLine, make_way, showing
 from tests.frontends.cli.conftest import Intern, command, environment
 from tests.frontends.cli.test_retry import parked
 

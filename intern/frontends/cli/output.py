@@ -1,14 +1,19 @@
-"""Progress for people: one line on a terminal, elsewhere a line every ten seconds."""
+"""What a command shows: results on stdout, messages and progress on stderr.
+
+Progress is one line on a terminal, elsewhere a line every ten seconds.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Sequence
 from threading import Lock
 from time import monotonic
-from typing import TextIO
+from typing import TextIO, TypeVar
 
-from intern.core.progress import LOG_EVERY, Pace, tell
+from intern.core.progress import LOG_EVERY, Pace
 
 _REDRAW = 0.1  # seconds; faster is not readable
 _WIDTH = 24  # characters of the bar
@@ -68,7 +73,7 @@ class ProgressLine:
         return due
 
     def _show(self, work: str, done: int, total: int, left: float | None, note: str) -> None:
-        text = f"{work} … {done}{_in_words(left)}{f', {note}' if note else ''}"
+        text = f"{work} … {done}{_time_left(left)}{f', {note}' if note else ''}"
         if self._on_terminal:
             full = min(done * _WIDTH // total, _WIDTH)
             line = f"[{'#' * full}{' ' * (_WIDTH - full)}] {text}"
@@ -105,20 +110,6 @@ class ProgressLine:
             self._ended = True
 
 
-class Asking:
-    """Progress over a number of questions, with the tokens that they took."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = self._tokens = 0
-
-    def one(self, tokens: int) -> None:
-        """Count one more question and its tokens."""
-        self._done += 1
-        self._tokens += tokens
-        tell("Asking {total} questions", self._done, self._total, f"{self._tokens} tokens" if self._tokens else "")
-
-
 def _columns_of(stream: TextIO) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
@@ -126,7 +117,7 @@ def _columns_of(stream: TextIO) -> int:
         return _COLUMNS
 
 
-def _in_words(seconds: float | None) -> str:
+def _time_left(seconds: float | None) -> str:
     if seconds is None:
         return ""
     if seconds < 90:
@@ -146,3 +137,74 @@ def make_way() -> None:
     """Blank the progress line before writing to the same terminal."""
     for line in _shown_now:
         line.clear()
+
+
+# What a terminal could take for a command of its own, and what UTF-8 cannot carry. Line breaks and tabs may stay.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+_SILENCES = {
+    "not_a_question": "that is no question",
+    "not_answerable": "that is nothing that it answers",
+    "no_sources": "nothing in its knowledge is about that",
+    "sources_unreadable": "no source that fits could be read",
+    "no_answer": "its sources do not answer that",
+    "no_citations": "the answer cited no source that it was shown",
+    "ungrounded": "the answer gave a command, a version or an address that stands in no source that it cites",
+    "too_long": "the answer was longer than ai.max_answer_chars",
+    "rejected": "the answer did not pass the check by the model",
+    "images_unavailable": "its images could not be fetched",
+    "timeout": "it took longer than ai.request_timeout_seconds",
+    "over_budget": "today's budget is spent",
+    "model_unavailable": "the model cannot be asked now",
+    "model_failed": "the model gave no usable reply",
+    "knowledge_failed": "the index could not be read",
+}
+
+
+def say(text: str) -> None:
+    """Talk: to stderr, so that stdout holds data only."""
+    make_way()
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """Data for people."""
+    _write(printable(text).encode(sys.stdout.encoding, "backslashreplace"))
+
+
+def show_json(value: object) -> None:
+    """Data for scripts: one JSON object on a line, always UTF-8."""
+    from intern.core.text.masking import encoded  # `--help` needs no msgspec
+
+    _write(encoded(value))
+
+
+def printable(text: str) -> str:
+    """The text, with what a terminal would act on written out as an escape: answers may quote anybody."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def in_words(reason: str) -> str:
+    """Why there is no answer, for people."""
+    return f"{_SILENCES[reason]} ({reason})" if reason in _SILENCES else reason
+
+
+def _write(data: bytes) -> None:
+    make_way()
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+T = TypeVar("T")
+
+
+def show_each(found: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> None:
+    """A line for each on stdout, or on stderr that there is nothing."""
+    if as_json:
+        show_json(found)
+    elif found:
+        show("\n".join(map(line, found)))
+    else:
+        say(nothing)
