@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
-from itertools import chain, takewhile
+from itertools import chain, count
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +31,6 @@ from intern.core.ids import ConversationId, MessageId, QAId
 from intern.core.log import get_logger
 from intern.core.records import (
     AwaitingReview,
-    CapturedPair,
     Decision,
     Forgotten,
     Moved,
@@ -125,7 +124,7 @@ def _exchange(topics_dir: Path, new: Path, old: Path, layer: FileLayer) -> None:
         with suppress(OSError):  # the first error says more
             layer.rename(old, topics_dir)
         raise
-    sync(topics_dir.parent, layer)
+    layer.sync_folder(topics_dir.parent)
 
 
 def _bring_along(old: Path, topics_dir: Path, layer: FileLayer) -> None:
@@ -138,8 +137,8 @@ def _bring_along(old: Path, topics_dir: Path, layer: FileLayer) -> None:
             # A folder with unusual permissions must not prevent a start.
             _log.warning("foreign_file_left_behind", file=str(stranger), reason=error.strerror)
     if old.exists():
-        sync(topics_dir, layer)
-        sync(old, layer)
+        layer.sync_folder(topics_dir)
+        layer.sync_folder(old)
 
 
 def _strangers(old: Path) -> Sequence[Path]:
@@ -151,12 +150,8 @@ def _strangers(old: Path) -> Sequence[Path]:
 
 
 def _places(topics_dir: Path, name: str) -> Iterator[Path]:
-    yield topics_dir / name
-    yield topics_dir / f"{name}.kept"
-    n = 2
-    while True:
-        yield topics_dir / f"{name}.kept{n}"
-        n += 1
+    kept = (f"{name}.kept{n}" for n in count(2))
+    return (topics_dir / each for each in chain((name, f"{name}.kept"), kept))
 
 
 def _write_down(drafted: Path, decisions: DecisionLog, layer: FileLayer) -> None:
@@ -181,15 +176,6 @@ def _news_of_pair(drafted: Sequence[PairDecision], decisions: DecisionLog) -> Se
     if known in drafted:
         return drafted[max(n for n, each in enumerate(drafted) if each == known) + 1 :]
     return drafted if known is None or known.at <= drafted[-1].at else ()
-
-
-def sync(folder: Path, layer: FileLayer) -> None:
-    """Sync a folder to disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        layer.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class _Line(Struct, frozen=True, kw_only=True, tag_field="line", tag=str.lower):
@@ -268,9 +254,12 @@ class Journal:
         """The choices of the current epoch."""
         self.again: dict[QAId, Choice] = {}
         """The second choices of the current epoch."""
-        for line in (files.read(self._path) or b"").splitlines():
-            if line.strip():
-                self._read(line)
+        for line in filter(bytes.strip, (files.read(self._path) or b"").splitlines()):
+            try:
+                self._remember(_DECODER.decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                # A crash cut the line, so it was never used.
+                _log.warning("regeneration_line_damaged", file=self._path.name, reason=str(error))
 
     def write(self, line: Line) -> None:
         """Add a line, durably."""
@@ -287,13 +276,6 @@ class Journal:
     def total(self) -> int:
         """The number of planned conversations."""
         return sum(len(each.order) for each in self.rounds)
-
-    def _read(self, line: bytes) -> None:
-        try:
-            self._remember(_DECODER.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            # A crash cut the line, so it was never used.
-            _log.warning("regeneration_line_damaged", file=self._path.name, reason=str(error))
 
     def _remember(self, line: Line) -> None:
         match line:
@@ -312,18 +294,12 @@ class Journal:
 
 
 class Draft(DecisionLog):
-    """Decisions that count only once the new library is in place. Withdrawals count at once."""
+    """Decisions that count only once the new library is in place. Withdrawals are those of the current library."""
 
     def __init__(self, folder: Path, decisions: DecisionLog, files: FileLayer) -> None:
         """Open the draft. `decisions` is the log of the current library."""
         super().__init__(folder / DRAFTED, files)
         self._decisions = decisions
-
-    def extend(self, decisions: Iterable[Decision]) -> None:
-        """Draft many decisions at once; log withdrawals."""
-        listed = list(decisions)
-        self._decisions.extend(each for each in listed if isinstance(each, Withdrawn | Forgotten))
-        super().extend(each for each in listed if not isinstance(each, Withdrawn | Forgotten))
 
     def taken(self) -> list[PairDecision]:
         """Return all drafted decisions, oldest first."""
@@ -403,42 +379,31 @@ def is_held_back(qa_id: QAId, decisions: DecisionLog) -> bool:
     return isinstance(decisions.of(qa_id), AwaitingReview | Rejected)
 
 
-def awaiting_review(
-    decisions: DecisionLog, passed_over: QAId | None, stands: Callable[[QAId], bool]
-) -> Callable[[QAId], bool]:
+def awaiting_review(decisions: DecisionLog, passed_over: QAId | None, topics: TopicLibrary) -> Callable[[QAId], bool]:
     """Return a function that says whether a pair still needs review. For use with `kb.review`.
 
     All pairs without a decision do, because a damaged log may have lost a rejection. Exceptions are pairs that are in a
-    topic already (`stands`), and those up to `passed_over`, which the operator wants to skip.
+    topic already, and those up to `passed_over`, which the operator wants to skip.
     """
     known = None if passed_over is None else time_of(passed_over)
-
-    def awaits(qa_id: QAId) -> bool:
-        return decisions.of(qa_id) is None and (known is None or time_of(qa_id) > known) and not stands(qa_id)
-
-    return awaits
+    return lambda qa_id: (
+        decisions.of(qa_id) is None and (known is None or time_of(qa_id) > known) and topics.topic_of(qa_id) is None
+    )
 
 
 def still_begins_with(archive: Archive, rounds: Iterable[Round]) -> bool:
     """Whether the archive still has the pairs that these rounds read, unchanged. Blocks."""
     after: QAId | None = None
     for each in rounds:
-        if _digest(archive, after, each.last) != each.digest:
+        digest = sha256()
+        for pair in archive.after(after):
+            if each.last is None or time_of(pair.qa_id) > time_of(each.last):
+                break
+            digest.update(msgspec.json.encode(pair))
+        if digest.hexdigest() != each.digest:
             return False
         after = each.last
     return True
-
-
-def _digest(archive: Archive, after: QAId | None, last: QAId | None) -> str:
-    digest = sha256()
-    if last is not None:
-        for pair in takewhile(_until(time_of(last)), archive.after(after)):
-            digest.update(msgspec.json.encode(pair))
-    return digest.hexdigest()
-
-
-def _until(last: datetime) -> Callable[[CapturedPair], bool]:
-    return lambda pair: time_of(pair.qa_id) <= last
 
 
 def in_order(decisions: Iterable[PairDecision], epochs: Sequence[Sequence[QAId]]) -> list[PairDecision]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -59,7 +59,6 @@ from intern.learning.draft import (
     Draft,
     Finished,
     Journal,
-    Round,
     discard,
     finish_swap,
     in_order,
@@ -72,7 +71,7 @@ from intern.learning.draft import (
 from intern.learning.filing import Filer
 from intern.learning.prompts import LearningOptions, block_of
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.usage import Meter, metered
+from intern.models.usage import metered
 from intern.stores.archive import Archive
 from intern.stores.blocks import qa_id_of, time_of
 from intern.stores.decisions import DecisionLog, write_state
@@ -113,71 +112,6 @@ class Regenerated(Struct, frozen=True, kw_only=True):
     tokens: int = 0
 
 
-async def regenerate(
-    model: Model,
-    archive: Archive,
-    decisions: DecisionLog,
-    *,
-    topics_dir: Path,
-    state_path: Path,
-    describe: Describe,
-    clock: Clock,
-    options: LearningOptions | None = None,
-    concurrency: int = CONCURRENCY,
-    basis: str = "",
-    awaits_review: Callable[[QAId], bool] = lambda _: False,
-    files: FileLayer | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Regenerated:
-    """Classify and integrate the most complete capture of every conversation again, oldest answer first.
-
-    An unfinished regeneration continues if it has the same `options` and `basis` (the prompts, and everything else that
-    determines the result), and the archive still has the pairs that it read. Otherwise a new one starts.
-
-    The caller must let nothing else be filed until this returns. Pairs that are archived meanwhile are filed, too.
-    Withdrawn messages are left out, and so are pairs that wait for review or were rejected; `awaits_review` says
-    whether a pair without a decision waits. A pair is parked if the replies make no sense, or if the model refuses it.
-    Afterwards open libraries are stale, and the team index must be refreshed.
-
-    Raises ModelUnavailableError if the model is down or the budget is used up. Raises KnowledgeError also if hardly
-    anything would be left of the old library, which is then still in place. (If only logging the decisions failed, the
-    new one is in place, and the next `finish_swap` logs them. So open libraries are stale after a KnowledgeError, too.)
-    """
-    layer = files or FileLayer()
-    # The plan has left out the pairs that wait for review.
-    bounds = replace(options or LearningOptions(), review=False)
-    await run_sync(finish_swap, topics_dir, decisions, layer)
-    with metered() as meter:
-        run = await run_sync(
-            lambda: _Run(
-                model=_Payable(model),
-                archive=archive,
-                decisions=decisions,
-                topics_dir=topics_dir,
-                basis=basis,
-                describe=describe,
-                clock=clock,
-                options=bounds,
-                concurrency=concurrency,
-                layer=layer,
-                meter=meter,
-                tell=progress,
-            )
-        )
-        _log.info("regeneration_started", decided_before=run.so_far().decided)
-        try:
-            await run.rounds(lambda after: planned(archive, after, decisions, awaits_review))
-        except ModelUnavailableError as error:
-            raise _resumable(error, run.so_far()) from error
-        await run.filer.clear_withdrawn(archive)
-        drafted = await run_sync(run.finished)
-        await run_sync(swap_in, topics_dir, drafted, decisions, layer)
-        await run_sync(write_state, state_path, decisions.cursor(), layer)
-        result = run.result(drafted)
-    _log.info("regeneration_completed", pairs=result.pairs, topics=result.topics, calls=result.calls)
-    return result
-
-
 class _Payable:
     """A model that ends the regeneration if a call exceeds the budget of a day.
 
@@ -195,39 +129,76 @@ class _Payable:
 
 
 @dataclass(kw_only=True)
-class _Run:
-    """A running regeneration, new or continued, with its growing library."""
+class Regeneration:
+    """Classify and integrate the most complete capture of every conversation again, oldest answer first.
+
+    An unfinished regeneration continues if it has the same `options` and `basis`, and the archive still has the pairs
+    that it read. Otherwise a new one starts.
+    """
 
     model: Model
     archive: Archive
     decisions: DecisionLog
     topics_dir: Path
-    basis: str
+    state_path: Path
     describe: Describe
     clock: Clock
-    options: LearningOptions
-    concurrency: int
-    layer: FileLayer
-    meter: Meter
-    tell: Callable[[Progress], None] | None
+    options: LearningOptions = field(default_factory=LearningOptions)
+    concurrency: int = CONCURRENCY
+    basis: str = ""
+    """The prompts, and everything else that determines the result."""
+    awaits_review: Callable[[QAId], bool] = lambda _: False
+    """Whether a pair without a decision waits for review."""
+    files: FileLayer = field(default_factory=FileLayer)
+    progress: Callable[[Progress], None] | None = None
     """Is called after each step."""
 
-    def __post_init__(self) -> None:
+    async def run(self) -> Regenerated:
+        """Rebuild the library, and swap it in.
+
+        The caller must let nothing else be filed until this returns. Pairs that are archived meanwhile are filed, too.
+        Withdrawn messages are left out, and so are pairs that wait for review or were rejected. A pair is parked if the
+        replies make no sense, or if the model refuses it. Afterwards open libraries are stale, and the team index must
+        be refreshed.
+
+        Raises ModelUnavailableError if the model is down or the budget is used up. Raises KnowledgeError also if hardly
+        anything would be left of the old library, which is then still in place. (If only logging the decisions failed,
+        the new one is in place, and the next `finish_swap` logs them. So open libraries are stale after a
+        KnowledgeError, too.)
+        """
+        await run_sync(finish_swap, self.topics_dir, self.decisions, self.files)
+        with metered() as self._meter:
+            await run_sync(self._open)
+            _log.info("regeneration_started", decided_before=self._decided)
+            try:
+                await self._rounds()
+            except ModelUnavailableError as error:
+                raise _resumable(error, self._so_far()) from error
+            await self._filer.clear_withdrawn(self.archive)
+            drafted = await run_sync(self._finished)
+            await run_sync(swap_in, self.topics_dir, drafted, self.decisions, self.files)
+            await run_sync(write_state, self.state_path, self.decisions.cursor(), self.files)
+            result = self._result(drafted)
+        _log.info("regeneration_completed", pairs=result.pairs, topics=result.topics, calls=result.calls)
+        return result
+
+    def _open(self) -> None:
         """Open the draft. Blocks; raises KnowledgeError."""
-        self._journal = opened(
-            self.topics_dir, self.archive, basis=fingerprint(self.basis, self.options), files=self.layer
-        )
-        self._library = TopicLibrary(upcoming(self.topics_dir), self.layer)
-        self._draft = Draft(upcoming(self.topics_dir), self.decisions, self.layer)
-        self.filer = Filer(
-            model=self.model,
+        basis, folder = fingerprint(self.basis, self.options), upcoming(self.topics_dir)
+        self._journal = opened(self.topics_dir, self.archive, basis=basis, files=self.files)
+        self._library = TopicLibrary(folder, self.files)
+        self._draft = Draft(folder, self.decisions, self.files)
+        self._model = _Payable(self.model)
+        self._filer = Filer(
+            model=self._model,
             topics=self._library,
             decisions=self._draft,
             state_path=None,
             clock=self.clock,
-            options=self.options,
+            # The plan leaves out the pairs that wait for review.
+            options=replace(self.options, review=False),
         )
-        self.filer.mend()
+        self._filer.mend()
         self._calls_before, self._tokens_before = self._journal.calls, self._journal.tokens
         self._replaces_topics = bool(TopicLibrary(self.topics_dir).names())
         self._entries: dict[TopicName, IndexEntry] = {}
@@ -240,17 +211,17 @@ class _Run:
         self._parked = sum(isinstance(each, Parked) for each in decided)
         self._classified = sum(map(len, epochs[: self._journal.finished])) + len(self._journal.first)
 
-    def so_far(self) -> Progress:
+    def _so_far(self) -> Progress:
         """Return the progress."""
         return Progress(
             classified=self._classified,
             decided=self._decided,
             total=self._journal.total,
-            calls=self._calls_before + self.meter.calls,
-            tokens=self._tokens_before + self.meter.tokens,
+            calls=self._calls_before + self._meter.calls,
+            tokens=self._tokens_before + self._meter.tokens,
         )
 
-    async def rounds(self, plan: Callable[[QAId | None], Round]) -> None:
+    async def _rounds(self) -> None:
         """Decide all archived pairs, then those archived meanwhile, until none are left.
 
         Raises ModelUnavailableError and KnowledgeError; a later run keeps the choices and decisions made before.
@@ -259,17 +230,18 @@ class _Run:
         while True:
             for number, qa_ids in list(enumerate(journal.epochs))[journal.finished :]:
                 await self._epoch(number, qa_ids)
-                spent = self.so_far()
+                spent = self._so_far()
                 await run_sync(journal.write, Finished(epoch=number, calls=spent.calls, tokens=spent.tokens))
                 if self._decided >= EPOCH:
                     await run_sync(self._refuse_if_most_failed)
             await run_sync(self._replace)
-            following = await run_sync(plan, journal.rounds[-1].last if journal.rounds else None)
+            last = journal.rounds[-1].last if journal.rounds else None
+            following = await run_sync(planned, self.archive, last, self.decisions, self.awaits_review)
             if not following.pairs:
                 return
             await run_sync(journal.write, following)
 
-    def finished(self) -> list[PairDecision]:
+    def _finished(self) -> list[PairDecision]:
         """Finish the library, and return its decisions with the current time. Raises KnowledgeError."""
         library, journal, decisions = self._library, self._journal, self.decisions
         held_back = {time_of(qa_id) for qa_id in chain(*journal.epochs) if is_held_back(qa_id, decisions)}
@@ -287,10 +259,10 @@ class _Run:
         now = max(chain([self.clock.now()], (each.at for each in known if each is not None)))
         return [replace(each, at=now) for each in drafted if time_of(each.qa_id) not in held_back]
 
-    def result(self, drafted: Iterable[PairDecision]) -> Regenerated:
+    def _result(self, drafted: Iterable[PairDecision]) -> Regenerated:
         """Return the result."""
         last = {time_of(each.qa_id): each for each in drafted}
-        spent = self.so_far()
+        spent = self._so_far()
         return Regenerated(
             pairs=sum(each.pairs for each in self._journal.rounds),
             tally=Tally.of(last.values()),
@@ -315,7 +287,7 @@ class _Run:
         # Always the first by name, and from the start again after each split. So a crash does not change the order.
         while self._grown:
             for topic in sorted(self._grown & set(self._library.names())):
-                new = await self.filer.split_outgrown(topic)
+                new = await self._filer.split_outgrown(topic)
                 if new is not None:
                     self._grown |= {topic, new}
                     break
@@ -365,35 +337,35 @@ class _Run:
                     await run_sync(journal.write, Chosen(qa_id=pair.qa_id, choice=choice, again=True))
                 choice = journal.again[pair.qa_id]
             if isinstance(choice, Topic) and choice.name not in self._entries:
-                new_topics[choice.name].append(block_of(self.filer.left_of(pair) or pair))
+                new_topics[choice.name].append(block_of(self._filer.left_of(pair) or pair))
 
     async def _choose(self, pair: CapturedPair, entries: Mapping[TopicName, IndexEntry]) -> Choice:
         async def choose(left: CapturedPair) -> Topic | Skip:
             listed = {entry.source_id: entry for entry in entries.values()}
-            return await choose_topic(self.model, left, listed, self.options)
+            return await choose_topic(self._model, left, listed, self.options)
 
-        choice = await choice_for(pair, filer=self.filer, choose=choose)
+        choice = await choice_for(pair, filer=self._filer, choose=choose)
         return choice if isinstance(choice, Topic) else replace(choice, reason=whole(choice.reason))
 
     async def _file(self, filings: Sequence[Filing]) -> None:
         for filing in filings:
             # A parked pair is decided, too. `intern retry` tries it again.
             if self._draft.of(filing.pair.qa_id) is None:
-                decision = await self.filer.file(filing)
+                decision = await self._filer.file(filing)
                 self._decided += 1
                 self._parked += isinstance(decision, Parked)
                 self._tell_progress()
 
     def _tell_progress(self) -> None:
-        if self.tell is not None:
-            self.tell(self.so_far())
+        if self.progress is not None:
+            self.progress(self._so_far())
 
     def _say_what_was_forgotten(self) -> None:
         """Log the removal of pairs whose blocks a request to forget deleted from the unfinished library."""
         for qa_id in chain(*self._journal.epochs):
             if isinstance(self._draft.of(qa_id), Filed | Moved) and self._library.topic_of(qa_id) is None:
                 pair = self.archive.get(qa_id)
-                if pair is not None and self.filer.left_of(pair) is None:
+                if pair is not None and self._filer.left_of(pair) is None:
                     reason = "its question or its answer was withdrawn"
                     self._draft.append(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
 
@@ -422,7 +394,7 @@ class _Run:
         self, why: str, what_to_do: str = "See to the model and its prompts, then regenerate again"
     ) -> NoReturn:
         # Delete the draft: continuing it would end here again.
-        discard(self.topics_dir, self.layer)
+        discard(self.topics_dir, self.files)
         raise KnowledgeError(f"{why}; {self.topics_dir} stays as it was. {what_to_do}")
 
 

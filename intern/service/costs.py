@@ -150,7 +150,7 @@ def estimate_regeneration(settings: Settings) -> Estimate:
     paths = settings.paths
     decisions = DecisionLog(paths.decisions)
     topics, passed_over = TopicLibrary(paths.topics), QAId(settings.kb.qa_raw_last_processed_id) or None
-    unreviewed = awaiting_review(decisions, passed_over, lambda qa_id: topics.topic_of(qa_id) is not None)
+    unreviewed = awaiting_review(decisions, passed_over, topics)
     asks = settings.kb_model.kind == "endpoint"
     estimated = estimate(
         Archive(paths.raw),

@@ -23,7 +23,7 @@ from intern.learning.classifying import choose_topic
 from intern.learning.draft import awaiting_review
 from intern.learning.filing import Filer
 from intern.learning.prompts import left_of
-from intern.learning.regenerating import Progress, Regenerated, regenerate
+from intern.learning.regenerating import Progress, Regenerated, Regeneration
 from intern.learning.review import Review, check_waits, pair_of, reviewed, waiting_with
 from intern.models.prompt import Model
 from intern.service.indexing import Indexing
@@ -238,23 +238,23 @@ class Learning:
                 for pair in await run_sync(self._overlooked):
                     # With review, this asks no model: what stands in a topic counts as filed, the rest waits.
                     await self._filer.file(Filing(pair=pair, choice=Skip(reason="it was never decided")))
-            unreviewed = awaiting_review(self._decisions, self._stores.passed_over, self._stands)
+            unreviewed = awaiting_review(self._decisions, self._stores.passed_over, self._topics)
             try:
-                done = await regenerate(
-                    self._model,
-                    self._archive,
-                    self._decisions,
+                done = await Regeneration(
+                    model=self._model,
+                    archive=self._archive,
+                    decisions=self._decisions,
                     topics_dir=self._settings.paths.topics,
                     state_path=self._settings.paths.state,
                     describe=describe_by_rules,
                     clock=self._clock,
                     options=self._settings.learning,
-                    files=self._files,
+                    files=self._files or FileLayer(),
                     concurrency=self._settings.kb.regenerate_concurrency,
                     basis=basis,
                     awaits_review=unreviewed if reviews else lambda _: False,
                     progress=progress,
-                )
+                ).run()
             finally:
                 # Even where it failed, the new library may stand already.
                 with CancelScope(shield=True):
@@ -322,9 +322,6 @@ class Learning:
             for pair in self._archive.after(self._stores.passed_over)
             if until is not None and time_of(pair.qa_id) <= time_of(until) and self._decisions.of(pair.qa_id) is None
         ]
-
-    def _stands(self, qa_id: QAId) -> bool:
-        return self._topics.topic_of(qa_id) is not None
 
     def _due(self, retries: Mapping[QAId, Retry], handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
         waiting = self._again(retries)

@@ -88,7 +88,7 @@ class FileLayer:
             finally:
                 os.close(fd)
             self.rename(beside, path)
-            self._sync_folder(path.parent)
+            self.sync_folder(path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ class FileLayer:
         """Delete the file, durably; one that is gone already is fine. Raises KnowledgeError."""
         try:
             path.unlink(missing_ok=True)
-            self._sync_folder(path.parent)
+            self.sync_folder(path.parent)
         except OSError as error:
             raise _unwritable(path, error) from error
 
@@ -108,13 +108,24 @@ class FileLayer:
             return
         self.make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        self._sync_folder(folder.parent)
+        self.sync_folder(folder.parent)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Wait until the disk has the folder's entries, where its file system can say so. Raises OSError."""
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.fsync(fd)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_SYNC:
+                raise
+        finally:
+            os.close(fd)
 
     def _append(self, fd: int, path: Path, data: bytes, *, fresh_line: bool) -> int:
         start = length = os.fstat(fd).st_size
         if length == 0:
             # Before the data, so a file that holds anything surely has its folder entry on disk.
-            self._sync_folder(path.parent)
+            self.sync_folder(path.parent)
         elif fresh_line and os.pread(fd, 1, length - 1) != b"\n":
             data = b"\n" + data
             start += 1
@@ -133,16 +144,6 @@ class FileLayer:
         left = memoryview(data)
         while left:
             left = left[self.write(fd, left) :]
-
-    def _sync_folder(self, folder: Path) -> None:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self.fsync(fd)
-        except OSError as error:
-            if error.errno not in _NO_FOLDER_SYNC:
-                raise
-        finally:
-            os.close(fd)
 
 
 def stamp_of(path: Path) -> tuple[int, int, int] | None:

@@ -26,7 +26,7 @@ from intern.learning.prompts import (
     SplitIn,
     SplitOut,
 )
-from intern.learning.regenerating import Regenerated, regenerate
+from intern.learning.regenerating import Regenerated, Regeneration
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.stores.blocks import parse_blocks
 from intern.stores.library import TopicLibrary, parse_index
@@ -47,16 +47,16 @@ def describe(blocks: Sequence[TopicBlock]) -> str:
 async def again(team: Team, model: Model | None = None, **options: Any) -> Regenerated:
     """One pair at a time, unless a test says otherwise."""
     given: dict[str, Any] = {"options": team.options, "concurrency": 1, **options}
-    return await regenerate(
-        model or team.model,
-        team.archive,
-        team.decisions,
+    return await Regeneration(
+        model=model or team.model,
+        archive=team.archive,
+        decisions=team.decisions,
         topics_dir=team.topics_dir,
         state_path=team.state_path,
         describe=describe,
         clock=team.clock,
         **given,
-    )
+    ).run()
 
 
 async def until_killed(team: Team, **options: Any) -> Regenerated | None:

@@ -17,7 +17,7 @@ from intern.learning.archiving import Archivist
 from intern.learning.attempts import catch_up
 from intern.learning.forgetting import Forget, bury, clear, removed, search
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
-from intern.learning.regenerating import regenerate
+from intern.learning.regenerating import Regeneration
 from intern.stores.archive import Archive
 from tests.fakes import Uncounted
 from tests.learning.pairs import NOON, Team
@@ -84,15 +84,15 @@ class Library(Team):
         return sorted(held_in(self.topics_dir))
 
     async def regenerated(self) -> list[list[str]]:
-        await regenerate(
-            self.model,
-            self.archive,
-            self.decisions,
+        await Regeneration(
+            model=self.model,
+            archive=self.archive,
+            decisions=self.decisions,
             topics_dir=self.topics_dir,
             state_path=self.state_path,
             describe=lambda blocks: f"{len(blocks)} blocks",
             clock=self.clock,
-        )
+        ).run()
         self.topics.reload()
         return self.held()
 

@@ -29,7 +29,7 @@ from intern.core.records import (
 from intern.learning.archiving import Archivist
 from intern.learning.attempts import Tally, catch_up
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
-from intern.learning.regenerating import regenerate
+from intern.learning.regenerating import Regeneration
 from intern.stores.archive import Archive
 from intern.stores.decisions import read_state
 from intern.stores.files import FileLayer
@@ -320,15 +320,15 @@ def describe(blocks: Sequence[TopicBlock]) -> str:
 
 async def regenerated(folder: Folder) -> list[list[str]]:
     folder.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
-    await regenerate(
-        folder.model,
-        folder.archive,
-        folder.decisions,
+    await Regeneration(
+        model=folder.model,
+        archive=folder.archive,
+        decisions=folder.decisions,
         topics_dir=folder.topics_dir,
         state_path=folder.state_path,
         describe=describe,
         clock=folder.clock,
-    )
+    ).run()
     folder.topics.reload()
     return folder.held()
 
