@@ -36,7 +36,7 @@ from hikari.impl import CacheSettings
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from intern.actors.batcher import batcher
-from intern.actors.listener import listener
+from intern.actors.listener import Listener
 from intern.actors.streams import BATCHES, EVENTS
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints
@@ -370,14 +370,15 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
             async with create_task_group() as ears:
                 ears.start_soon(
                     partial(
-                        listener,
-                        _Counted(discord, meter),
+                        Listener(
+                            gateway=_Counted(discord, meter),
+                            checkpoints=checkpoints,
+                            approvals=Approvals(clock=SystemClock()),
+                        ).run,
                         events,
                         interactions,
                         behind,
                         approved,
-                        checkpoints=checkpoints,
-                        approvals=Approvals(clock=SystemClock()),
                     )
                 )
                 await discord.wait_ready()

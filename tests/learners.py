@@ -16,14 +16,13 @@ from anyio.to_thread import run_sync
 
 from intern.actors.capturer import capturer
 from intern.actors.events import Events
-from intern.actors.extractor import extractor
-from intern.actors.filing import classifier, integrator
+from intern.actors.extractor import Extractor
+from intern.actors.filing import Classifier, Integrator
 from intern.actors.job_worker import do_all, job_worker
-from intern.actors.loops import wake
 from intern.actors.streams import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
 from intern.actors.upkeep import indexer
 from intern.core.clock import Clock, SystemClock
-from intern.core.flow import Archived, CaptureRequest, Decided, SourceChanged, Withdrawal
+from intern.core.flow import CaptureRequest, Withdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.models.prompt import Model
 from intern.service.writer import Writer
@@ -87,17 +86,6 @@ async def learners(
             never_read.close()
             await writer.stores.pending.load()
 
-            async def commanded(
-                archived: Nudges[Archived], decided: Nudges[Decided], changed: Nudges[SourceChanged]
-            ) -> None:
-                def look() -> None:
-                    wake(archived, Archived())
-                    wake(decided, Decided())
-                    wake(changed, SourceChanged())
-
-                async with archived, decided, changed:
-                    await job_worker(writer.stores.jobs, do=lambda job: writer.do(job, look))
-
             async with create_task_group() as followers:
                 start = followers.start_soon
                 start(
@@ -115,39 +103,38 @@ async def learners(
                 )
                 start(
                     partial(
-                        classifier,
-                        writer.learning.after,
+                        Classifier(
+                            archive=writer.learning.after,
+                            after=writer.stores.archived_until(),
+                            again=writer.learning.due,
+                            choose=writer.learning.choose_topic,
+                            attempts=writer.stores.attempts,
+                            events=events,
+                        ).run,
                         to_classify,
                         filings,
-                        after=writer.stores.archived_until(),
-                        again=writer.learning.due,
-                        choose=writer.learning.choose_topic,
-                        attempts=writer.stores.attempts,
-                        events=events,
                     )
                 )
                 start(
                     partial(
-                        integrator,
+                        Integrator(filer=writer.learning, attempts=writer.stores.attempts, events=events).run,
                         to_file,
                         to_withdraw,
                         changed,
                         decided,
-                        filer=writer.learning,
-                        attempts=writer.stores.attempts,
-                        events=events,
                     )
                 )
                 start(
                     partial(
-                        extractor,
-                        writer.extraction.after,
+                        Extractor(
+                            decisions=writer.extraction.after,
+                            after=await writer.extraction.position(),
+                            extraction=writer.extraction,
+                            again=writer.extraction.due,
+                            attempts=writer.stores.attempts,
+                            events=events,
+                        ).run,
                         to_extract,
-                        after=await writer.extraction.position(),
-                        extraction=writer.extraction,
-                        again=writer.extraction.due,
-                        attempts=writer.stores.attempts,
-                        events=events,
                     )
                 )
                 start(
@@ -160,6 +147,7 @@ async def learners(
                     )
                 )
                 async with create_task_group() as takers, captures, withdrawals:
+                    commanded = partial(job_worker, jobs=writer.stores.jobs, do=writer.do)
                     takers.start_soon(commanded, archived.clone(), decided.clone(), changed.clone())
                     yield Learners(writer, captures, withdrawals)
                     takers.cancel_scope.cancel()

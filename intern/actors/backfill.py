@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 from anyio import create_memory_object_stream, create_task_group, current_time, sleep, sleep_until
-from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving, wake
+from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, listen_beside, surviving, wake
 from intern.chat.checkpoints import Checkpoints, Listing
 from intern.chat.platform import Gateway, Pages
 from intern.core.clock import Clock
-from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, InternError
+from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import (
     ChannelRead,
     ChannelSeen,
@@ -42,63 +42,49 @@ _PAGE = 100  # messages; what Discord gives at most
 _log = get_logger(__name__)
 
 
-async def backfill(
-    inbox: MemoryObjectReceiveStream[FellBehind],
-    events: MemoryObjectSendStream[Heard],
-    *,
-    checkpoints: Checkpoints,
-    pages: Pages,
-    backoff: Backoff = exponential_backoff,
-) -> None:
-    """After each wakeup, read what is behind, several channels at once and each in order; until cancelled."""
-    async with inbox, events, create_task_group() as tg:
-        reader = _Reader(tg, events, checkpoints, pages, backoff)
-        async for _ in inbox:
-            reader.look()
-
-
 _Step = Callable[[], Awaitable[None]]
 
 
+@dataclass
 class _Course:
     """How far the reading of a channel has come."""
 
-    def __init__(self, channel_id: ChannelId, backoff: Iterator[float]) -> None:
-        self.channel_id = channel_id
-        self.count = 0
-        self.backoff = backoff
-        self.refused = 0.0  # seconds that were waited for permission
+    channel_id: ChannelId
+    backoff: Iterator[float]
+    count: int = 0
+    refused: float = 0.0
+    """Seconds of waiting for permission."""
 
 
-class _Reader:
-    def __init__(
-        self,
-        tg: TaskGroup,
-        events: MemoryObjectSendStream[Heard],
-        checkpoints: Checkpoints,
-        pages: Pages,
-        backoff: Backoff,
-    ) -> None:
-        self._tg = tg
+@dataclass(kw_only=True)
+class Backfill:
+    """Reads what is behind, several channels at once and each in order."""
+
+    checkpoints: Checkpoints
+    pages: Pages
+    backoff: Backoff = exponential_backoff
+
+    async def run(self, inbox: MemoryObjectReceiveStream[FellBehind], events: MemoryObjectSendStream[Heard]) -> None:
+        """After each wakeup, read what is behind, until cancelled."""
         self._events = events
-        self._checkpoints = checkpoints
-        self._pages = pages
-        self._backoff = backoff
         self._channels: set[ChannelId] = set()
         self._listings: set[ChannelId] = set()
         self._steps: deque[_Step] = deque()
         self._at_work = 0
+        async with inbox, events, create_task_group() as self._tg:
+            async for _ in inbox:
+                self._look()
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """Begin with the channels and listings that are not in work yet."""
-        for channel_id in self._checkpoints.behind():
+        for channel_id in self.checkpoints.behind():
             if channel_id not in self._channels:
                 self._channels.add(channel_id)
-                self._take_in_turn(partial(self._read, _Course(channel_id, self._backoff())))
-        for listing in self._checkpoints.unlisted():
+                self._take_in_turn(partial(self._read, _Course(channel_id, self.backoff())))
+        for listing in self.checkpoints.unlisted():
             if listing.channel_id not in self._listings:
                 self._listings.add(listing.channel_id)
-                self._take_in_turn(partial(self._list, listing, self._backoff()))
+                self._take_in_turn(partial(self._list, listing, self.backoff()))
 
     def _take_in_turn(self, step: _Step) -> None:
         # Hundreds of threads fall behind at once where a session was lost: what waits is no task.
@@ -124,7 +110,7 @@ class _Reader:
         channel_id, again = course.channel_id, partial(self._read, course)
         try:
             course.count += await self._read_page(channel_id)
-            course.backoff, course.refused = self._backoff(), 0.0
+            course.backoff, course.refused = self.backoff(), 0.0
         except ChatError as error:
             if not isinstance(error, ChatNotFoundError) and course.refused <= REFUSED_FOR_SECONDS:
                 pause = next(course.backoff)
@@ -133,7 +119,7 @@ class _Reader:
                 self._tg.start_soon(self._take_after, pause, again)
                 return
             self._give_up(channel_id, error)
-        if self._checkpoints.is_behind(channel_id):
+        if self.checkpoints.is_behind(channel_id):
             self._take_in_turn(again)
             return
         # Nothing waits between the last look and this, so a channel that falls behind again finds us gone.
@@ -144,31 +130,31 @@ class _Reader:
     def _give_up(self, channel_id: ChannelId, error: ChatError) -> None:
         gone = isinstance(error, ChatNotFoundError)
         (_log.warning if gone else _log.error)("channel_given_up", channel_id=channel_id, reason=str(error))
-        if self._checkpoints.is_behind(channel_id):
-            self._checkpoints.give_up(channel_id)
+        if self.checkpoints.is_behind(channel_id):
+            self.checkpoints.give_up(channel_id)
 
     async def _read_page(self, channel_id: ChannelId) -> int:
-        if not self._checkpoints.is_behind(channel_id):  # it was closed to us while it waited for its turn
+        if not self.checkpoints.is_behind(channel_id):  # it was closed to us while it waited for its turn
             return 0
         count = 0
-        with self._checkpoints.reading(channel_id) as reading:
-            page = await self._pages.page(channel_id, reading.after, limit=_PAGE)
+        with self.checkpoints.reading(channel_id) as reading:
+            page = await self.pages.page(channel_id, reading.after, limit=_PAGE)
             reading.received(page)
             for message in page.messages:
                 if reading.is_stale(message):
                     return count
                 # Begun before it is sent: else it could be settled before it is begun.
-                if self._checkpoints.begin(message):
+                if self.checkpoints.begin(message):
                     await self._events.send(MessageRead(message=message))
                     count += 1
-            self._checkpoints.caught_up(reading)
+            self.checkpoints.caught_up(reading)
         return count
 
     async def _list(self, listing: Listing, backoff: Iterator[float]) -> None:
         """List a channel's archived threads; what was missed in them is behind then."""
         threads: Sequence[ChannelSeen] = ()
         try:
-            threads = await self._pages.archived_since(listing.channel_id, listing.after)
+            threads = await self.pages.archived_since(listing.channel_id, listing.after)
         except ChatRefusedError as refusal:
             _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
         except ChatError as error:
@@ -178,9 +164,9 @@ class _Reader:
             )
             self._tg.start_soon(self._take_after, pause, partial(self._list, listing, backoff))
             return
-        self._checkpoints.listed(listing, threads)
+        self.checkpoints.listed(listing, threads)
         self._listings.discard(listing.channel_id)
-        self.look()
+        self._look()
 
 
 SETTLES = 30.0
@@ -206,7 +192,6 @@ class Rereading:
 
     async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
         """As the gateway does it."""
-        failure: InternError | None = None
         begun, to_look = create_memory_object_stream[SessionStarted](1)
 
         def hear(event: GatewayEvent) -> None:
@@ -219,15 +204,8 @@ class Rereading:
                 case _:
                     pass
 
-        async with begun, create_task_group() as tg:
-            tg.start_soon(self._look_after_each, to_look, deliver)
-            try:
-                await self._gateway.listen(hear)
-            except InternError as error:  # raised below, where no task group wraps it
-                failure = error
-            tg.cancel_scope.cancel()
-        if failure:
-            raise failure
+        async with begun:
+            await listen_beside(self._gateway, hear, partial(self._look_after_each, to_look, deliver))
 
     async def _look_after_each(
         self, begun: MemoryObjectReceiveStream[SessionStarted], deliver: Callable[[GatewayEvent], None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 
 from anyio import EndOfStream, current_time, move_on_after
@@ -79,88 +80,57 @@ def _pauses_of_one() -> Iterator[float]:
         pause = min(pause * 4, 3600.0)
 
 
-async def captioner(
-    inbox: MemoryObjectReceiveStream[CapturePending],
-    archived: MemoryObjectSendStream[Archived],
-    *,
-    pending: PendingCaptures,
-    captions: Captioning,
-    keep: Keep,
-    look_up: LookUp,
-    events: Events,
-    backoff: Backoff = exponential_backoff,
-    pauses_of_one: Backoff = _pauses_of_one,
-) -> None:
-    """See to each pending capture: at the start, when one is added, and again after growing pauses, until cancelled.
+@dataclass(kw_only=True)
+class Captioner:
+    """Archives captures once a model has described their images."""
 
-    A capture that fails lets the others pass; a model that is away holds them all, for `pauses`. Once the inbox ends,
-    what is due is tried once more, and the rest stays for the next start.
-    """
-    round_ = _Round(
-        archived,
-        pending=pending,
-        captions=captions,
-        keep=keep,
-        look_up=look_up,
-        events=events,
-        backoff=backoff,
-        pauses_of_one=pauses_of_one,
-    )
-    async with inbox, archived:
-        while True:
-            seconds = await round_.work_off()
-            with move_on_after(seconds):
-                try:
-                    await inbox.receive()
-                except EndOfStream:
-                    await round_.work_off()
-                    return
+    pending: PendingCaptures
+    captions: Captioning
+    keep: Keep
+    look_up: LookUp
+    events: Events
+    backoff: Backoff = exponential_backoff
+    pauses_of_one: Backoff = _pauses_of_one
 
-
-class _Round:
-    """Who is due, and what becomes of it."""
-
-    def __init__(
-        self,
-        archived: MemoryObjectSendStream[Archived],
-        *,
-        pending: PendingCaptures,
-        captions: Captioning,
-        keep: Keep,
-        look_up: LookUp,
-        events: Events,
-        backoff: Backoff,
-        pauses_of_one: Backoff,
+    async def run(
+        self, inbox: MemoryObjectReceiveStream[CapturePending], archived: MemoryObjectSendStream[Archived]
     ) -> None:
+        """See to each pending capture: at the start, when one is added, and after growing pauses, until cancelled.
+
+        A capture that fails lets the others pass; a model that is away holds them all, for `backoff`. Once the inbox
+        ends, it tries what is due once more, and leaves the rest for the next start.
+        """
         self._archived = archived
-        self._pending = pending
-        self._captions = captions
-        self._keep = keep
-        self._look_up = look_up
-        self._events = events
-        self._backoff = backoff
-        self._pauses_of_one = pauses_of_one
-        # Of this process: after a restart everybody is due at once, with fresh links.
+        # Of this process: after a restart, all are due at once, with fresh links.
         self._old: set[int] | None = None
         self._due: dict[int, float] = {}
         self._waits: dict[int, Iterator[float]] = {}
         self._away: Iterator[float] | None = None
         self._turned_away: set[int] = set()
         self._shut_until = 0.0
+        async with inbox, archived:
+            while True:
+                seconds = await self._work_off()
+                with move_on_after(seconds):
+                    try:
+                        await inbox.receive()
+                    except EndOfStream:
+                        await self._work_off()
+                        return
 
-    async def work_off(self) -> float | None:
+    async def _work_off(self) -> float | None:
         """Try all captures that are due; return the seconds until the next is due, None where none waits."""
-        due = await self._pending.waiting()
+        due = await self.pending.waiting()
         if self._old is None:
             self._old = set(due)
         for rid in due:
             if current_time() < self._shut_until:
                 break
             if self._due.get(rid, 0.0) <= current_time():
-                waits = await self._pending.get(rid)
+                waits = await self.pending.get(rid)
                 with traced(waits.request.messages[-1].id) if waits else nullcontext():
                     await self._try(rid, waits)
-        waiting = await self._pending.waiting()
+        waiting = await self.pending.waiting()
         self._old &= set(waiting)
         self._due = {rid: moment for rid, moment in self._due.items() if rid in waiting}
         self._waits = {rid: waits for rid, waits in self._waits.items() if rid in waiting}
@@ -170,17 +140,17 @@ class _Round:
         return max(soonest, self._shut_until) - current_time()
 
     async def _try(self, rid: int, waits: PendingCapture | None) -> None:
-        wait = next(self._waits.setdefault(rid, self._pauses_of_one()))
+        wait = next(self._waits.setdefault(rid, self.pauses_of_one()))
         try:
             await self._see_to(rid, waits)
         except (ModelError, ChatError) as error:
             away = isinstance(error, ModelUnavailableError)
             if away:
-                self._away = self._away or self._backoff()
+                self._away = self._away or self.backoff()
                 self._shut_until = current_time() + next(self._away)
                 self._turned_away.add(rid)
             by_model = isinstance(error, ModelError) and not away
-            await self._pending.failed(rid, str(error), again_in=timedelta(seconds=wait), by_model=by_model)
+            await self.pending.failed(rid, str(error), again_in=timedelta(seconds=wait), by_model=by_model)
             _log.warning("capture_pending", pending_id=rid, reason=str(error), again_in_seconds=wait)
         else:
             self._away = None
@@ -201,25 +171,25 @@ class _Round:
                     return
             last_try = waits.attempts >= LAST_TRY - 1
             try:
-                await self._captions.look(waits.request, fresh=fresh, last_try=last_try)
+                await self.captions.look(waits.request, fresh=fresh, last_try=last_try)
             except LinkExpiredError:
                 fresh = True
                 continue
-            waits = await self._pending.get(rid)
+            waits = await self.pending.get(rid)
             if waits is not None:
                 await self._archive(waits)
-                waits = await self._pending.get(rid)
+                waits = await self.pending.get(rid)
 
     async def _renewed(self, waits: PendingCapture) -> PendingCapture | None:
         """The capture with fresh links, less what is gone from Discord meanwhile."""
-        wanted = await self._captions.missing(waits.request)
+        wanted = await self.captions.missing(waits.request)
         found: list[ChatMessage] = []
         gone: list[MessageId] = []
         for message in waits.request.messages:
             if message.id not in wanted:
                 continue
             try:
-                now = await self._look_up(message.channel_id, message.id)
+                now = await self.look_up(message.channel_id, message.id)
             except ChatRefusedError:
                 continue  # what we were told while we might read it stays; its links may have to do
             if now is None:
@@ -229,16 +199,16 @@ class _Round:
                 found.append(replace(message, attachments=now.attachments))
         if gone:
             _log.info("pending_messages_gone", pending_id=waits.id, message_ids=gone)
-            await self._pending.forget(gone)
-        await self._pending.renew(waits.id, found)
-        return await self._pending.get(waits.id)
+            await self.pending.forget(gone)
+        await self.pending.renew(waits.id, found)
+        return await self.pending.get(waits.id)
 
     async def _archive(self, waits: PendingCapture) -> None:
-        texts = await self._captions.known(waits.request)
+        texts = await self.captions.known(waits.request)
         if texts is None:
             return  # more has joined meanwhile, and is looked at next
-        pair = await self._keep(capture_of(waits.request, texts))
-        await self._pending.finish(waits.id, waits.version)
+        pair = await self.keep(capture_of(waits.request, texts))
+        await self.pending.finish(waits.id, waits.version)
         if pair is not None:
-            self._events.captured(pair)
+            self.events.captured(pair)
             wake(self._archived, Archived())

@@ -12,12 +12,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from anyio import sleep
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.events import Events
-from intern.actors.filing import forget_attempts, forgotten_when_cancelled
-from intern.actors.loops import Backoff, DueLog, Log, exponential_backoff, follow, patient, persistently, surviving
+from intern.actors.filing import forget_attempts, forgotten_after
+from intern.actors.loops import (
+    Backoff,
+    DueLog,
+    Log,
+    exponential_backoff,
+    follow,
+    patient,
+    persistently,
+    surviving,
+    tell_delay,
+)
 from intern.core.errors import InternError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided
 from intern.core.ids import ConversationId, QAId
@@ -53,69 +62,57 @@ class Extraction(Protocol):
         ...
 
 
-async def extractor(
-    decisions: Log[int, Step],
-    wakeups: MemoryObjectReceiveStream[Decided],
-    *,
-    after: int | None,
-    extraction: Extraction,
-    again: DueLog[Step],
-    attempts: Attempts,
-    events: Events,
-    backoff: Backoff = exponential_backoff,
-) -> None:
-    """Look at what each decision after `after` was about, in order, and at what is due `again`, until the wakeups end.
+@dataclass(frozen=True, kw_only=True)
+class Extractor:
+    """Follows the decisions, and has each conversation read that they are about."""
 
-    A conversation that ended the process MOST_ATTEMPTS times is parked.
-    """
-    worker = _Worker(extraction, attempts, events, backoff)
+    decisions: Log[int, Step]
+    after: int | None
+    """How far the decisions were followed."""
+    extraction: Extraction
+    again: DueLog[Step]
+    attempts: Attempts
+    events: Events
+    backoff: Backoff = exponential_backoff
 
-    def delayed(error: InternError, pause: float) -> None:
-        _log.warning("extraction_delayed", reason=str(error), again_in_seconds=pause)
+    async def run(self, wakeups: MemoryObjectReceiveStream[Decided]) -> None:
+        """Follow the decisions after `after`, in order, and conversations due `again`, until the wakeups end.
 
-    async def some_after(position: int | None) -> Sequence[Step]:
-        return await persistently(partial(decisions, position), InternError, backoff=backoff(), delayed=delayed)
+        A conversation that ended the process MOST_ATTEMPTS times is parked.
+        """
+        due = patient(self.again, "extraction_retries_delayed")
+        steps = follow(
+            self._some_after, wakeups, after=self.after, position_of=lambda step: step.position or 0, again=due
+        )
+        async with wakeups, aclosing(steps) as followed:
+            async for step in followed:
+                for conversation_id in step.conversations:
+                    await self._look_at(conversation_id)
+                if step.position is not None:
+                    # Lost, it costs a replay, in which nothing has changed.
+                    with surviving("extractor"):
+                        await self.extraction.followed(step.position)
 
-    due = patient(again, "extraction_retries_delayed")
-    steps = follow(some_after, wakeups, after=after, position_of=lambda step: step.position or 0, again=due)
-    async with wakeups, aclosing(steps) as followed:
-        async for step in followed:
-            for conversation_id in step.conversations:
-                await worker.look_at(conversation_id)
-            if step.position is not None:
-                # Lost, it costs a replay, in which nothing has changed.
-                with surviving("extractor"):
-                    await extraction.followed(step.position)
+    async def _some_after(self, position: int | None) -> Sequence[Step]:
+        delayed = tell_delay(_log.warning, "extraction_delayed")
+        act = partial(self.decisions, position)
+        return await persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
 
-
-class _Worker:
-    def __init__(self, extraction: Extraction, attempts: Attempts, events: Events, backoff: Backoff) -> None:
-        self._extraction = extraction
-        self._attempts = attempts
-        self._events = events
-        self._backoff = backoff
-
-    async def look_at(self, conversation_id: ConversationId) -> None:
+    async def _look_at(self, conversation_id: ConversationId) -> None:
         # Counted under a name of its own: the pair of the same conversation has its own attempts.
         key = QAId(f"extract {conversation_id}")
-        async with forgotten_when_cancelled(self._attempts, key):
-            came = await self._come_of(conversation_id, key)
-        await forget_attempts(self._attempts, key)
-        self._events.extracted(conversation_id, came)
+        # The conversations behind would fail in the same way; the log holds them all until it works again.
+        survived = (ModelUnavailableError, KnowledgeError)
 
-    async def _come_of(self, conversation_id: ConversationId, key: QAId) -> Came:
-        backoff = self._backoff()
-        while True:
-            try:
-                if await self._attempts.begin(key) <= MOST_ATTEMPTS:
-                    return await self._extraction.extract(conversation_id)
+        async def act() -> Came:
+            async with forgotten_after(self.attempts, key, *survived):
+                if await self.attempts.begin(key) <= MOST_ATTEMPTS:
+                    return await self.extraction.extract(conversation_id)
                 why = f"{MOST_ATTEMPTS} attempts to read it did not finish: the process ended each time"
-                await self._extraction.park(conversation_id, why)
-            except (ModelUnavailableError, KnowledgeError) as error:
-                # The conversations behind would fail in the same way; the log holds them all until it works again.
-                pause, event = next(backoff), "extraction_delayed"
-                _log.warning(event, conversation_id=conversation_id, reason=str(error), again_in_seconds=pause)
-                await forget_attempts(self._attempts, key)
-                await sleep(pause)
-            else:
+                await self.extraction.park(conversation_id, why)
                 return "failed"
+
+        delayed = tell_delay(_log.warning, "extraction_delayed", conversation_id=conversation_id)
+        came = await persistently(act, *survived, backoff=self.backoff(), delayed=delayed)
+        await forget_attempts(self.attempts, key)
+        self.events.extracted(conversation_id, came)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from anyio import (
     CancelScope,
@@ -14,7 +15,6 @@ from anyio import (
     create_memory_object_stream,
     create_task_group,
     get_cancelled_exc_class,
-    sleep,
 )
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from structlog.contextvars import bound_contextvars
@@ -29,6 +29,7 @@ from intern.actors.loops import (
     patient,
     persistently,
     surviving,
+    tell_delay,
     wake,
 )
 from intern.core.errors import InternError, KnowledgeError, ModelError, ModelUnavailableError
@@ -40,84 +41,88 @@ from intern.learning.attempts import Attempts, begun
 from intern.learning.classifying import GivenUp, failed
 from intern.learning.prompts import CLASSIFY
 
+T = TypeVar("T")
+
 _log = get_logger(__name__)
 
 Choose = Callable[[CapturedPair], Awaitable[Topic | Skip | Failed]]
 """Returns the topic of a pair, or why there is none. Raises the ModelError and KnowledgeError families."""
 
 
-async def classifier(
-    archive: Log[QAId, CapturedPair],
-    wakeups: MemoryObjectReceiveStream[Archived],
-    filings: MemoryObjectSendStream[Filing],
-    *,
-    after: QAId | None,
-    choose: Choose,
-    events: Events,
-    again: DueLog[CapturedPair] | None = None,
-    settles_in: Callable[[CapturedPair], float] = lambda _: 0.0,
-    attempts: Attempts,
-    backoff: Backoff = exponential_backoff,
-) -> None:
-    """File each pair after `after`, in order, until the wakeups end; then let the integrator finish too.
-
-    A pair `settles_in` some seconds, for its conversation may go on; until then it waits, with all behind it.
-    In between, those that are due `again`: approved, or parked a while ago.
+@dataclass(frozen=True, kw_only=True)
+class Classifier:
+    """Follows the archive, and hands each pair to the integrator with its topic.
 
     An attempt on a pair is open from here until the integrator, given the same `attempts`, has its decision. A pair
     with MOST_ATTEMPTS open ones is given up.
     """
-    followed = follow(
-        archive,
-        wakeups,
-        after=after,
-        position_of=lambda pair: pair.qa_id,
-        again=patient(again, "retries_delayed") if again else None,
-        settles_in=settles_in,
-    )
-    async with wakeups, filings, aclosing(followed) as pairs:
-        given_up = False
-        async for pair in pairs:
-            if given_up:
-                # It was in work beside that one whenever the process ended, and is not to blame for it.
-                await forget_attempts(attempts, pair.qa_id)
-            async with forgotten_when_cancelled(attempts, pair.qa_id):
-                with bound_contextvars(qa_id=pair.qa_id):  # for the calls of the model, which know of no pair
-                    filing = Filing(pair=pair, choice=await _choice(pair, choose, attempts, backoff))
-                given_up = isinstance(filing.choice, GivenUp)
-                events.classified(filing)
-                await filings.send(filing)
 
+    archive: Log[QAId, CapturedPair]
+    after: QAId | None
+    """The newest pair that was decided."""
+    choose: Choose
+    attempts: Attempts
+    events: Events
+    again: DueLog[CapturedPair] | None = None
+    """Older pairs that are due in between: approved, or parked a while ago."""
+    settles_in: Callable[[CapturedPair], float] = lambda _: 0.0
+    """In how many seconds a pair may be filed, for its conversation may go on; all behind it wait, too."""
+    backoff: Backoff = exponential_backoff
 
-async def _choice(pair: CapturedPair, choose: Choose, attempts: Attempts, backoff: Backoff) -> Topic | Skip | Failed:
-    waits = backoff()
-    while True:
-        try:
-            return await begun(attempts, pair.qa_id) or await choose(pair)
-        except InternError as error:
-            if isinstance(error, ModelError) and not isinstance(error, ModelUnavailableError):
-                _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
-                return failed(CLASSIFY.name, error)
-            pause = next(waits)
+    async def run(self, wakeups: MemoryObjectReceiveStream[Archived], filings: MemoryObjectSendStream[Filing]) -> None:
+        """Classify each pair after `after`, in order, until the wakeups end; then let the integrator finish too."""
+        followed = follow(
+            self.archive,
+            wakeups,
+            after=self.after,
+            position_of=lambda pair: pair.qa_id,
+            again=patient(self.again, "retries_delayed") if self.again else None,
+            settles_in=self.settles_in,
+        )
+        async with wakeups, filings, aclosing(followed) as pairs:
+            given_up = False
+            async for pair in pairs:
+                if given_up:
+                    # It was in work beside that one whenever the process ended, and is not to blame for it.
+                    await forget_attempts(self.attempts, pair.qa_id)
+                async with forgotten_after(self.attempts, pair.qa_id):
+                    with bound_contextvars(qa_id=pair.qa_id):  # for the calls of the model, which know of no pair
+                        filing = Filing(pair=pair, choice=await self._choice(pair))
+                    given_up = isinstance(filing.choice, GivenUp)
+                    self.events.classified(filing)
+                    await filings.send(filing)
+
+    async def _choice(self, pair: CapturedPair) -> Topic | Skip | Failed:
+        async def act() -> Topic | Skip | Failed:
+            # The pairs behind would fail in the same way; the archive holds them all until it works again.
+            async with forgotten_after(self.attempts, pair.qa_id, InternError):
+                try:
+                    return await begun(self.attempts, pair.qa_id) or await self.choose(pair)
+                except ModelUnavailableError:
+                    raise
+                except ModelError as error:
+                    _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
+                    return failed(CLASSIFY.name, error)
+
+        def delayed(error: InternError, pause: float) -> None:
             event = "llm_classification_failed" if isinstance(error, ModelError) else "classification_delayed"
             _log.warning(event, qa_id=pair.qa_id, reason=str(error), again_in_seconds=pause)
-            # The pairs behind would fail in the same way; the archive holds them all until it works again.
-            await forget_attempts(attempts, pair.qa_id)
-            await sleep(pause)
+
+        return await persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
 
 
 async def forget_attempts(attempts: Attempts, qa_id: QAId) -> None:
-    """Work on a pair came to an end that was no crash."""
+    """Note that the work on a pair ended, and not by a crash."""
     with surviving("attempts", qa_id=qa_id):
         await attempts.clear(qa_id)
 
 
 @asynccontextmanager
-async def forgotten_when_cancelled(attempts: Attempts, qa_id: QAId) -> AsyncGenerator[None]:
-    """A calm shutdown in the midst of a pair is no fault of the pair."""
+async def forgotten_after(attempts: Attempts, qa_id: QAId, *errors: type[InternError]) -> AsyncGenerator[None]:
+    """Forget the attempts where the block is cancelled or fails with one of `errors`: that is no fault of the pair."""
     try:
         yield
-    except get_cancelled_exc_class():
+    except (*errors, get_cancelled_exc_class()):
         with CancelScope(shield=True):
             await forget_attempts(attempts, qa_id)
         raise
@@ -146,100 +151,89 @@ class Filer(Protocol):
         ...
 
 
-async def integrator(
-    inbox: MemoryObjectReceiveStream[Filing],
-    withdrawals: MemoryObjectReceiveStream[Withdrawal],
-    changed: MemoryObjectSendStream[SourceChanged],
-    decided: MemoryObjectSendStream[Decided],
-    *,
-    filer: Filer,
-    events: Events,
-    attempts: Attempts,
-    backoff: Backoff = exponential_backoff,
-) -> None:
-    """Carry out each filing, in order, and each withdrawal, until both inboxes end.
+@dataclass(kw_only=True)
+class Integrator:
+    """Carries out filings and withdrawals.
 
-    No filing is passed over: the cursor would pass it, too, and nobody would look for it again. `attempts` are those
-    that the classifier began.
-
-    A withdrawal is written down at once, whatever a model or a regeneration is busy with, for Discord tells of a
-    deletion only once. Those that came before a cancellation are, too.
+    No filing is passed over: the cursor would pass it, too, and no later start would look for it again.
     """
-    withdrawn, to_clear = create_memory_object_stream[None](1)
-    wake(withdrawn, None)  # a killed run may have left something undone
-    async with inbox, withdrawals, changed, decided, withdrawn, to_clear, create_task_group() as tg:
-        tg.start_soon(
-            partial(_write_down, withdrawals, withdrawn, decided, filer=filer, events=events, backoff=backoff)
-        )
-        tg.start_soon(partial(_clear, to_clear, changed, filer, backoff))
-        async for filing in inbox:
-            qa_id = filing.pair.qa_id
-            async with forgotten_when_cancelled(attempts, qa_id):
-                with bound_contextvars(qa_id=qa_id):
-                    decision = await _file(filing, filer, attempts, backoff)
-            events.decided(decision)
-            wake(decided, Decided())
-            wake(changed, SourceChanged())
 
+    filer: Filer
+    attempts: Attempts
+    """Those that the classifier began."""
+    events: Events
+    backoff: Backoff = exponential_backoff
 
-async def _file(filing: Filing, filer: Filer, attempts: Attempts, backoff: Backoff) -> PairDecision:
-    qa_id = filing.pair.qa_id
-    is_counted, waits = True, backoff()  # counted by the classifier
-    while True:
-        try:
-            if not is_counted:
-                await attempts.begin(qa_id)
-                is_counted = True
-            decision = await filer.file(filing)
-        except InternError as error:
-            event = "llm_integration_failed" if isinstance(error, ModelError) else "filing_delayed"
-            pause = next(waits)
-            _log.warning(event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
-            await forget_attempts(attempts, qa_id)
-            is_counted = False
-            await sleep(pause)
-        else:
-            with surviving("attempts", qa_id=qa_id):
-                await attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
-            return decision
+    async def run(
+        self,
+        inbox: MemoryObjectReceiveStream[Filing],
+        withdrawals: MemoryObjectReceiveStream[Withdrawal],
+        changed: MemoryObjectSendStream[SourceChanged],
+        decided: MemoryObjectSendStream[Decided],
+    ) -> None:
+        """Carry out each filing, in order, and each withdrawal, until both inboxes end.
 
-
-async def _write_down(
-    withdrawals: MemoryObjectReceiveStream[Withdrawal],
-    withdrawn: MemoryObjectSendStream[None],
-    decided: MemoryObjectSendStream[Decided],
-    *,
-    filer: Filer,
-    events: Events,
-    backoff: Backoff,
-) -> None:
-    async def note(withdrawal: Withdrawal) -> None:
-        with CancelScope(shield=True):  # an append, so it is soon done
-            if (decision := await filer.withdraw(withdrawal.message_ids)) is not None:
-                events.decided(decision)
-                wake(withdrawn, None)
+        A withdrawal is written down at once, whatever a model or a regeneration is busy with, for Discord tells of a
+        deletion only once. Those that came before a cancellation are, too.
+        """
+        self._changed, self._decided = changed, decided
+        self._withdrawn, to_clear = create_memory_object_stream[None](1)
+        wake(self._withdrawn, None)  # a killed run may have left something undone
+        async with inbox, withdrawals, changed, decided, self._withdrawn, to_clear, create_task_group() as tg:
+            tg.start_soon(self._write_down, withdrawals)
+            tg.start_soon(self._clear, to_clear)
+            async for filing in inbox:
+                qa_id = filing.pair.qa_id
+                async with forgotten_after(self.attempts, qa_id):
+                    with bound_contextvars(qa_id=qa_id):
+                        decision = await self._file(filing)
+                self.events.decided(decision)
                 wake(decided, Decided())
+                wake(changed, SourceChanged())
 
-    with withdrawn:
-        try:
-            async for withdrawal in withdrawals:
-                await persistently(partial(note, withdrawal), KnowledgeError, backoff=backoff(), delayed=_delayed)
-        finally:
-            with surviving("integrator"), suppress(WouldBlock, EndOfStream):
-                while True:
-                    await note(withdrawals.receive_nowait())
+    async def _file(self, filing: Filing) -> PairDecision:
+        qa_id = filing.pair.qa_id
+        is_counted = True  # by the classifier
 
+        async def act() -> PairDecision:
+            nonlocal is_counted
+            async with forgotten_after(self.attempts, qa_id, InternError):
+                if not is_counted:
+                    await self.attempts.begin(qa_id)
+                is_counted = False
+                return await self.filer.file(filing)
 
-async def _clear(
-    to_clear: MemoryObjectReceiveStream[None],
-    changed: MemoryObjectSendStream[SourceChanged],
-    filer: Filer,
-    backoff: Backoff,
-) -> None:
-    async for _ in to_clear:
-        if await persistently(filer.clear_withdrawn, KnowledgeError, backoff=backoff(), delayed=_delayed):
-            wake(changed, SourceChanged())
+        def delayed(error: InternError, pause: float) -> None:
+            event = "llm_integration_failed" if isinstance(error, ModelError) else "filing_delayed"
+            _log.warning(event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
 
+        decision = await persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
+        with surviving("attempts", qa_id=qa_id):
+            await self.attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
+        return decision
 
-def _delayed(error: InternError, pause: float) -> None:
-    _log.error("withdrawal_delayed", reason=str(error), again_in_seconds=pause)
+    async def _write_down(self, withdrawals: MemoryObjectReceiveStream[Withdrawal]) -> None:
+        with self._withdrawn:
+            try:
+                async for withdrawal in withdrawals:
+                    await self._until_done(partial(self._note, withdrawal))
+            finally:
+                with surviving("integrator"), suppress(WouldBlock, EndOfStream):
+                    while True:
+                        await self._note(withdrawals.receive_nowait())
+
+    async def _note(self, withdrawal: Withdrawal) -> None:
+        with CancelScope(shield=True):  # an append, so it is soon done
+            if (decision := await self.filer.withdraw(withdrawal.message_ids)) is not None:
+                self.events.decided(decision)
+                wake(self._withdrawn, None)
+                wake(self._decided, Decided())
+
+    async def _clear(self, to_clear: MemoryObjectReceiveStream[None]) -> None:
+        async for _ in to_clear:
+            if await self._until_done(self.filer.clear_withdrawn):
+                wake(self._changed, SourceChanged())
+
+    async def _until_done(self, act: Callable[[], Awaitable[T]]) -> T:
+        delayed = tell_delay(_log.error, "withdrawal_delayed")
+        return await persistently(act, KnowledgeError, backoff=self.backoff(), delayed=delayed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -21,7 +22,7 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.events import Events
-from intern.actors.loops import Backoff, exponential_backoff, persistently, surviving, wake
+from intern.actors.loops import Backoff, exponential_backoff, persistently, surviving, tell_delay, wake
 from intern.answering.slash_commands import Said, said
 from intern.chat.platform import Interactions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, ConfigError, InternError
@@ -47,69 +48,54 @@ Handle = Callable[[Interaction], Awaitable[Said]]
 """Does what an interaction asks for, and returns what the member is told. Raises the InternError family."""
 
 
-async def interactions(
-    inbox: MemoryObjectReceiveStream[Interaction],
-    captures: MemoryObjectSendStream[CaptureRequest],
-    *,
-    handle: Handle,
-    responses: Interactions,
-    backoff: Backoff = exponential_backoff,
-) -> None:
-    """Register our commands, and see to each interaction until the inbox ends and the last one is done."""
-    places = Semaphore(AT_ONCE)
-    service = _Service(captures, handle, responses, backoff)
+@dataclass(kw_only=True)
+class InteractionWorker:
+    """Answers interactions, several at once."""
 
-    async def work(interaction: Interaction) -> None:
-        try:
-            ticket_id = interaction.interaction.id
-            with traced(ticket_id), surviving("interactions", interaction_id=ticket_id):
-                await service.serve(interaction)
-        finally:
-            places.release()
+    handle: Handle
+    responses: Interactions
+    backoff: Backoff = exponential_backoff
 
-    async with inbox, captures, create_task_group() as background:
-        background.start_soon(_register, responses, backoff)
-        async with create_task_group() as tg:
-            async for interaction in inbox:
-                await places.acquire()
-                tg.start_soon(work, interaction)
-        background.cancel_scope.cancel()
-
-
-async def _register(responses: Interactions, backoff: Backoff) -> None:
-    try:
-        await persistently(
-            responses.register,
-            ChatUnavailableError,
-            ChatUnknownOutcomeError,
-            backoff=backoff(),
-            delayed=partial(_delayed, "commands_not_registered"),
-        )
-    except ChatRefusedError as refusal:
-        _log.error(
-            "commands_refused",
-            reason=str(refusal),
-            hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
-        )
-
-
-class _Service:
-    """Sees to one interaction at a time; several may be under way."""
-
-    def __init__(
-        self,
-        captures: MemoryObjectSendStream[CaptureRequest],
-        handle: Handle,
-        responses: Interactions,
-        backoff: Backoff,
+    async def run(
+        self, inbox: MemoryObjectReceiveStream[Interaction], captures: MemoryObjectSendStream[CaptureRequest]
     ) -> None:
+        """Register our commands, and see to each interaction until the inbox ends and the last one is done."""
         self._captures = captures
-        self._handle = handle
-        self._responses = responses
-        self._backoff = backoff
+        self._places = Semaphore(AT_ONCE)
         self._answering = Semaphore(ANSWERS_AT_ONCE)
+        async with inbox, captures, create_task_group() as background:
+            background.start_soon(self._register)
+            async with create_task_group() as tg:
+                async for interaction in inbox:
+                    await self._places.acquire()
+                    tg.start_soon(self._work, interaction)
+            background.cancel_scope.cancel()
 
-    async def serve(self, interaction: Interaction) -> None:
+    async def _register(self) -> None:
+        try:
+            await persistently(
+                self.responses.register,
+                ChatUnavailableError,
+                ChatUnknownOutcomeError,
+                backoff=self.backoff(),
+                delayed=tell_delay(_log.warning, "commands_not_registered"),
+            )
+        except ChatRefusedError as refusal:
+            _log.error(
+                "commands_refused",
+                reason=str(refusal),
+                hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
+            )
+
+    async def _work(self, interaction: Interaction) -> None:
+        ticket_id = interaction.interaction.id
+        try:
+            with traced(ticket_id), surviving("interactions", interaction_id=ticket_id):
+                await self._serve(interaction)
+        finally:
+            self._places.release()
+
+    async def _serve(self, interaction: Interaction) -> None:
         heard = await self._defer(interaction)
         if not heard and not isinstance(interaction, ButtonPressed):
             return  # nobody would see an answer; a vote counts all the same
@@ -130,7 +116,7 @@ class _Service:
         """Before anything else; False where Discord does not take an answer any more."""
         ticket = interaction.interaction
         try:
-            await self._responses.defer(ticket, ephemeral=True, update=isinstance(interaction, ButtonPressed))
+            await self.responses.defer(ticket, ephemeral=True, update=isinstance(interaction, ButtonPressed))
         except ChatRefusedError as refusal:
             _log.warning("interaction_missed", interaction_id=ticket.id, reason=str(refusal))
             return False
@@ -157,7 +143,7 @@ class _Service:
             return said(FAILED)
 
     async def _done(self, interaction: Interaction) -> Said:
-        answer = await self._handle(interaction)
+        answer = await self.handle(interaction)
         for request in answer.captures:
             try:
                 await self._captures.send(request)
@@ -174,7 +160,7 @@ class _Service:
     async def _say(self, interaction: Interaction, text: str, *, first: bool, buttons: Sequence[Button] = ()) -> None:
         # The original response to a button is the message that holds it: never write over that.
         instead = first and not isinstance(interaction, ButtonPressed)
-        speak = self._responses.reply if instead else self._responses.follow_up
+        speak = self.responses.reply if instead else self.responses.follow_up
         await speak(interaction.interaction, text, ephemeral=True, buttons=buttons)
 
     async def _persistently(self, act: Callable[[], Awaitable[None]]) -> None:
@@ -183,13 +169,9 @@ class _Service:
             act,
             ChatUnavailableError,
             ChatUnknownOutcomeError,
-            backoff=islice(self._backoff(), TRIES - 1),
-            delayed=partial(_delayed, "interaction_delayed"),
+            backoff=islice(self.backoff(), TRIES - 1),
+            delayed=tell_delay(_log.warning, "interaction_delayed"),
         )
-
-
-def _delayed(event: str, error: InternError, pause: float) -> None:
-    _log.warning(event, reason=str(error), again_in_seconds=pause)
 
 
 LOOK_AGAIN_SECONDS = 2.0  # at what nothing came of yet; memory tells of most that there is nothing
@@ -207,69 +189,57 @@ class Reviews(Protocol):
         ...
 
 
-async def reviewer(
-    approved: MemoryObjectReceiveStream[Approval],
-    archived: MemoryObjectSendStream[Archived],
-    *,
-    approvals: Approvals,
-    reviews: Reviews,
-    admits: Callable[[ChannelId], Awaitable[bool]],
-    events: Events,
-) -> None:
-    """See to each approval until the wakeups end. The newest capture with that message that it covers is approved.
+@dataclass(frozen=True, kw_only=True)
+class Reviewer:
+    """Approves captures for the team members who put a ✅ on one of their messages.
 
     An approval without a capture is held a while, for that may be on its way. One in a channel that is not admitted
     counts for nothing.
     """
-    desk = _Desk(approvals, reviews, admits, events)
-    async with approved, archived:
-        while True:
-            for held in approvals.held():
-                if await desk.approve(held):
-                    wake(archived, Archived())
-            try:
-                with move_on_after(LOOK_AGAIN_SECONDS if approvals.held() else None):
-                    await approved.receive()
-            except EndOfStream:
-                return
 
+    approvals: Approvals
+    reviews: Reviews
+    admits: Callable[[ChannelId], Awaitable[bool]]
+    events: Events
 
-class _Desk:
-    def __init__(
-        self,
-        approvals: Approvals,
-        reviews: Reviews,
-        admits: Callable[[ChannelId], Awaitable[bool]],
-        events: Events,
+    async def run(
+        self, approved: MemoryObjectReceiveStream[Approval], archived: MemoryObjectSendStream[Archived]
     ) -> None:
-        self._approvals = approvals
-        self._reviews = reviews
-        self._admits = admits
-        self._events = events
+        """Approve the newest capture that each approval covers, until the wakeups end."""
+        async with approved, archived:
+            while True:
+                for held in self.approvals.held():
+                    if await self._is_approved(held):
+                        wake(archived, Archived())
+                try:
+                    with move_on_after(LOOK_AGAIN_SECONDS if self.approvals.held() else None):
+                        await approved.receive()
+                except EndOfStream:
+                    return
 
-    async def approve(self, held: Held) -> bool:
-        """Whether there is something to file now."""
+    async def _is_approved(self, held: Held) -> bool:
+        """Return whether there is something to file now."""
         ids = {"message_id": held.approval.message_id, "channel_id": held.approval.channel_id}
         try:
             return await self._approve(held)
         except (ConfigError, ChatRefusedError) as error:  # decided otherwise meanwhile, or the channel is gone
             _log.info("approval_dropped", reason=str(error), **ids)
-            self._approvals.let_go(held)
+            self.approvals.let_go(held)
         except InternError as error:
             _log.warning("approval_delayed", reason=str(error), again_in_seconds=LOOK_AGAIN_SECONDS, **ids)
         return False
 
     async def _approve(self, held: Held) -> bool:
         word = held.approval
-        waiting = await self._reviews.waiting_with(word.message_id)
-        pair = next((each for each in waiting if self._approvals.covers(held, each)), None)
+        waiting = await self.reviews.waiting_with(word.message_id)
+        pair = next((each for each in waiting if self.approvals.covers(held, each)), None)
         if pair is None:
             return False
-        if not await self._admits(word.channel_id):
+        if not await self.admits(word.channel_id):
             raise ChatRefusedError(f"channel {word.channel_id} is closed to us")
-        decisions = await self._reviews.review(Review(action="approve", qa_ids=(pair.qa_id,), by=word.by))
-        self._approvals.let_go(held)
+        decisions = await self.reviews.review(Review(action="approve", qa_ids=(pair.qa_id,), by=word.by))
+        self.approvals.let_go(held)
         for decision in decisions:
             _log.info("capture_approved", qa_id=decision.qa_id, user_id=word.by)
-            self._events.decided(decision)
+            self.events.decided(decision)
         return True

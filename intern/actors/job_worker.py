@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 import msgspec
 from anyio import Event, create_task_group, move_on_after
 from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectSendStream
 
-from intern.actors.loops import surviving
+from intern.actors.loops import surviving, wake
 from intern.core.errors import ConfigError, InternError
+from intern.core.flow import Archived, Decided, SourceChanged
 from intern.core.log import get_logger, redacted
 from intern.stores.sqlite.work import Job, Jobs
 
@@ -22,76 +25,90 @@ _AT_ONCE = {"forget": 8}
 _log = get_logger(__name__)
 
 
-async def job_worker(jobs: Jobs, *, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def job_worker(
+    archived: MemoryObjectSendStream[Archived],
+    decided: MemoryObjectSendStream[Decided],
+    changed: MemoryObjectSendStream[SourceChanged],
+    *,
+    jobs: Jobs,
+    do: Callable[[Job, Callable[[], None]], Awaitable[bytes]],
+) -> None:
+    """Do jobs until cancelled; `do` calls what it is given after it changed the archive or a topic."""
+
+    def look() -> None:
+        wake(archived, Archived())
+        wake(decided, Decided())
+        wake(changed, SourceChanged())
+
+    async with archived, decided, changed:
+        await do_forever(jobs, lambda job: do(job, look))
+
+
+async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
     """Do each waiting job until cancelled; a job cut short is done again at the next start.
 
     Jobs of one kind come one after the other. One of another kind does not wait for them: whoever asks to be forgotten
     must not wait until a regeneration has ended. What they may not do at once, the jobs themselves keep apart.
     """
-    desk = _Desk(jobs, do)
+    work = _Work(jobs, do)
     async with create_task_group() as tg:
         while True:
             with surviving("job_worker"):
-                await desk.begin_all(tg)
+                await work.begin_all(tg)
             with move_on_after(POLL_SECONDS):
-                await desk.ended.wait()
+                await work.ended.wait()
 
 
 async def do_all(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
     """Do each job that waits now, as the job worker does. Raises KnowledgeError where the queue cannot be used."""
-    desk, trouble = _Desk(jobs, do), list[InternError]()
+    work, trouble = _Work(jobs, do), list[InternError]()
     async with create_task_group() as tg:
         try:
-            while await desk.begin_all(tg) or desk.busy or desk.ended.is_set():
-                await desk.ended.wait()
+            while await work.begin_all(tg) or work.busy.total() or work.ended.is_set():
+                await work.ended.wait()
         except InternError as error:
             # What is in work comes to its end.
             trouble.append(error)
-    if failed := [*trouble, *desk.failed]:
+    if failed := [*trouble, *work.failed]:
         raise failed[0]
 
 
-class _Desk:
+@dataclass
+class _Work:
     """Jobs in work, of most kinds one at a time."""
 
-    def __init__(self, jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
-        self._jobs = jobs
-        self._do = do
-        self._busy = Counter[str]()
-        self.ended = Event()
-        """Some job has, since jobs were begun last."""
-        self.failed: list[InternError] = []
-        """Of ends that could not be written down, the first: such a job waits for the next start."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether any job is in work."""
-        return self._busy.total() > 0
+    jobs: Jobs
+    do: Callable[[Job], Awaitable[bytes]]
+    busy: Counter[str] = field(default_factory=Counter[str])
+    ended: Event = field(default_factory=Event)
+    """Set when a job ended since jobs were begun last."""
+    failed: list[InternError] = field(default_factory=list[InternError])
+    """The first failure to write down how a job ended: such a job waits for the next start."""
 
     async def begin_all(self, tg: TaskGroup) -> bool:
         """Begin what waits and may begin, and say whether there was any. Raises KnowledgeError."""
         self.ended, begun = Event(), False
         # What may not begin stays unclaimed: nobody has tried it, and who asks for the same again may join.
-        while (job := await self._jobs.claim(but=self._full())) is not None:
-            self._busy[job.kind] += 1
+        while (job := await self.jobs.claim(but=self._full())) is not None:
+            self.busy[job.kind] += 1
             tg.start_soon(self._work, job)
             begun = True
         return begun
 
     def _full(self) -> frozenset[str]:
-        return frozenset(kind for kind, number in self._busy.items() if number >= _AT_ONCE.get(kind, 1))
+        return frozenset(kind for kind, number in self.busy.items() if number >= _AT_ONCE.get(kind, 1))
 
     async def _work(self, job: Job) -> None:
         try:
             with surviving("job_worker", job_kind=job.kind):
                 await self._to_its_end(job)
         finally:
-            self._busy[job.kind] -= 1
+            self.busy[job.kind] -= 1
             self.ended.set()
 
     async def _to_its_end(self, job: Job) -> None:
         try:
-            await _do(job, self._jobs, self._do)
+            await _do(job, self.jobs, self.do)
         except InternError as error:
             self.failed = [*self.failed, error][:1]
             raise

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from anyio import Event, WouldBlock, create_task_group
+from anyio import Event, WouldBlock
 from anyio.streams.memory import MemoryObjectSendStream
 
-from intern.actors.loops import wake
+from intern.actors.loops import listen_beside, wake
 from intern.chat.checkpoints import Checkpoints, everywhere
 from intern.chat.platform import Gateway
-from intern.core.errors import InternError
 from intern.core.flow import (
     Approval,
     FellBehind,
@@ -37,72 +37,45 @@ WAITING_CHANGES = 1000  # edits and deletions that found no room; a message that
 _log = get_logger(__name__)
 
 
-async def listener(
-    gateway: Gateway,
-    events: MemoryObjectSendStream[Heard],
-    interactions: MemoryObjectSendStream[Interaction],
-    behind: MemoryObjectSendStream[FellBehind],
-    approved: MemoryObjectSendStream[Approval],
-    *,
-    checkpoints: Checkpoints,
-    approvals: Approvals,
-    admits: Callable[[Channel], bool] = everywhere,
-) -> None:
-    """Hand on each event until cancelled; then close the streams, so that everybody behind can finish.
+@dataclass(kw_only=True)
+class Listener:
+    """Hands on what the gateway delivers, without waiting."""
 
-    What was missed in a channel that `admits` refuses when a session starts is not read.
-    """
-    failure: InternError | None = None
-    async with events, interactions, behind, approved:
-        ear = _Ear(events, interactions, behind, approved, checkpoints=checkpoints, approvals=approvals, admits=admits)
-        async with create_task_group() as tg:
-            tg.start_soon(ear.send_changes)
-            try:
-                await gateway.listen(ear.hear)
-            except InternError as error:  # raised below, where no task group wraps it
-                failure = error
-            tg.cancel_scope.cancel()
-        if failure:
-            raise failure
+    gateway: Gateway
+    checkpoints: Checkpoints
+    approvals: Approvals
+    admits: Callable[[Channel], bool] = everywhere
+    """Messages that were missed in a channel that it refuses when a session starts are not read."""
 
-
-class _Ear:
-    def __init__(
+    async def run(
         self,
         events: MemoryObjectSendStream[Heard],
         interactions: MemoryObjectSendStream[Interaction],
         behind: MemoryObjectSendStream[FellBehind],
         approved: MemoryObjectSendStream[Approval],
-        *,
-        checkpoints: Checkpoints,
-        approvals: Approvals,
-        admits: Callable[[Channel], bool],
     ) -> None:
-        self._events = events
-        self._interactions = interactions
-        self._behind = behind
-        self._approved = approved
-        self._checkpoints = checkpoints
-        self._approvals = approvals
-        self._admits = admits
+        """Hand on each event until cancelled; then close the streams, so that the actors behind can finish."""
+        self._events, self._interactions, self._behind, self._approved = events, interactions, behind, approved
         self._changes: deque[LateChange] = deque()
         self._waiting = Event()
+        async with events, interactions, behind, approved:
+            await listen_beside(self.gateway, self._hear, self._send_changes)
 
-    def hear(self, event: GatewayEvent) -> None:
-        self._approvals.hear(event)
+    def _hear(self, event: GatewayEvent) -> None:
+        self.approvals.hear(event)
         match event:
             case MessageCreated(message=message):
                 self._created(message)
             case MessageEdited(message=message):
-                if not self._checkpoints.will_read(message.channel_id, message.id):
+                if not self.checkpoints.will_read(message.channel_id, message.id):
                     self._changed(event)
             case MessagesDeleted(channel_id=channel_id, message_ids=ids):
                 for each in ids:
-                    self._checkpoints.will_read(channel_id, each)  # makes a page that is in hand be read again
+                    self.checkpoints.will_read(channel_id, each)  # makes a page that is in hand be read again
                 # Also what will be read: it may be archived though its mark did not move, and REST shows it no more.
                 self._changed(event)
             case SessionStarted():
-                self._checkpoints.session(event, self._admits)
+                self.checkpoints.session(event, self.admits)
                 wake(self._behind, FellBehind())
             case Approval():
                 wake(self._approved, event)
@@ -112,7 +85,7 @@ class _Ear:
                 except WouldBlock:
                     _log.error("interaction_shed", event_kind=type(event).__name__)
 
-    async def send_changes(self) -> None:
+    async def _send_changes(self) -> None:
         """Hand on the changes that found no room, in order."""
         while True:
             await self._waiting.wait()
@@ -122,18 +95,18 @@ class _Ear:
             self._waiting = Event()
 
     def _created(self, message: ChatMessage) -> None:
-        if not self._checkpoints.is_live(message):
+        if not self.checkpoints.is_live(message):
             self._fall_behind(message)
-        elif not self._checkpoints.knows(message):
+        elif not self.checkpoints.knows(message):
             try:
                 self._events.send_nowait(MessageCreated(message=message))
             except WouldBlock:
                 self._fall_behind(message)
             else:
-                self._checkpoints.begin(message)
+                self.checkpoints.begin(message)
 
     def _fall_behind(self, message: ChatMessage) -> None:
-        if self._checkpoints.fall_behind(message):
+        if self.checkpoints.fall_behind(message):
             _log.info("channel_fell_behind", channel_id=message.channel_id, message_id=message.id)
             wake(self._behind, FellBehind())
 

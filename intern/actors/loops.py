@@ -11,6 +11,7 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
+    Coroutine,
     Generator,
     Hashable,
     Iterator,
@@ -19,12 +20,14 @@ from collections.abc import (
 )
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from anyio import BrokenResourceError, EndOfStream, WouldBlock, move_on_after, sleep
+from anyio import BrokenResourceError, EndOfStream, WouldBlock, create_task_group, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from intern.chat.platform import Gateway
 from intern.core.errors import InternError
+from intern.core.flow import GatewayEvent
 from intern.core.log import get_logger
 
 T = TypeVar("T")
@@ -163,3 +166,28 @@ async def follow(
                 await wakeups.receive()
         except EndOfStream:
             ended = True
+
+
+def tell_delay(log: Callable[..., object], event: str, **ids: str) -> Callable[[InternError, float], None]:
+    """Return what logs each delay of `persistently`."""
+
+    def delayed(error: InternError, pause: float) -> None:
+        log(event, reason=str(error), again_in_seconds=pause, **ids)
+
+    return delayed
+
+
+async def listen_beside(
+    gateway: Gateway, hear: Callable[[GatewayEvent], None], task: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Listen until cancelled or the gateway ends, and run the task meanwhile. An InternError comes out unwrapped."""
+    failure: InternError | None = None
+    async with create_task_group() as tg:
+        tg.start_soon(task)
+        try:
+            await gateway.listen(hear)
+        except InternError as error:  # raised below, where no task group wraps it
+            failure = error
+        tg.cancel_scope.cancel()
+    if failure:
+        raise failure

@@ -14,14 +14,14 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
-from anyio import Lock, Semaphore, create_task_group, current_time, move_on_after, sleep
+from anyio import Lock, Semaphore, create_task_group, current_time, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
-from intern.actors.loops import Backoff, exponential_backoff, surviving
+from intern.actors.loops import Backoff, exponential_backoff, persistently, surviving
 from intern.chat.outbox import NO_LONGER, Ended, Outgoing, PostOutcome
-from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
+from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, InternError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
@@ -102,9 +102,9 @@ class Waiting:
         return Stuck(len(self._since), max(self._through, min(self._since.values())), self._problem)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Collaborators:
-    """Whom the poster works with."""
+@dataclass(kw_only=True)
+class Poster:
+    """Posts replies, each thread's in order."""
 
     posts: Posts
     outgoing: Outgoing
@@ -116,49 +116,38 @@ class Collaborators:
     backoff: Backoff = exponential_backoff
     waiting: Waiting = field(default_factory=Waiting)
 
-
-async def poster(inbox: MemoryObjectReceiveStream[Reply], *, work_with: Collaborators) -> None:
-    """Finish what was left half done, then post each reply until the inbox ends."""
-    desk = _Desk(work_with)
-    async with inbox, create_task_group() as tg:
-        waiting = work_with.waiting
-        with surviving("poster"), work_with.outgoing.resuming(), waiting.one():
-            resume = partial(work_with.posts.resume, desk.resumed)
-            resumed = await _persistently(resume, work_with.backoff, RESUME_TRIES, waiting)
-            if resumed:
-                _log.info("posts_resumed", count=resumed)
-        async for reply in inbox:
-            await desk.room.acquire()
-            tg.start_soon(desk.work, reply)
-        # Whoever might have taken a reply back is gone.
-        work_with.outgoing.close()
-
-
-class _Desk:
-    """The replies on their way, each thread's in order."""
-
-    def __init__(self, work_with: Collaborators) -> None:
-        self.room = Semaphore(ROOM)
-        self._with = work_with
+    async def run(self, inbox: MemoryObjectReceiveStream[Reply]) -> None:
+        """Finish the replies that an earlier run left half posted, then post each reply until the inbox ends."""
+        self._room = Semaphore(ROOM)
         self._places = Semaphore(AT_ONCE)
         self._turns: dict[ChannelId, Lock] = {}
-        self._waiting: Counter[ChannelId] = Counter()
+        self._in_line: Counter[ChannelId] = Counter()
+        async with inbox, create_task_group() as tg:
+            with surviving("poster"), self.outgoing.resuming(), self.waiting.one():
+                resumed = await self._persistently(partial(self.posts.resume, self._resumed), RESUME_TRIES)
+                if resumed:
+                    _log.info("posts_resumed", count=resumed)
+            async for reply in inbox:
+                await self._room.acquire()
+                tg.start_soon(self._work, reply)
+            # The actors that take replies back are gone.
+            self.outgoing.close()
 
-    async def work(self, reply: Reply) -> None:
+    async def _work(self, reply: Reply) -> None:
         """Post a reply, and settle its question."""
         question_id = reply.question.id
         try:
             with traced(question_id), surviving("poster", message_id=question_id):
                 await self._see_to(reply)
         finally:
-            self._with.outgoing.done(question_id)
-            self.room.release()
+            self.outgoing.done(question_id)
+            self._room.release()
 
     async def _see_to(self, reply: Reply) -> None:
         try:
             outcome = await self._bring(reply)
         except ChatError:
-            self._settle(reply)  # the ledger holds it, and the next start takes it up
+            self._settle_all(reply)  # the ledger holds it, and the next start takes it up
             await self._failed(reply)
             raise
         except KnowledgeError:
@@ -167,18 +156,18 @@ class _Desk:
             await self._failed(reply)
             raise
         if outcome.status != "recalled":
-            self._settle(reply)
+            self._settle_all(reply)
         await self._keep(reply.notice or outcome.notice, reply.question.id, outcome.status, outcome.reason)
-        self._with.events.posted(reply, _came_to(outcome))
+        self.events.posted(reply, _came_to(outcome))
 
-    async def resumed(self, entry: Post, outcome: PostOutcome) -> None:
+    async def _resumed(self, entry: Post, outcome: PostOutcome) -> None:
         """A reply of an earlier run came to its end; all that was kept until then is that it failed, or was begun."""
         await self._keep(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
-        self._with.events.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
+        self.events.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
 
     async def _failed(self, reply: Reply) -> None:
         await self._keep(reply.notice, reply.question.id, "failed")
-        self._with.events.posted(reply, "failed")
+        self.events.posted(reply, "failed")
 
     async def _bring(self, reply: Reply) -> PostOutcome:
         waited_for: MessageId | None = None
@@ -188,43 +177,57 @@ class _Desk:
                 return outcome
             waited_for = outcome.newest
             _log.info("reply_held", message_id=reply.question.id, reason=outcome.reason)
-            with move_on_after(self._with.hold_seconds):
-                await self._with.outgoing.hold(reply.question.id)
+            with move_on_after(self.hold_seconds):
+                await self.outgoing.hold(reply.question.id)
         return await self._post(reply, NO_LONGER)
 
     async def _post(self, reply: Reply, waited_for: MessageId | None) -> PostOutcome:
         async def act() -> PostOutcome:
             async with self._places:
-                return await self._with.posts.post(reply, waited_for=waited_for)
+                return await self.posts.post(reply, waited_for=waited_for)
 
-        waiting = self._with.waiting
-        with waiting.one():
+        with self.waiting.one():
             async with self._turn(_thread_of(reply)):
-                outcome = await _persistently(act, self._with.backoff, TRIES, waiting, message_id=reply.question.id)
+                outcome = await self._persistently(act, TRIES, message_id=reply.question.id)
             if outcome.status == "posted" or outcome.reason in _ANSWERED:
-                waiting.through()
+                self.waiting.through()
         return outcome
 
     @asynccontextmanager
     async def _turn(self, thread: ChannelId) -> AsyncGenerator[None]:
         """One reply at a time, first in first out."""
         turn = self._turns.setdefault(thread, Lock())
-        self._waiting[thread] += 1
+        self._in_line[thread] += 1
         try:
             async with turn:
                 yield
         finally:
-            self._waiting[thread] -= 1
-            if not self._waiting[thread]:
-                del self._waiting[thread], self._turns[thread]
+            self._in_line[thread] -= 1
+            if not self._in_line[thread]:
+                del self._in_line[thread], self._turns[thread]
 
-    def _settle(self, reply: Reply) -> None:
-        self._with.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
+    def _settle_all(self, reply: Reply) -> None:
+        self.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
+
+    async def _persistently(self, act: Callable[[], Awaitable[T]], tries: int, **ids: str) -> T:
+        """Try until it works, for Discord comes back and a full disk gets room; the last failure passes through."""
+        refused = 0
+
+        def delayed(error: InternError, pause: float) -> None:
+            nonlocal refused
+            self.waiting.failed(error)
+            refused += isinstance(error, KnowledgeError)
+            if refused == DISK_TRIES:
+                raise error
+            _log.warning("post_delayed", reason=str(error), again_in_seconds=pause, **ids)
+
+        survived = (ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError)
+        return await persistently(act, *survived, backoff=islice(self.backoff(), tries - 1), delayed=delayed)
 
     async def _keep(self, notice: bool, question_id: MessageId, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
         kind = "notice" if notice else "answer"
         with surviving("poster", message_id=question_id):
-            await self._with.traces.ended(question_id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason)
+            await self.traces.ended(question_id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason)
 
 
 def _came_to(outcome: PostOutcome) -> str:
@@ -235,21 +238,3 @@ def _came_to(outcome: PostOutcome) -> str:
 def _thread_of(reply: Reply) -> ChannelId:
     """Where the reply will stand: the thread that hangs on a message has the message's id."""
     return reply.question.channel_id if reply.target == "in_place" else ChannelId(reply.question.id)
-
-
-async def _persistently(
-    act: Callable[[], Awaitable[T]], backoff: Backoff, tries: int, waiting: Waiting, **ids: str
-) -> T:
-    """Try until it works, for Discord comes back and a full disk gets room; the last failure passes through."""
-    refused = 0
-    for pause in islice(backoff(), tries - 1):
-        try:
-            return await act()
-        except (ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError) as error:
-            waiting.failed(error)
-            refused += isinstance(error, KnowledgeError)
-            if refused == DISK_TRIES:
-                raise
-            _log.warning("post_delayed", reason=str(error), again_in_seconds=pause, **ids)
-            await sleep(pause)
-    return await act()

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from anyio import CancelScope, Semaphore, create_task_group, sleep
-from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
@@ -38,9 +37,18 @@ _Place = tuple[ChannelId, UserId | None]
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Collaborators:
-    """Whom the responder works with."""
+@dataclass(eq=False)
+class _Job:
+    request: AnswerRequest
+    scope: CancelScope | None = None
+    withdrawn: bool = False
+    over: bool = False
+    """Its reply was handed over, or there is none: what comes now is another question."""
+
+
+@dataclass(kw_only=True)
+class Responder:
+    """Answers questions, each place's in order; what gets no reply is settled here, the rest by the poster."""
 
     answers: Answers
     replying: Replying
@@ -53,47 +61,22 @@ class Collaborators:
     settle: Settle
     events: Events
 
+    async def run(
+        self, inbox: MemoryObjectReceiveStream[AnswerRequest | Withdrawal], replies: MemoryObjectSendStream[Reply]
+    ) -> None:
+        """Answer each question until the inbox ends and the last one in work is done."""
+        async with inbox, replies, create_task_group() as self._tg:
+            self._replies = replies
+            self._lines: dict[_Place, deque[_Job]] = {}
+            self._room = Semaphore(ROOM)
+            self._at_once = Semaphore(AT_ONCE)
+            async for item in inbox:
+                if isinstance(item, Withdrawal):
+                    self._withdraw(item.message_ids)
+                else:
+                    await self._take(item)
 
-async def responder(
-    inbox: MemoryObjectReceiveStream[AnswerRequest | Withdrawal],
-    replies: MemoryObjectSendStream[Reply],
-    *,
-    work_with: Collaborators,
-) -> None:
-    """Answer each question until the inbox ends and the last one in work is done.
-
-    The poster settles what it is handed; whatever gets no reply is settled here.
-    """
-    async with inbox, replies, create_task_group() as tg:
-        desk = _Desk(tg, replies, work_with)
-        async for item in inbox:
-            if isinstance(item, Withdrawal):
-                desk.withdraw(item.message_ids)
-            else:
-                await desk.take(item)
-
-
-@dataclass(eq=False)
-class _Job:
-    request: AnswerRequest
-    scope: CancelScope | None = None
-    withdrawn: bool = False
-    over: bool = False
-    """Its reply was handed over, or there is none: what comes now is another question."""
-
-
-class _Desk:
-    """The questions in work, and those in line behind them."""
-
-    def __init__(self, tg: TaskGroup, replies: MemoryObjectSendStream[Reply], work_with: Collaborators) -> None:
-        self._tg = tg
-        self._replies = replies
-        self._with = work_with
-        self._lines: dict[_Place, deque[_Job]] = {}
-        self._room = Semaphore(ROOM)
-        self._at_once = Semaphore(AT_ONCE)
-
-    async def take(self, request: AnswerRequest) -> None:
+    async def _take(self, request: AnswerRequest) -> None:
         """Begin with a question, or put it in line; waits while there is no room."""
         place, asker = _place_of(request), request.batch.author.id
         for job in self._lines.get(place, ()):
@@ -102,21 +85,21 @@ class _Desk:
                 return
         await self._room.acquire()
         # Only now, for its reply may have left while we waited.
-        for older in self._with.outgoing.take_back(
+        for older in self.outgoing.take_back(
             "superseded", lambda each: _place_of(each) == place and each.batch.author.id == asker
         ):
-            request = self._with.replying.joined(older, request)
+            request = self.replying.joined(older, request)
         line = self._lines.setdefault(place, deque())
         line.append(_Job(request))
         if len(line) == 1:
             self._tg.start_soon(self._work_off, place, line)
 
-    def withdraw(self, message_ids: Collection[MessageId]) -> None:
+    def _withdraw(self, message_ids: Collection[MessageId]) -> None:
         """Give up questions that are gone as a whole, ask again what is left of others; what was posted stays."""
         gone = frozenset(message_ids)
         for job in (job for line in self._lines.values() for job in line):
             if not (job.over or job.withdrawn) and _concerns(job.request, gone):
-                left = self._with.replying.without(job.request, gone)
+                left = self.replying.without(job.request, gone)
                 if left is None:
                     job.withdrawn = True
                 else:
@@ -124,17 +107,17 @@ class _Desk:
                     job.request = left
                 if job.scope:
                     job.scope.cancel()
-        for request in self._with.outgoing.take_back("withdrawn", lambda each: _concerns(each, gone)):
-            left = self._with.replying.without(request, gone)
+        for request in self.outgoing.take_back("withdrawn", lambda each: _concerns(each, gone)):
+            left = self.replying.without(request, gone)
             if left is None:
                 self._settle(request)
             else:
                 self._settle_of(request, gone)
-                self._tg.start_soon(self.take, left)
+                self._tg.start_soon(self._take, left)
 
     def _change(self, job: _Job, newer: AnswerRequest) -> None:
         _log.info("question_superseded", message_id=job.request.batch.last.id, by=newer.batch.last.id)
-        job.request = self._with.replying.joined(job.request, newer)
+        job.request = self.replying.joined(job.request, newer)
         if job.scope:
             job.scope.cancel()
 
@@ -161,10 +144,10 @@ class _Desk:
 
     async def _answer(self, job: _Job, request: AnswerRequest) -> None:
         if len(request.batch.messages) > 1:  # a part of it may be just about to be answered
-            await self._with.outgoing.resumed()
-        done = [each.id for each in request.batch.messages if await self._with.done_with(each.id)]
+            await self.outgoing.resumed()
+        done = [each.id for each in request.batch.messages if await self.done_with(each.id)]
         if done:  # a part that was answered before a crash came back, and was joined: it is context now
-            self._with.settle(request.batch.channel_id, done)
+            self.settle(request.batch.channel_id, done)
             left = tuple(each for each in request.batch.messages if each.id not in done)
             if not left:
                 _log.info("question_done_before", message_id=request.batch.last.id)
@@ -172,16 +155,16 @@ class _Desk:
             request = structs.replace(request, batch=structs.replace(request.batch, messages=left))
         result = await self._thought_over(request)
         await checkpoint_if_cancelled()  # the model may be faster than a newer part of the question, by a hair
-        reply = self._with.replying.reply_of(request, result)
+        reply = self.replying.reply_of(request, result)
         outcome = "silent" if reply is None else "notice" if reply.notice else "answer"
         await self._keep(request, outcome, result)
         await checkpoint_if_cancelled()
         job.over = True
-        self._with.events.answered(request, result)
+        self.events.answered(request, result)
         if reply is None:
             self._settle(request)
             return
-        self._with.outgoing.hand_over(request)
+        self.outgoing.hand_over(request)
         await self._replies.send(reply)
 
     async def _thought_over(self, request: AnswerRequest) -> AIResult:
@@ -189,7 +172,7 @@ class _Desk:
         typing = CancelScope()
         self._tg.start_soon(self._type, request, typing)
         try:
-            return await self._with.answers.answer(request.conversation, request.context, addressed=request.addressed)
+            return await self.answers.answer(request.conversation, request.context, addressed=request.addressed)
         finally:
             typing.cancel()
 
@@ -200,7 +183,7 @@ class _Desk:
                 await sleep(TYPING_SECONDS)
             while True:
                 try:
-                    await self._with.typing(request.channel.id)
+                    await self.typing(request.channel.id)
                 except ChatRefusedError:
                     return
                 except ChatError as error:
@@ -210,7 +193,7 @@ class _Desk:
     async def _keep(self, request: AnswerRequest, outcome: str, result: AIResult | None = None) -> None:
         # An account that is not kept costs nobody an answer.
         with surviving("responder", message_id=request.batch.last.id):
-            await self._with.traces.keep(
+            await self.traces.keep(
                 [message.id for message in request.batch.messages],
                 request.batch.channel_id,
                 outcome=outcome,
@@ -220,10 +203,10 @@ class _Desk:
 
     def _settle_of(self, request: AnswerRequest, gone: Collection[MessageId]) -> None:
         ids = [message.id for message in request.batch.messages if message.id in gone]
-        self._with.settle(request.batch.channel_id, ids)
+        self.settle(request.batch.channel_id, ids)
 
     def _settle(self, request: AnswerRequest) -> None:
-        self._with.settle(request.batch.channel_id, [message.id for message in request.batch.messages])
+        self.settle(request.batch.channel_id, [message.id for message in request.batch.messages])
 
 
 def _place_of(request: AnswerRequest) -> _Place:

@@ -9,10 +9,10 @@ by way of the poster; only a flood of such words is cut short.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from anyio import Event, Semaphore, WouldBlock, create_task_group, move_on_after
-from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
@@ -46,66 +46,6 @@ _log = get_logger(__name__)
 
 Dispatch = Callable[[Batch], Awaitable[Requests]]
 """Returns what follows from a batch; nothing where it concerns nobody. Raises the ChatError family."""
-
-
-async def router(
-    inbox: MemoryObjectReceiveStream[Batch | MessageEdited | MessagesDeleted],
-    answers: MemoryObjectSendStream[AnswerRequest | Withdrawal],
-    captures: MemoryObjectSendStream[CaptureRequest],
-    withdrawals: MemoryObjectSendStream[Withdrawal],
-    words: MemoryObjectSendStream[Reply],
-    *,
-    dispatch: Dispatch,
-    declines: Declining,
-    outgoing: Outgoing,
-    late: MessageChanges,
-    settle: Settle,
-    events: Events,
-    capturing: Callable[[Collection[MessageId]], object] = lambda _: None,
-    backoff: Backoff = exponential_backoff,
-) -> None:
-    """Route each batch, and what follows from late changes, until the inbox ends.
-
-    A capture waits for room; a question that finds none is shed. At the end, what Discord cannot show stays unsettled.
-    `capturing` hears of messages that are both asked and captured: their account is settled twice.
-    `words` is the poster's, too: why there is no answer. At most half of its room is taken for that.
-    """
-    turns, reader = _Turns(), _Reader(dispatch, late, backoff)
-
-    async def work(item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
-        with traced(_message_of(item).id):
-            if isinstance(item, Batch):
-                _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
-            await route(item, turn, meanwhile)
-
-    async def route(item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
-        message = _message_of(item)
-        found: list[Requests] = []
-        try:
-            with surviving("router", channel_id=message.channel_id, message_id=message.id):
-                found.append(await reader.read(item, meanwhile, step_aside=partial(turns.step_aside, turn)))
-            await turn.come()
-            # What could not be found out stays unsettled: after a restart it is read again.
-            for requests in found:
-                await desk.hand_on(item, requests, meanwhile)
-        finally:
-            late.end(meanwhile)
-            turns.end(turn)
-
-    async with inbox, answers, captures, withdrawals, words, create_task_group() as tg:
-        refusals = _Refusals(words, declines=declines, outgoing=outgoing)
-        desk = _Desk(answers, captures, tg, refusals, late=late, settle=settle, events=events, capturing=capturing)
-        async for item in inbox:
-            if isinstance(item, MessagesDeleted):
-                gone = late.deleted(item)
-                desk.unask(gone.asked)
-                if gone.taught:
-                    await withdrawals.send(Withdrawal(message_ids=gone.taught))
-            elif isinstance(item, Batch) or late.edited(item):
-                turn = await turns.begin(_message_of(item).channel_id)
-                # From here on, not from when the task gets to run: nothing may change unnoticed.
-                tg.start_soon(partial(work, item, turn, late.begin()))
-        reader.closing.set()
 
 
 class _Turn:
@@ -147,27 +87,25 @@ class _Turns:
         self._places.release()
 
 
+@dataclass(kw_only=True)
 class _Reader:
     """Finds out what follows from an item, however long Discord takes."""
 
-    def __init__(self, dispatch: Dispatch, late: MessageChanges, backoff: Backoff) -> None:
-        self._dispatch = dispatch
-        self._late = late
-        self._backoff = backoff
-        self.closing = Event()
-        """Nothing new comes in; who waits for Discord gives up."""
-        self._aside = 0
+    dispatch: Dispatch
+    late: MessageChanges
+    backoff: Backoff
+    closing: Event = field(default_factory=Event)
+    """No more items come in; those that wait for Discord give up."""
+    aside: int = 0
+    """Items that Discord refuses to show."""
 
     async def read(
         self, item: Batch | MessageEdited, meanwhile: Meanwhile, *, step_aside: Callable[[], Awaitable[None]]
     ) -> Requests:
-        message_id, backoff = _message_of(item).id, self._backoff()
+        message_id, backoff = _message_of(item).id, self.backoff()
         while True:
             try:
                 return await self._look(item, meanwhile)
-            except ChatNotFoundError as refusal:
-                _log.warning("batch_unreadable", message_id=message_id, reason=str(refusal))
-                return ()
             except ChatRefusedError as refusal:
                 return await self._read_aside(item, meanwhile, refusal, step_aside)
             except ChatUnavailableError as error:
@@ -185,19 +123,19 @@ class _Reader:
         refusal: ChatError,
         step_aside: Callable[[], Awaitable[None]],
     ) -> Requests:
-        if self._aside >= ASIDE:
+        if self.aside >= ASIDE:
             return self._lost(item, refusal)
-        self._aside += 1
+        self.aside += 1
         try:
             await step_aside()
             return await self._look_again(item, meanwhile, refusal)
         finally:
-            self._aside -= 1
+            self.aside -= 1
 
     async def _look_again(self, item: Batch | MessageEdited, meanwhile: Meanwhile, error: ChatError) -> Requests:
         messages = item.messages if isinstance(item, Batch) else (item.message,)
         waited = 0.0
-        for pause in self._backoff():
+        for pause in self.backoff():
             if self.closing.is_set():
                 raise error
             if waited > REFUSED_FOR_SECONDS:
@@ -210,9 +148,6 @@ class _Reader:
             meanwhile.resume()
             try:
                 return await self._look(item, meanwhile)
-            except ChatNotFoundError as gone:
-                _log.warning("batch_unreadable", message_id=_message_of(item).id, reason=str(gone))
-                return ()
             except (ChatRefusedError, ChatUnavailableError) as again:
                 error = again
         return self._lost(item, error)
@@ -223,80 +158,99 @@ class _Reader:
         return ()
 
     async def _look(self, item: Batch | MessageEdited, meanwhile: Meanwhile) -> Requests:
-        if isinstance(item, MessageEdited):
-            return await self._late.captured_anew(item)
-        messages = meanwhile.now(item.messages)
-        return await self._dispatch(replace(item, messages=messages)) if messages else ()
+        try:
+            if isinstance(item, MessageEdited):
+                return await self.late.captured_anew(item)
+            messages = meanwhile.now(item.messages)
+            return await self.dispatch(replace(item, messages=messages)) if messages else ()
+        except ChatNotFoundError as gone:
+            _log.warning("batch_unreadable", message_id=_message_of(item).id, reason=str(gone))
+            return ()
 
 
-class _Refusals:
-    """Where words on why there is no answer leave; the poster settles what it is handed."""
+@dataclass(kw_only=True)
+class Router:
+    """Routes batches and late changes, and settles what no other actor gets."""
 
-    def __init__(self, words: MemoryObjectSendStream[Reply], *, declines: Declining, outgoing: Outgoing) -> None:
-        self._words = words
-        self._declines = declines
-        self._outgoing = outgoing
+    dispatch: Dispatch
+    declines: Declining
+    outgoing: Outgoing
+    late: MessageChanges
+    settle: Settle
+    events: Events
+    capturing: Callable[[Collection[MessageId]], object] = lambda _: None
+    """Hears of messages that are both asked and captured: they are settled twice."""
+    backoff: Backoff = exponential_backoff
 
-    async def account_for(self, declined: Declined) -> None:
-        await self._declines.account_for(declined)
-
-    def send(self, declined: Declined) -> bool:
-        """Say it, where there is something to say; false where nothing will be said. Never waits."""
-        waiting = self._words.statistics()
-        if waiting.current_buffer_used >= waiting.max_buffer_size / 2:  # answers need the rest
-            return False
-        reply = self._declines.word(declined)
-        if reply is None:
-            return False
-        # So its asker's next message takes it back, and so does a deletion.
-        self._outgoing.hand_over(declined.request)
-        self._words.send_nowait(reply)
-        return True
-
-
-class _Desk:
-    """Hands on what follows, and settles what nothing follows from."""
-
-    def __init__(
+    async def run(
         self,
+        inbox: MemoryObjectReceiveStream[Batch | MessageEdited | MessagesDeleted],
         answers: MemoryObjectSendStream[AnswerRequest | Withdrawal],
         captures: MemoryObjectSendStream[CaptureRequest],
-        tg: TaskGroup,
-        refusals: _Refusals,
-        *,
-        late: MessageChanges,
-        settle: Settle,
-        events: Events,
-        capturing: Callable[[Collection[MessageId]], object],
+        withdrawals: MemoryObjectSendStream[Withdrawal],
+        words: MemoryObjectSendStream[Reply],
     ) -> None:
-        self._answers = answers
-        self._capturing = capturing
-        self._captures = captures
-        self._tg = tg
-        self._refusals = refusals
-        self._late = late
-        self._settle = settle
-        self._events = events
+        """Route each batch, and what follows from late changes, until the inbox ends.
 
-    async def hand_on(self, item: Batch | MessageEdited, requests: Requests, meanwhile: Meanwhile) -> None:
+        A capture waits for room; a question that finds none is shed. At the end, batches that Discord cannot show stay
+        unsettled. `words` is the poster's, too: why there is no answer. At most half of its room is taken for that.
+        """
+        self._answers, self._captures, self._words = answers, captures, words
+        self._turns = _Turns()
+        self._reader = _Reader(dispatch=self.dispatch, late=self.late, backoff=self.backoff)
+        async with inbox, answers, captures, withdrawals, words, create_task_group() as self._tg:
+            async for item in inbox:
+                if isinstance(item, MessagesDeleted):
+                    gone = self.late.deleted(item)
+                    self._unask(gone.asked)
+                    if gone.taught:
+                        await withdrawals.send(Withdrawal(message_ids=gone.taught))
+                elif isinstance(item, Batch) or self.late.edited(item):
+                    turn = await self._turns.begin(_message_of(item).channel_id)
+                    # From here on, not from when the task gets to run: nothing may change unnoticed.
+                    self._tg.start_soon(self._work, item, turn, self.late.begin())
+            self._reader.closing.set()
+
+    async def _work(self, item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
+        with traced(_message_of(item).id):
+            if isinstance(item, Batch):
+                _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
+            await self._route(item, turn, meanwhile)
+
+    async def _route(self, item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
+        message = _message_of(item)
+        found: list[Requests] = []
+        step_aside = partial(self._turns.step_aside, turn)
+        try:
+            with surviving("router", channel_id=message.channel_id, message_id=message.id):
+                found.append(await self._reader.read(item, meanwhile, step_aside=step_aside))
+            await turn.come()
+            # A batch that could not be read stays unsettled: after a restart it is read again.
+            for requests in found:
+                await self._hand_on(item, requests, meanwhile)
+        finally:
+            self.late.end(meanwhile)
+            self._turns.end(turn)
+
+    async def _hand_on(self, item: Batch | MessageEdited, requests: Requests, meanwhile: Meanwhile) -> None:
         questions = [request for request in requests if isinstance(request, AnswerRequest)]
         declined = [request for request in requests if isinstance(request, Declined)]
         current = (meanwhile.captured_now(request) for request in requests if isinstance(request, CaptureRequest))
         taught = [request for request in current if request is not None]
         if isinstance(item, Batch):
             if not requests:
-                self._events.ignored(item)
+                self.events.ignored(item)
             self._settle_rest(item, [*questions, *(each.request for each in declined)], taught)
         for request in taught:
             # All of them before the first is sent: what changes while we wait for room concerns each.
-            self._late.teaches(request)
+            self.late.teaches(request)
         shed = [question for question in questions if not self._ask(question, meanwhile)]
         for each in (*declined, *(Declined(request=question, reason="shed") for question in shed)):
             await self._decline(each, meanwhile)
         for request in taught:
             await self._captures.send(request)
 
-    def unask(self, message_ids: tuple[MessageId, ...]) -> None:
+    def _unask(self, message_ids: tuple[MessageId, ...]) -> None:
         """Tell the responder that a question is gone."""
         if not message_ids:
             return
@@ -315,9 +269,9 @@ class _Desk:
         kept = {message.id for request in taught for message in request.messages}
         if settles := tuple(message_id for message_id in ids if message_id in kept):
             taught[-1] = replace(taught[-1], settles=settles)
-            self._capturing(asked.intersection(settles))
+            self.capturing(asked.intersection(settles))
         if others := [message_id for message_id in ids if message_id not in asked | kept]:
-            self._settle(batch.channel_id, others)
+            self.settle(batch.channel_id, others)
 
     def _ask(self, question: AnswerRequest, meanwhile: Meanwhile) -> bool:
         """Hand it to the responder; false where that has no room."""
@@ -329,18 +283,31 @@ class _Desk:
         return True
 
     async def _decline(self, declined: Declined, meanwhile: Meanwhile) -> None:
-        await self._refusals.account_for(declined)
-        self._events.declined(declined)
+        await self.declines.account_for(declined)
+        self.events.declined(declined)
         question = declined.request
-        if self._refusals.send(declined):
+        if self._say(declined):
             self._asked(question, meanwhile)
         else:
-            self._settle(question.batch.channel_id, [message.id for message in question.batch.messages])
+            self.settle(question.batch.channel_id, [message.id for message in question.batch.messages])
+
+    def _say(self, declined: Declined) -> bool:
+        """Tell the asker why there is no answer; return False where there is nothing to say, or no room. Never wait."""
+        waiting = self._words.statistics()
+        if waiting.current_buffer_used >= waiting.max_buffer_size / 2:  # answers need the rest
+            return False
+        reply = self.declines.word(declined)
+        if reply is None:
+            return False
+        # So its asker's next message takes it back, and so does a deletion.
+        self.outgoing.hand_over(declined.request)
+        self._words.send_nowait(reply)
+        return True
 
     def _asked(self, question: AnswerRequest, meanwhile: Meanwhile) -> None:
         """From now on a deletion concerns whoever has it."""
-        self._late.asks(question)
-        self.unask(meanwhile.deleted_of(question.batch.messages))
+        self.late.asks(question)
+        self._unask(meanwhile.deleted_of(question.batch.messages))
 
 
 def _message_of(item: Batch | MessageEdited) -> ChatMessage:

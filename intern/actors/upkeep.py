@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from anyio import EndOfStream, current_time, move_on_after, move_on_at, sleep, sleep_until
+from anyio import EndOfStream, current_time, move_on_after, move_on_at, sleep, sleep_forever, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.events import Events
@@ -13,10 +13,11 @@ from intern.actors.loops import Backoff, exponential_backoff, surviving, wake
 from intern.core.flow import SourceChanged
 from intern.sources.catalogue import unasked
 from intern.sources.refresh import Refreshed
-from intern.sources.searchable import Embedding
 
 # Seconds between two looks, whatever changes meanwhile: a file that is written to all the time costs a call each time.
 SHORTEST_WAIT = 60.0
+# Seconds between two looks for documents without a vector: they come from more places than wake the embedder.
+EMBEDS_EVERY = 30.0
 
 
 async def scout(changed: MemoryObjectSendStream[SourceChanged], *, interval_seconds: float) -> None:
@@ -27,71 +28,40 @@ async def scout(changed: MemoryObjectSendStream[SourceChanged], *, interval_seco
             await sleep(interval_seconds)
 
 
-async def explorer(
-    discover: Callable[[], Awaitable[object]],
-    *,
+async def regularly(
+    name: str,
+    *work: Callable[[], Awaitable[object]],
     interval_seconds: float,
-    changed: Callable[[], Awaitable[object]],
+    woken: Callable[[], Awaitable[object]] = sleep_forever,
+    shortest_wait: float = 0.0,
+    backoff: Backoff | None = None,
 ) -> None:
-    """Work at once, then every `interval_seconds`, or sooner where files changed, until cancelled.
+    """Do `work` at once, then `interval_seconds` after it or when `woken` returns, until cancelled.
 
-    An actor of its own: ten files may take minutes, and the indices need not wait for them.
+    It begins again after `shortest_wait` at the earliest. After a failure, the pauses of `backoff` come first.
     """
+    retries = backoff() if backoff else None
     while True:
-        begun = current_time()
-        with surviving("explorer"):
-            await discover()
-        with move_on_after(interval_seconds):
-            await changed()
-        await sleep_until(begun + min(SHORTEST_WAIT, interval_seconds))
-
-
-async def checker(
-    check: Callable[[], Awaitable[None]], retract: Callable[[], Awaitable[None]] | None, *, interval_seconds: float
-) -> None:
-    """Look at once, and then `interval_seconds` after each look, until cancelled; without `retract`, only look."""
-    while True:
-        with surviving("checker"):
-            await check()
-            if retract is not None:
-                await retract()
-        await sleep(interval_seconds)
-
-
-async def fetcher(refresh: Callable[[], Awaitable[Refreshed]], *, interval_seconds: float, events: Events) -> None:
-    """Look at once, and then `interval_seconds` after each look, until cancelled.
-
-    An actor of its own, or a changed file would wait for all the pages of a slow site.
-    """
-    while True:
-        with surviving("fetcher"), unasked():
-            refreshed = await refresh()
-            if refreshed.changed or refreshed.removed or refreshed.pending:
-                events.indexed(refreshed)
-        await sleep(interval_seconds)
-
-
-# Seconds between two looks without a wakeup: documents come from more places than wake this actor.
-LOOKS_EVERY = 30.0
-
-
-async def embedder(work: Embedding, *, backoff: Backoff = exponential_backoff) -> None:
-    """Work until no document is left, then whenever there are new ones, until cancelled.
-
-    An actor of its own: thousands of documents take minutes, and their words are found meanwhile.
-    """
-    retries = backoff()
-    while True:
-        failed = True
-        with surviving("embedder"):
-            while await work.some():
-                pass
-            failed, retries = False, backoff()
-        if failed:
+        begun, failed = current_time(), True
+        with surviving(name):
+            for each in work:
+                await each()
+            failed = False
+        if failed and retries:
             await sleep(next(retries))
             continue
-        with move_on_after(LOOKS_EVERY):
-            await work.wait()
+        retries = backoff() if backoff else None
+        with move_on_after(interval_seconds):
+            await woken()
+        await sleep_until(begun + min(shortest_wait, interval_seconds))
+
+
+async def fetch(refresh: Callable[[], Awaitable[Refreshed]], events: Events) -> None:
+    """Refresh the web pages that are due, but for those whose summary was tried lately."""
+    with unasked():
+        refreshed = await refresh()
+    if refreshed.changed or refreshed.removed or refreshed.pending:
+        events.indexed(refreshed)
 
 
 # Seconds: under a steady stream of changes the index is never older than this. Each round costs a call for every topic

@@ -12,12 +12,22 @@ from typing import NamedTuple
 from anyio import move_on_after
 from anyio.to_thread import run_sync
 
-from intern.actors import poster, responder
-from intern.actors.backfill import Rereading
+from intern.actors.backfill import Backfill, Rereading
+from intern.actors.batcher import batcher
+from intern.actors.capturer import Captioner, capturer
 from intern.actors.checkpointer import Settling
 from intern.actors.events import Events
-from intern.actors.pipeline import Parts
-from intern.actors.router import Requests
+from intern.actors.extractor import Extractor
+from intern.actors.filing import Classifier, Integrator
+from intern.actors.interactions import InteractionWorker, Reviewer
+from intern.actors.job_worker import job_worker
+from intern.actors.listener import Listener
+from intern.actors.loops import exponential_backoff
+from intern.actors.pipeline import Parts, Start
+from intern.actors.poster import Poster, Waiting
+from intern.actors.responder import Responder
+from intern.actors.router import Requests, Router
+from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, fetch, indexer, regularly, scout
 from intern.answering.learned import LearnedSources
 from intern.answering.posted_answers import PostedAnswers, Retractions
 from intern.answering.replying import Declining, Replying, load_wording
@@ -151,14 +161,14 @@ async def parts_around(
                 writer,
                 embedder,
             )
-            parts, posted = await _around(room)
+            around = await _around(room)
             served = (
                 nullcontext()
                 if beside is None
-                else beside.serving(*_looked_at(room, parts, posted, overheard, lock=lock, watch=watch))
+                else beside.serving(*_looked_at(room, around, overheard, lock=lock, watch=watch))
             )
             async with served:
-                yield parts
+                yield around.parts
 
 
 class _Room(NamedTuple):
@@ -175,7 +185,14 @@ class _Room(NamedTuple):
     embedder: Embedder | None
 
 
-async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
+class _Around(NamedTuple):
+    parts: Parts
+    posted: PostedAnswers
+    answers: Seeing
+    waiting: Waiting
+
+
+async def _around(room: _Room) -> _Around:
     settings, platform, gateway, audience, checkpoints, events, clock, db, models, writer, _ = room
     chat = platform.chat
     options = settings.conversations
@@ -251,58 +268,94 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
     posted = PostedAnswers(
         writer.stores.cited, library, writer.stores.topics, writer.stores.decisions, emails=settings.kb.mask_emails
     )
-    parts = Parts(
-        gateway=gateway,
-        admits=chat.admits,
-        admits_id=audience.admits_id,
-        checkpoints=checkpoints,
-        settling=settling,
-        approvals=Approvals(clock=clock),
-        pages=chat,
-        keep_checkpoints=_Books(room, MarkStore(db), counts).keep,
-        open_batches=Batches(settings.discord.message_batch_wait_seconds),
-        clock=clock,
-        dispatch=_Dispatch(
-            Dispatcher(
-                chat,
-                writer.stores.posts,
-                options,
-                guild_ids=chat.guild_ids,
-                admits=chat.admits,
-                clock=clock,
-                allows=allows,
-                private=PrivateNotes(chat, Greeted(db, clock=clock)),
-            ),
-            answered,
-        ).dispatch,
-        declines=Declining(wording, traces=traces, clock=clock),
-        late=late,
-        keep=writer.learning.keep,
-        captions=Captioning(
-            models.learning,
-            platform.images,
-            writer.stores.pending,
-            # Rules cannot look at pictures, even if the setting is on.
-            sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
-            mask=settings.kb.mask_secrets,
+    pending, attempts = writer.stores.pending, writer.stores.attempts
+    captions = Captioning(
+        models.learning,
+        platform.images,
+        pending,
+        # Rules cannot look at pictures, even if the setting is on.
+        sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
+        mask=settings.kb.mask_secrets,
+    )
+    retractions = Retractions(writer.stores.cited, posts.retract, traces, clock=clock, note=wording.retracted)
+    posted_work = (posted.check, retractions.retract) if settings.ai.retract else (posted.check,)
+    approvals = Approvals(clock=clock)
+    scans = settings.kb.scan_interval_seconds
+    poster = Poster(
+        posts=posts,
+        outgoing=outgoing,
+        traces=traces,
+        settle=settling.settle,
+        events=events,
+        # What the asker wrote last has become a question by then, or never will.
+        hold_seconds=settings.discord.message_batch_wait_seconds + 5,
+    )
+    actors: dict[str, Start] = {
+        "classifier": Classifier(
+            archive=writer.learning.after,
+            after=writer.stores.archived_until(),
+            settles_in=writer.learning.settles_in,
+            again=writer.learning.due,
+            choose=writer.learning.choose_topic,
+            attempts=attempts,
+            events=events,
+        ).run,
+        "captioner": Captioner(
+            pending=pending,
+            captions=captions,
+            keep=writer.learning.keep,
+            look_up=OpenMessages(chat.look_up, audience.admits_id).message,
+            events=events,
+        ).run,
+        "integrator": Integrator(filer=writer.learning, attempts=attempts, events=events).run,
+        "indexer": partial(
+            indexer, refresh=writer.indexing.refresh, settle_seconds=settings.kb.settle_seconds, events=events
         ),
-        pending=writer.stores.pending,
-        look_up=OpenMessages(chat.look_up, audience.admits_id).message,
-        attempts=writer.stores.attempts,
-        archive=writer.learning.after,
-        archived_until=writer.stores.archived_until(),
-        settles_in=writer.learning.settles_in,
-        again=writer.learning.due,
-        choose=writer.learning.choose_topic,
-        filer=writer.learning,
-        decisions=writer.extraction.after,
-        extracted_until=await writer.extraction.position(),
-        extract_again=writer.extraction.due,
-        extraction=writer.extraction,
-        reviews=writer.learning,
-        refresh=writer.indexing.refresh,
-        refresh_pages=writer.indexing.refresh_pages,
-        responding=responder.Collaborators(
+        "extractor": Extractor(
+            decisions=writer.extraction.after,
+            after=await writer.extraction.position(),
+            again=writer.extraction.due,
+            extraction=writer.extraction,
+            attempts=attempts,
+            events=events,
+        ).run,
+        "batcher": partial(
+            batcher,
+            open_batches=Batches(settings.discord.message_batch_wait_seconds),
+            settle=checkpoints.settle,
+            clock=clock,
+        ),
+        "router": Router(
+            dispatch=partial(
+                _dispatched,
+                Dispatcher(
+                    chat,
+                    writer.stores.posts,
+                    options,
+                    guild_ids=chat.guild_ids,
+                    admits=chat.admits,
+                    clock=clock,
+                    allows=allows,
+                    private=PrivateNotes(chat, Greeted(db, clock=clock)),
+                ),
+                answered,
+            ),
+            declines=Declining(wording, traces=traces, clock=clock),
+            outgoing=outgoing,
+            late=late,
+            settle=settling.settle,
+            capturing=settling.capturing,
+            events=events,
+        ).run,
+        "capturer": partial(
+            capturer,
+            keep=writer.learning.keep,
+            known=captions.known,
+            pending=pending,
+            settle=settling.captured,
+            events=events,
+        ),
+        "responder": Responder(
             answers=answers,
             replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
             outgoing=outgoing,
@@ -311,33 +364,43 @@ async def _around(room: _Room) -> tuple[Parts, PostedAnswers]:
             traces=traces,
             settle=settling.settle,
             events=events,
+        ).run,
+        "poster": poster.run,
+        "interactions": InteractionWorker(
+            handle=partial(_handled, commands, late), responses=platform.interactions
+        ).run,
+        "reviewer": Reviewer(
+            approvals=approvals, reviews=writer.learning, admits=audience.admits_id, events=events
+        ).run,
+        "listener": Listener(gateway=gateway, checkpoints=checkpoints, approvals=approvals, admits=chat.admits).run,
+        "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
+        "scout": partial(scout, interval_seconds=scans),
+        "fetcher": partial(
+            regularly, "fetcher", partial(fetch, writer.indexing.refresh_pages, events), interval_seconds=scans
         ),
-        posting=poster.Collaborators(
-            posts=posts,
-            outgoing=outgoing,
-            traces=traces,
-            settle=settling.settle,
-            events=events,
-            # What the asker wrote last has become a question by then, or never will.
-            hold_seconds=settings.discord.message_batch_wait_seconds + 5,
-        ),
-        handle=_Desk(commands, late).handle,
-        responses=platform.interactions,
-        jobs=writer.stores.jobs,
-        do_job=writer.do,
-        settle_seconds=settings.kb.settle_seconds,
-        scan_interval_seconds=settings.kb.scan_interval_seconds,
-        discover=writer.discover if settings.discovery.scan_paths else None,
-        discovery_interval_seconds=settings.discovery.interval_seconds,
-        files_changed=Changes(settings.discovery, never_discovered(settings)).wait,
-        embeds=writer.indexing.embedding,
-        check_posted=posted.check,
-        retract=Retractions(writer.stores.cited, posts.retract, traces, clock=clock, note=wording.retracted).retract
-        if settings.ai.retract
-        else None,
-        events=events,
-    )
-    return parts, posted
+        "checker": partial(regularly, "checker", *posted_work, interval_seconds=scans),
+        "job_worker": partial(job_worker, jobs=writer.stores.jobs, do=writer.do),
+    }
+    if embedding := writer.indexing.embedding:
+        actors["embedder"] = partial(
+            regularly,
+            "embedder",
+            embedding.all,
+            interval_seconds=EMBEDS_EVERY,
+            woken=embedding.wait,
+            backoff=exponential_backoff,
+        )
+    if settings.discovery.scan_paths:
+        actors["explorer"] = partial(
+            regularly,
+            "explorer",
+            writer.discover,
+            interval_seconds=settings.discovery.interval_seconds,
+            woken=Changes(settings.discovery, never_discovered(settings)).wait,
+            shortest_wait=SHORTEST_WAIT,
+        )
+    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=_Books(room, MarkStore(db), counts).keep)
+    return _Around(parts, posted, answers, poster.waiting)
 
 
 _TOLD_WITHIN = 5.0  # seconds
@@ -407,13 +470,12 @@ def _counted(model: Model, counters: Counters | None) -> Model:
 
 
 def _looked_at(
-    room: _Room, parts: Parts, posted: PostedAnswers, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
+    room: _Room, around: _Around, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
 ) -> tuple[Running, Standing]:
     """Collect the data for the page and for a monitoring system."""
-    waiting = parts.posting.waiting
 
     def asked_elsewhere() -> tuple[Check, ...]:
-        return posting_check(waiting.stuck(), room.clock), *watch.checks()
+        return posting_check(around.waiting.stuck(), room.clock), *watch.checks()
 
     checks = HealthChecks(
         room.db, lock, clock=room.clock, is_open=lambda: room.platform.chat.is_open, elsewhere=asked_elsewhere
@@ -423,11 +485,11 @@ def _looked_at(
             settings=room.settings,
             db=room.db,
             stores=room.writer.stores,
-            answers=parts.responding.answers,
-            posted=posted,
+            answers=around.answers,
+            posted=around.posted,
             overheard=overheard,
-            checkpoints=parts.checkpoints,
-            fill=parts.fill,
+            checkpoints=around.parts.checkpoints,
+            fill=around.parts.fill,
             clock=room.clock,
             health=checks.health,
             known_health=checks.known,
@@ -436,7 +498,7 @@ def _looked_at(
     standing = Standing(
         settings=room.settings,
         stores=room.writer.stores,
-        fill=parts.fill,
+        fill=around.parts.fill,
         overheard=overheard,
         usage=room.models.usage,
         breakers=_breakers(room.models, room.embedder),
@@ -450,16 +512,10 @@ def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Breaker
     return {**models.breakers, **own}
 
 
-class _Dispatch:
-    """Decides whom a batch concerns; a thread that was read before is looked at again because of it."""
-
-    def __init__(self, dispatcher: Dispatcher, answered: Answered) -> None:
-        self._dispatcher = dispatcher
-        self._answered = answered
-
-    async def dispatch(self, batch: Batch) -> Requests:
-        self._answered.heard(batch)
-        return await self._dispatcher.dispatch(batch)
+async def _dispatched(dispatcher: Dispatcher, answered: Answered, batch: Batch) -> Requests:
+    """Decide what follows from a batch; a thread that was read before is looked at again because of it."""
+    answered.heard(batch)
+    return await dispatcher.dispatch(batch)
 
 
 class OpenMessages:
@@ -480,15 +536,9 @@ class OpenMessages:
         return await self._look_up(channel_id, message_id)
 
 
-class _Desk:
-    """The commands; what they teach can be withdrawn from the moment on that it is handed on."""
-
-    def __init__(self, commands: Commands, late: MessageChanges) -> None:
-        self._commands = commands
-        self._late = late
-
-    async def handle(self, interaction: Interaction) -> Said:
-        answer = await self._commands.handle(interaction)
-        for request in answer.captures:
-            self._late.teaches(request)
-        return answer
+async def _handled(commands: Commands, late: MessageChanges, interaction: Interaction) -> Said:
+    """Do what an interaction asks for; what it teaches can be withdrawn from the moment on that it is handed on."""
+    answer = await commands.handle(interaction)
+    for request in answer.captures:
+        late.teaches(request)
+    return answer

@@ -17,8 +17,8 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.backfill import AT_ONCE, backfill
-from intern.actors.listener import listener
+from intern.actors.backfill import AT_ONCE, Backfill
+from intern.actors.listener import Listener
 from intern.actors.loops import Backoff
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import Pages
@@ -76,24 +76,20 @@ class Desk:
             async with create_task_group() as tg:
                 tg.start_soon(
                     partial(
-                        backfill,
+                        Backfill(checkpoints=self.checkpoints, pages=pages or self.sandbox, backoff=backoff).run,
                         woken,
                         events.clone(),
-                        checkpoints=self.checkpoints,
-                        pages=pages or self.sandbox,
-                        backoff=backoff,
                     )
                 )
                 tg.start_soon(
                     partial(
-                        listener,
-                        self.sandbox,
+                        Listener(
+                            gateway=self.sandbox, checkpoints=self.checkpoints, approvals=Approvals(clock=HandClock())
+                        ).run,
                         events,
                         interactions,
                         behind,
                         approved,
-                        checkpoints=self.checkpoints,
-                        approvals=Approvals(clock=HandClock()),
                     )
                 )
                 await wait_all_tasks_blocked()
@@ -352,5 +348,5 @@ async def test_its_streams_close_once_nobody_nudges_any_more() -> None:
     behind, woken = create_memory_object_stream[FellBehind](1)
     behind.close()
     with fail_after(5), heard:
-        await backfill(woken, events, checkpoints=Desk().checkpoints, pages=Desk().sandbox)
+        await Backfill(checkpoints=Desk().checkpoints, pages=Desk().sandbox).run(woken, events)
         assert [each async for each in heard] == []

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.capturer import LAST_TRY, captioner
+from intern.actors.capturer import LAST_TRY, Captioner
 from intern.actors.events import Events
 from intern.core.errors import (
     ChatRefusedError,
@@ -122,16 +122,14 @@ class Scene:
         self._inbox: MemoryObjectReceiveStream[CapturePending] | None = None
 
     async def work(self, inbox: Any, archived: MemoryObjectSendStream[Archived]) -> None:
-        await captioner(
-            inbox,
-            archived,
+        await Captioner(
             pending=self.pending,
             captions=self.captioning,
             keep=self.keeper.keep,
             look_up=self.shore.message,
             events=Events(),
             backoff=self._backoff,
-        )
+        ).run(inbox, archived)
 
     def _backoff(self) -> Iterator[float]:
         for pause in (10.0, 20.0, 40.0):

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from intern.actors.events import Events
-from intern.actors.filing import classifier
+from intern.actors.filing import Classifier
 from intern.actors.loops import Due
 from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import Archived, Failed, Filing, Skip, Topic
@@ -98,15 +98,16 @@ async def test_a_pair_waits_with_all_behind_it_until_its_conversation_has_settle
     wakeups, look = create_memory_object_stream[Archived](1)
     filings, filed = create_memory_object_stream[Filing](10)
     run = partial(
-        classifier,
-        archive.after,
+        Classifier(
+            archive=archive.after,
+            after=None,
+            choose=chooser.choose_topic,
+            events=Events(),
+            attempts=Attempts(),
+            settles_in=lambda pair: 1e6 if pair.qa_id in unsettled else 0.0,
+        ).run,
         look,
         filings,
-        after=None,
-        choose=chooser.choose_topic,
-        events=Events(),
-        attempts=Attempts(),
-        settles_in=lambda pair: 1e6 if pair.qa_id in unsettled else 0.0,
     )
     with fail_after(5), filed:
         async with create_task_group() as tg:
@@ -127,16 +128,14 @@ async def test_at_the_end_no_pair_waits_any_more() -> None:
     filings, filed = create_memory_object_stream[Filing](10)
     wakeups.close()
     with fail_after(5), filed:
-        await classifier(
-            Pairs(pair("Q1")).after,
-            look,
-            filings,
+        await Classifier(
+            archive=Pairs(pair("Q1")).after,
             after=None,
             choose=chooser.choose_topic,
             events=Events(),
             attempts=Attempts(),
             settles_in=lambda _: 1e6,
-        )
+        ).run(look, filings)
     assert chooser.asked == ["Q1"]
 
 
@@ -155,16 +154,17 @@ async def filings_of(
         async with create_task_group() as tg:
             tg.start_soon(
                 partial(
-                    classifier,
-                    archive.after,
+                    Classifier(
+                        archive=archive.after,
+                        after=after,
+                        choose=chooser.choose_topic,
+                        events=Events(),
+                        again=again.due if again else None,
+                        attempts=attempts or Attempts(),
+                        backoff=NO_PAUSES,
+                    ).run,
                     look,
                     filings,
-                    after=after,
-                    choose=chooser.choose_topic,
-                    events=Events(),
-                    again=again.due if again else None,
-                    attempts=attempts or Attempts(),
-                    backoff=NO_PAUSES,
                 )
             )
             seen += [filing async for filing in filed]
@@ -269,14 +269,15 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
             async with create_task_group() as tg:
                 tg.start_soon(
                     partial(
-                        classifier,
-                        archive.after,
+                        Classifier(
+                            archive=archive.after,
+                            after=None,
+                            choose=chooser.choose_topic,
+                            events=Events(),
+                            attempts=attempts,
+                        ).run,
                         look,
                         filings,
-                        after=None,
-                        choose=chooser.choose_topic,
-                        events=Events(),
-                        attempts=attempts,
                     )
                 )
                 await wait_all_tasks_blocked()
@@ -320,15 +321,16 @@ async def test_a_slow_integrator_holds_the_classifier_back() -> None:
         async with create_task_group() as tg:
             tg.start_soon(
                 partial(
-                    classifier,
-                    archive.after,
+                    Classifier(
+                        archive=archive.after,
+                        after=None,
+                        choose=chooser.choose_topic,
+                        events=Events(),
+                        attempts=Attempts(),
+                        backoff=NO_PAUSES,
+                    ).run,
                     look,
                     filings,
-                    after=None,
-                    choose=chooser.choose_topic,
-                    events=Events(),
-                    attempts=Attempts(),
-                    backoff=NO_PAUSES,
                 )
             )
             await wait_all_tasks_blocked()

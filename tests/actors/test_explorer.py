@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.upkeep import SHORTEST_WAIT, explorer
+from intern.actors.upkeep import SHORTEST_WAIT, regularly
 from intern.core.errors import KnowledgeError
 from intern.sources.options import DiscoveryOptions
 from intern.sources.scanning import Changes
@@ -50,7 +50,7 @@ async def test_it_works_at_once_and_then_once_every_interval_whatever_fails() ->
     cycles = Cycles(2)
     with fail_after(5000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(explorer, cycles.discover, interval_seconds=600, changed=Bell().wait))
+            tg.start_soon(partial(regularly, "explorer", cycles.discover, interval_seconds=600, woken=Bell().wait))
             await wait_all_tasks_blocked()
             assert cycles.done == 1
             for n in (2, 3):
@@ -67,7 +67,16 @@ async def test_a_change_shortens_the_wait_but_not_to_nothing() -> None:
     cycles, bell = Cycles(), Bell()
     with fail_after(5000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(explorer, cycles.discover, interval_seconds=600, changed=bell.wait))
+            tg.start_soon(
+                partial(
+                    regularly,
+                    "explorer",
+                    cycles.discover,
+                    interval_seconds=600,
+                    woken=bell.wait,
+                    shortest_wait=SHORTEST_WAIT,
+                )
+            )
             await wait_all_tasks_blocked()
             bell.rung.set()
             await wait_all_tasks_blocked()

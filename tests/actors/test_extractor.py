@@ -10,7 +10,7 @@ import pytest
 from anyio import create_memory_object_stream, create_task_group, current_time, fail_after, wait_all_tasks_blocked
 
 from intern.actors.events import Events
-from intern.actors.extractor import Step, extractor
+from intern.actors.extractor import Extractor, Step
 from intern.actors.loops import Due
 from intern.core.errors import KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided
@@ -111,16 +111,15 @@ async def run(
         async with create_task_group() as tg, wakeups:
 
             async def work() -> None:
-                await extractor(
-                    decisions.after,
-                    inbox,
+                await Extractor(
+                    decisions=decisions.after,
                     after=after,
                     extraction=reader,
                     again=decisions.due,
                     attempts=attempts or Uncounted(),
                     events=Events(),
                     backoff=lambda: repeat(5.0),
-                )
+                ).run(inbox)
 
             tg.start_soon(work)
             await wait_all_tasks_blocked()

@@ -9,7 +9,7 @@ import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.actors.events import Events
-from intern.actors.upkeep import fetcher
+from intern.actors.upkeep import fetch, regularly
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.ids import SourceId
 from intern.sources.catalogue import not_described, rests
@@ -67,7 +67,9 @@ async def test_it_leaves_alone_what_the_model_could_not_describe() -> None:
     pages = Patient()
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(fetcher, pages.refresh_pages, interval_seconds=600, events=Events()))
+            tg.start_soon(
+                partial(regularly, "fetcher", partial(fetch, pages.refresh_pages, Events()), interval_seconds=600)
+            )
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
     assert pages.rested == [True]
@@ -78,7 +80,9 @@ async def test_it_looks_at_once_and_after_every_interval_whatever_fails() -> Non
     pages, events = Pages(Refreshed(), KnowledgeError("the disk is gone"), changed), Told()
     with fail_after(4000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(fetcher, pages.refresh_pages, interval_seconds=600, events=events))
+            tg.start_soon(
+                partial(regularly, "fetcher", partial(fetch, pages.refresh_pages, events), interval_seconds=600)
+            )
             await wait_all_tasks_blocked()
             assert pages.looks == 1
             for looks in (2, 3, 4):

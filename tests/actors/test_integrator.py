@@ -11,7 +11,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from anyio.lowlevel import checkpoint
 
 from intern.actors.events import Events
-from intern.actors.filing import integrator
+from intern.actors.filing import Integrator
 from intern.actors.loops import Backoff
 from intern.core.errors import ConfigError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided, Failed, Filing, SourceChanged, Topic, Withdrawal
@@ -98,15 +98,8 @@ class Desk:
 
     async def run(self, backoff: Backoff = NO_PAUSES) -> None:
         with self.followed:
-            await integrator(
-                self.inbox,
-                self.withdrawals,
-                self.changed,
-                self.decided,
-                filer=self.filer,
-                events=self.events,
-                attempts=self.attempts,
-                backoff=backoff,
+            await Integrator(filer=self.filer, events=self.events, attempts=self.attempts, backoff=backoff).run(
+                self.inbox, self.withdrawals, self.changed, self.decided
             )
             self.extractor_was_nudged = self.followed.statistics().current_buffer_used == 1
 

@@ -17,7 +17,7 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.interactions import ANSWERS_AT_ONCE, BUSY, FAILED, RESTARTING, TRIES, interactions
+from intern.actors.interactions import ANSWERS_AT_ONCE, BUSY, FAILED, RESTARTING, TRIES, InteractionWorker
 from intern.answering.slash_commands import Said, said
 from intern.core.errors import (
     ChatError,
@@ -136,12 +136,9 @@ class Room:
                 self.stop = tg.cancel_scope.cancel
                 tg.start_soon(
                     partial(
-                        interactions,
+                        InteractionWorker(handle=self.desk.handle, responses=self.responses, backoff=at_once).run,
                         inbox,
                         to_capture,
-                        handle=self.desk.handle,
-                        responses=self.responses,
-                        backoff=at_once,
                     )
                 )
                 yield

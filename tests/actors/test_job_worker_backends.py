@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
 
-from intern.actors.job_worker import POLL_SECONDS, do_all, job_worker
+from intern.actors.job_worker import POLL_SECONDS, do_all, do_forever
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import Job, Jobs
@@ -64,7 +64,7 @@ async def queue_in(folder: Path) -> AsyncGenerator[Queue]:
 async def at_work(queue: Queue, do: Callable[[Job], Awaitable[bytes]]) -> AsyncGenerator[None]:
     with fail_after(10):
         async with create_task_group() as tg:
-            tg.start_soon(partial(job_worker, queue, do=do))
+            tg.start_soon(partial(do_forever, queue, do=do))
             yield
             tg.cancel_scope.cancel()
 
@@ -116,7 +116,7 @@ async def test_a_long_job_holds_up_its_own_kind_and_no_other(tmp_path: Path, *, 
             ("forget", b"second"),
         ]
         long, again, *others = [await queue.submit(kind, payload, key=str(payload)) for kind, payload in kinds]
-        work = partial(do_all, queue) if all_at_once else partial(job_worker, queue)
+        work = partial(do_all, queue) if all_at_once else partial(do_forever, queue)
         with fail_after(10):
             async with create_task_group() as tg:
                 tg.start_soon(partial(work, do=take_long))

@@ -9,7 +9,7 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, sl
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors import listener as actor
-from intern.actors.listener import listener
+from intern.actors.listener import Listener
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ConfigError
 from intern.core.flow import (
@@ -73,15 +73,8 @@ class Ends:
     approvals: Approvals
 
     async def run(self, gateway: Gateway, admits: Callable[[Channel], bool] = lambda _: True) -> None:
-        await listener(
-            gateway,
-            self.events,
-            self.interactions,
-            self.behind,
-            self.approved,
-            checkpoints=self.checkpoints,
-            approvals=self.approvals,
-            admits=admits,
+        await Listener(gateway=gateway, checkpoints=self.checkpoints, approvals=self.approvals, admits=admits).run(
+            self.events, self.interactions, self.behind, self.approved
         )
 
     async def rest(self) -> list[Heard]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 import pytest
 from anyio import Event, create_task_group, fail_after, get_running_tasks, sleep_forever, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors import streams
 from intern.actors.events import Events
@@ -20,7 +20,9 @@ from intern.core.errors import ConfigError, InternError
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.platforms.memory.commands import SandboxCommands
+from intern.runtime.parts import Platform, parts_around
+from intern.runtime.sandbox import _NoImages, open_sandbox
 from intern.settings.loading import Settings
 from tests.at_work import Watching, at_work, settings_in
 from tests.endpoint_double import endpoint_double, never
@@ -29,36 +31,37 @@ from tests.leaping import all_quiet, leap, leaping
 
 pytestmark = pytest.mark.anyio
 
+ENDS = (MemoryObjectReceiveStream, MemoryObjectSendStream)
+
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return leaping(request.param)
 
 
-def ends_of(name: str) -> list[tuple[str, str]]:
-    """Return the ends that an actor's function asks for, as it really does it."""
-    return re.findall(r"at\.(sends|takes)\((\w+)\)", inspect.getsource(ACTORS[name].start))
-
-
 def on_page() -> dict[str, Wire[Any]]:
     return {name: each for name, each in vars(streams).items() if isinstance(each, Wire)}
 
 
-def actors_at(wire: str, end: str) -> list[str]:
-    return sorted(name for name in ACTORS for asked in ends_of(name) if asked == (end, wire))
+def test_every_actor_is_given_the_ends_that_the_page_names_and_no_other() -> None:
+    for wire in WIRES:
+        assert {name for name, actor in ACTORS.items() if wire in actor.streams} == {*wire.source, wire.to}
 
 
-def test_the_page_says_who_is_really_given_which_end_of_which_stream_and_nobody_gets_one_twice() -> None:
-    for name, wire in on_page().items():
-        assert (name, actors_at(name, "sends")) == (name, sorted(wire.source))
-        assert (name, actors_at(name, "takes")) == (name, [wire.to])
+async def test_every_actor_takes_its_streams_in_the_order_of_the_table(tmp_path: Path) -> None:
+    platform = Platform(Sandbox(HandClock()), SandboxCommands(), _NoImages())
+    async with parts_around(settings_in(tmp_path), platform, events=Events(), clock=HandClock()) as parts:
+        for name, actor in parts.actors.items():
+            run = actor.func if isinstance(actor, partial) else actor
+            hints = [each for each in get_type_hints(run).values() if get_origin(each) in ENDS]
+            assert [get_args(each)[0] for each in hints] == [each.carries for each in ACTORS[name].streams], name
 
 
 def test_no_message_can_come_back_to_where_it_came_from() -> None:
     behind: dict[str, set[str]] = {}
-    for wire in on_page():
-        for source in actors_at(wire, "sends"):
-            behind.setdefault(source, set()).update(actors_at(wire, "takes"))
+    for wire in WIRES:
+        for source in wire.source:
+            behind.setdefault(source, set()).add(wire.to)
 
     def reached_from(actor: str, seen: frozenset[str] = frozenset()) -> set[str]:
         direct = behind.get(actor, set()) - seen

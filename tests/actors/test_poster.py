@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from intern.actors.events import Events
 from intern.actors.loops import exponential_backoff
-from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Collaborators, poster
+from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Poster
 from intern.chat.outbox import NO_LONGER, Ended, Outgoing, PostOutcome
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply, ReplyTarget
@@ -91,7 +91,7 @@ class Desk:
         events = Events()
         events.tally = self.metrics
         self.replies, self.inbox = create_memory_object_stream[Reply](100)
-        self.collaborators = Collaborators(
+        self.collaborators = Poster(
             posts=posts,
             outgoing=self.outgoing,
             traces=Traces(self.ends),
@@ -111,7 +111,7 @@ class Desk:
         self.settled.extend(message_ids)
 
     async def run(self) -> None:
-        await poster(self.inbox, work_with=self.collaborators)
+        await self.collaborators.run(self.inbox)
 
     def post(self, *replies: Reply) -> None:
         for each in replies:
@@ -291,7 +291,7 @@ class TestPoster:
         def for_ever() -> Iterator[float]:
             return repeat(1000.0)
 
-        collaborators = Collaborators(
+        collaborators = Poster(
             posts=desk.posts,
             outgoing=desk.outgoing,
             traces=Traces(desk.ends),
@@ -302,7 +302,7 @@ class TestPoster:
         )
         with fail_after(5), desk.replies:
             async with create_task_group() as tg:
-                tg.start_soon(partial(poster, desk.inbox, work_with=collaborators))
+                tg.start_soon(partial(collaborators.run, desk.inbox))
                 desk.post(*(reply(f"r{n}", n) for n in range(AT_ONCE + 1)))
                 await wait_all_tasks_blocked()
                 assert desk.posts.posted == ["(resumed)", f"r{AT_ONCE}"]

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors import poster as poster_module, responder as responder_module
 from intern.actors.events import Events
-from intern.actors.poster import poster
-from intern.actors.responder import responder
+from intern.actors.poster import Poster
+from intern.actors.responder import Responder
 from intern.answering.replying import Replying, answer_buttons, load_wording
 from intern.chat.context import Gathered
 from intern.chat.conversations import answer_request
@@ -79,7 +78,7 @@ class Bot:
         outgoing, options, events = Outgoing(), ConversationOptions(), Events()
         self.requests, self._inbox = create_memory_object_stream[AnswerRequest | Withdrawal](16)
         self._replies, self._to_post = create_memory_object_stream[Reply](16)
-        self._for_responder = responder_module.Collaborators(
+        self._for_responder = Responder(
             answers=self,
             replying=Replying(load_wording(), options, handoff_role_id=TEAM),
             outgoing=outgoing,
@@ -89,7 +88,7 @@ class Bot:
             settle=self.settle,
             events=events,
         )
-        self._for_poster = poster_module.Collaborators(
+        self._for_poster = Poster(
             posts=Posting(self.discord, self.ledger, self.discord, outgoing=outgoing, clock=clock),
             outgoing=outgoing,
             traces=self.traces,
@@ -122,8 +121,8 @@ class Bot:
 
     async def run(self) -> None:
         async with create_task_group() as tg:
-            tg.start_soon(partial(responder, self._inbox, self._replies, work_with=self._for_responder))
-            tg.start_soon(partial(poster, self._to_post, work_with=self._for_poster))
+            tg.start_soon(partial(self._for_responder.run, self._inbox, self._replies))
+            tg.start_soon(partial(self._for_poster.run, self._to_post))
 
 
 @asynccontextmanager

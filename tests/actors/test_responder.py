@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec import structs
 
 from intern.actors.events import Events
-from intern.actors.responder import AT_ONCE, ROOM, Collaborators, responder
+from intern.actors.responder import AT_ONCE, ROOM, Responder
 from intern.answering.replying import Replying, Wording
 from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outgoing
@@ -80,7 +80,7 @@ class Desk:
         self.requests: MemoryObjectSendStream[AnswerRequest | Withdrawal] = streams[0]
         self.inbox: MemoryObjectReceiveStream[AnswerRequest | Withdrawal] = streams[1]
         self.replies, self.posted = create_memory_object_stream[Reply](replies)
-        self.collaborators = Collaborators(
+        self.collaborators = Responder(
             answers=self.answers,
             replying=Replying(WORDING, ConversationOptions()),
             outgoing=self.outgoing,
@@ -113,7 +113,7 @@ class Desk:
                 tg.cancel_scope.cancel()
 
     async def run(self) -> None:
-        await responder(self.inbox, self.replies, work_with=self.collaborators)
+        await self.collaborators.run(self.inbox, self.replies)
 
     async def ask(self, *items: AnswerRequest | Withdrawal) -> None:
         for item in items:

@@ -12,7 +12,7 @@ from anyio import create_memory_object_stream, create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.interactions import LOOK_AGAIN_SECONDS, reviewer
+from intern.actors.interactions import LOOK_AGAIN_SECONDS, Reviewer
 from intern.actors.loops import wake
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ConfigError, InternError, KnowledgeError
 from intern.core.flow import Approval, Archived
@@ -113,13 +113,9 @@ async def at_work(reviews: Reviews, door: Door | None = None) -> AsyncGenerator[
         async with create_task_group() as tg:
             tg.start_soon(
                 partial(
-                    reviewer,
+                    Reviewer(approvals=approvals, reviews=reviews, admits=(door or Door()).admits, events=events).run,
                     to_review,
                     archived,
-                    approvals=approvals,
-                    reviews=reviews,
-                    admits=(door or Door()).admits,
-                    events=events,
                 )
             )
             await all_quiet()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from intern.actors.events import Events
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff
-from intern.actors.router import ASIDE, AT_ONCE, router
+from intern.actors.router import ASIDE, AT_ONCE, Router
 from intern.answering.replying import Declining, notice
 from intern.chat.outbox import Outgoing
 from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnavailableError, KnowledgeError
@@ -165,12 +165,7 @@ class Desk:
         self.one_settled.set()
 
     async def run(self, backoff: Backoff = NO_PAUSES) -> None:
-        await router(
-            self.inbox,
-            self.answers,
-            self.captures,
-            self.withdrawals,
-            self.words,
+        await Router(
             dispatch=self.dispatch.dispatch,
             declines=self.refusing,
             outgoing=self.outgoing,
@@ -179,7 +174,7 @@ class Desk:
             events=self.events,
             capturing=self.twice.extend,
             backoff=backoff,
-        )
+        ).run(self.inbox, self.answers, self.captures, self.withdrawals, self.words)
 
     async def taken(self) -> tuple[list[str], list[str], list[str]]:
         """Texts of the questions and captures that came out, and ids that were withdrawn; behind `-` of questions."""

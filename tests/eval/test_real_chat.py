@@ -14,8 +14,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
 from intern.actors.events import Events
-from intern.actors.filing import classifier, integrator
-from intern.actors.router import router
+from intern.actors.filing import Classifier, Integrator
+from intern.actors.router import Router
 from intern.actors.streams import (
     ANSWERS,
     ARCHIVED,
@@ -170,18 +170,19 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             )
             tg.start_soon(
                 partial(
-                    router,
+                    Router(
+                        dispatch=dispatch.dispatch,
+                        declines=Unsaid(),
+                        outgoing=Outgoing(),
+                        late=late,
+                        settle=checkpoints.settle,
+                        events=events,
+                    ).run,
                     to_route,
                     questions,
                     captures,
                     withdrawals,
                     words,
-                    dispatch=dispatch.dispatch,
-                    declines=Unsaid(),
-                    outgoing=Outgoing(),
-                    late=late,
-                    settle=checkpoints.settle,
-                    events=events,
                 )
             )
             tg.start_soon(
@@ -199,26 +200,24 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             )
             tg.start_soon(
                 partial(
-                    classifier,
-                    writer.learning.after,
+                    Classifier(
+                        archive=writer.learning.after,
+                        after=None,
+                        choose=writer.learning.choose_topic,
+                        events=events,
+                        attempts=Uncounted(),
+                    ).run,
                     to_classify,
                     filings,
-                    after=None,
-                    choose=writer.learning.choose_topic,
-                    events=events,
-                    attempts=Uncounted(),
                 )
             )
             tg.start_soon(
                 partial(
-                    integrator,
+                    Integrator(filer=writer.learning, attempts=Uncounted(), events=events).run,
                     to_file,
                     to_withdraw,
                     changed,
                     decided,
-                    filer=writer.learning,
-                    attempts=Uncounted(),
-                    events=events,
                 )
             )
             async with heard:

@@ -13,7 +13,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from anyio.streams.memory import MemoryObjectReceiveStream
 from hypothesis import given, strategies as st
 
-from intern.actors.interactions import interactions
+from intern.actors.interactions import InteractionWorker
 from intern.answering.replying import load_wording
 from intern.answering.slash_commands import NOT_PUBLIC, Commands
 from intern.chat.options import ConversationOptions
@@ -518,7 +518,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             )
             tg.start_soon(connection.listen, heard.send_nowait)
             tg.start_soon(sort)
-            tg.start_soon(partial(interactions, inbox, captures, handle=desk.handle, responses=responses))
+            tg.start_soon(partial(InteractionWorker(handle=desk.handle, responses=responses).run, inbox, captures))
             await discord.wait_ready()
             await discord.wait_for_request("PUT", GUILD_COMMANDS)
 

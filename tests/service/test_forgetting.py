@@ -16,7 +16,7 @@ from anyio.to_thread import run_sync
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from intern.actors.job_worker import job_worker
+from intern.actors.job_worker import do_forever
 from intern.core.errors import ConfigError, ModelUnavailableError
 from intern.core.flow import CaptureRequest, Filing, Topic
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId, position_at
@@ -397,7 +397,7 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
 
         await ask_for("regenerate")
         async with create_task_group() as tg:
-            tg.start_soon(partial(job_worker, work.stores.jobs, do=do))
+            tg.start_soon(partial(do_forever, work.stores.jobs, do=do))
             await model.stalled.wait()
             # It is archived, and then waits to be filed; asked for sooner, it might be filed before the rebuild begins.
             third = capture("3", (21, MIA, "And a quokka at sea?"), (22, ANN, "No."))

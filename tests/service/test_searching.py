@@ -11,7 +11,7 @@ import pytest
 from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 
-from intern.actors.job_worker import job_worker
+from intern.actors.job_worker import do_forever
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.ids import MessageId, SourceId
 from intern.core.messages import Conversation, Message
@@ -208,7 +208,7 @@ async def test_beside_a_running_bot_the_bot_does_the_work(tmp_path: Path) -> Non
             writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
 
             async def work() -> None:
-                await job_worker(writer.stores.jobs, do=writer.do)
+                await do_forever(writer.stores.jobs, do=writer.do)
 
             tg.start_soon(work)
             assert (await intern.discover()).indexed == (str(path),)

@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from anyio.to_thread import run_sync
 
 from intern.actors.events import Events
-from intern.actors.filing import classifier, integrator
+from intern.actors.filing import Classifier, Integrator
 from intern.actors.loops import wake
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import Archived, Decided, Filing, SourceChanged, Withdrawal
@@ -85,27 +85,25 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
             async with create_task_group() as tg:
                 tg.start_soon(
                     partial(
-                        classifier,
-                        writer.learning.after,
+                        Classifier(
+                            archive=writer.learning.after,
+                            after=writer.stores.archived_until(),
+                            choose=writer.learning.choose_topic,
+                            again=writer.learning.due,
+                            attempts=attempts,
+                            events=events,
+                        ).run,
                         to_classify,
                         filings,
-                        after=writer.stores.archived_until(),
-                        choose=writer.learning.choose_topic,
-                        again=writer.learning.due,
-                        attempts=attempts,
-                        events=events,
                     )
                 )
                 tg.start_soon(
                     partial(
-                        integrator,
+                        Integrator(filer=writer.learning, attempts=attempts, events=events).run,
                         to_file,
                         to_withdraw,
                         changed,
                         decided,
-                        filer=writer.learning,
-                        attempts=attempts,
-                        events=events,
                     )
                 )
                 room = Room(writer, db, clock, archived)

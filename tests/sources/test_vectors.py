@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.upkeep import embedder
+from intern.actors.upkeep import regularly
 from intern.core.errors import ModelRefusedError, ModelUnavailableError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
@@ -133,7 +134,16 @@ async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_n
         await store.put(documents(3))
         with fail_after(5):
             async with create_task_group() as tasks:
-                tasks.start_soon(lambda: embedder(embedding, backoff=lambda: iter([0.0] * 9)))
+                tasks.start_soon(
+                    partial(
+                        regularly,
+                        "embedder",
+                        embedding.all,
+                        interval_seconds=30,
+                        woken=embedding.wait,
+                        backoff=lambda: iter([0.0] * 9),
+                    )
+                )
                 while len(await like(store)) < 3:
                     await wait_all_tasks_blocked()
                 await store.put([document(9, "north by north")])

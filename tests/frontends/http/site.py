@@ -14,7 +14,7 @@ import httpx
 from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 
-from intern.actors.job_worker import job_worker
+from intern.actors.job_worker import do_forever
 from intern.actors.streams import BATCHES, EVENTS, Fill
 from intern.answering.posted_answers import PostedAnswers
 from intern.answering.workflow import Answerer
@@ -188,7 +188,7 @@ async def site(
             )
             if not empty:
                 await seeded(made, texts)
-            tg.start_soon(partial(job_worker, writer.stores.jobs, do=writer.do))
+            tg.start_soon(partial(do_forever, writer.stores.jobs, do=writer.do))
             events, heard = EVENTS.open(fill)
             batches, routed = BATCHES.open(fill)
             options = PageOptions(enabled=True, port=0, token=Secret(token))
