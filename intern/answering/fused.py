@@ -30,8 +30,8 @@ from intern.answering.prompts import (
     Kind,
     Shown,
 )
-from intern.answering.selecting import distinct, near_best, shown_passages, whole_sources
-from intern.answering.working import Work, answer_link, index_of, read_each, silence
+from intern.answering.selecting import distinct, listed, near_best, shown_passages, whole_sources
+from intern.answering.working import Work, answer_link, read_each, silence
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Citation, SilenceReason, is_team
@@ -146,7 +146,7 @@ async def select(work: Work) -> Selected:
         by_text = hits is not None
         # Who addresses the bot gets a word: a model tells a question that nothing fits from thanks.
         if hits is None or (work.asked.addressed and not hits):
-            index = await index_of(entries)
+            index = await anyio.to_thread.run_sync(listed, entries)
             hits = [_unread(index.entries[n].source_id) for n in islice(index.ranked(query), MOST_SHOWN)]
         learned = await work.knowledge.learned(query)
         near = (*near_best(hits), *(_unread(nugget.source_id) for nugget in learned.nuggets[:1]))

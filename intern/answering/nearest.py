@@ -264,14 +264,9 @@ class Nearest:
             _log.warning("nearest_by_words_only", reason=str(error))
             return None
         known |= {text: memoryview(vector).cast("f") for text, vector in zip(new, vectors, strict=True)}
-        asked = known.pop(question)
-        likeness = [sum(map(mul, asked, known.get(text, asked))) for text in texts]
-        for text, vector in known.items():
-            self._vectors.pop(text, None)
-            self._vectors[text] = vector
-        while len(self._vectors) > _REMEMBERED:
-            del self._vectors[next(iter(self._vectors))]
-        return likeness
+        kept = {text: vector for text, vector in self._vectors.items() if text not in known}
+        self._vectors = dict([*kept.items(), *((text, known[text]) for text in texts)][-_REMEMBERED:])
+        return [sum(map(mul, known[question], known[text])) for text in texts]
 
 
 def _sorted(pieces: Iterable[Near]) -> list[Near]:

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from heapq import nlargest
 from itertools import accumulate, chain
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -112,19 +113,13 @@ MOST_RANKED = 200
 def chosen(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) -> Chosen:
     """The first `max_sources` of the ids that were shown, each once, in the model's order."""
     known = {str(entry.source_id): entry.source_id for entry in shown}
-    kept: dict[SourceId, None] = {}
-    unknown = 0
-    for asked_for in map(str.strip, ids):
-        if asked_for in known:
-            kept[known[asked_for]] = None
-        else:
-            unknown += 1
-    known_ids = tuple(kept)
+    asked_for = [each.strip() for each in ids]
+    known_ids = tuple(dict.fromkeys(known[each] for each in asked_for if each in known))
     return Chosen(
         source_ids=known_ids[:max_sources],
         others=known_ids[max_sources : 2 * max_sources],
         shown=len(shown),
-        unknown=unknown,
+        unknown=sum(each not in known for each in asked_for),
     )
 
 
@@ -141,15 +136,8 @@ _all_words = Remembering(entry_words)
 
 def listable(nuggets: Iterable[IndexEntry], max_chars: int) -> tuple[IndexEntry, ...]:
     """As many nuggets, the best first, as fit into a quarter of the room: the index keeps the rest."""
-    kept: list[IndexEntry] = []
-    room = max_chars // 4
-    for nugget in nuggets:
-        entry = IndexEntry(nugget.source_id, " ".join(nugget.description.split()))
-        room -= size(entry)
-        if room < 0:
-            break
-        kept.append(entry)
-    return tuple(kept)
+    entries = [IndexEntry(nugget.source_id, " ".join(nugget.description.split())) for nugget in nuggets]
+    return tuple(entries[: bisect_right([*accumulate(map(size, entries))], max_chars // 4)])
 
 
 class Index:
@@ -218,44 +206,15 @@ class Index:
             if weight >= _TELLING:
                 for n in self._holding.get(word, ()):
                     scores[n] = scores.get(n, 0.0) + weight
-        most = 2 * MOST_RANKED
-        among = sorted(scores)
-        if len(among) > most:
-            # Of thousands that hold a word, only those are put in order that are among the best.
-            least = sorted(scores.values(), reverse=True)[most - 1]
-            among = [n for n in among if scores[n] >= least]
-        # The order of equals is kept, which is the index's.
-        return sorted(among, key=scores.__getitem__, reverse=True)[:most]
+        # The index's order decides between equals.
+        return nlargest(2 * MOST_RANKED, sorted(scores), key=scores.__getitem__)
 
 
-def listed(entries: tuple[IndexEntry, ...]) -> Index:
-    """An index ready to be asked. Made of thousands of entries it takes hundreds of ms, unless it is `ready`."""
-    global _last  # noqa: PLW0603
-    known, index = _last
-    if known is not entries:
-        index = _made(entries)
-        _last = (entries, index)
-    return index
-
-
-def ready(entries: tuple[IndexEntry, ...]) -> bool:
-    """Whether `listed` takes no time: these very entries were asked for last, or they are few."""
-    return _last[0] is entries or len(entries) <= _FEW
-
+# An index changes seldom and is read for each question; the one before may still be in use. For thousands of entries it
+# takes hundreds of ms.
+listed = lru_cache(maxsize=2)(Index)
 
 _TELLING = 0.01  # the weight of a word that all of fifty entries hold, or all but a few of thousands
-_FEW = 50  # some milliseconds
-
-
-# An index changes seldom and is read for each question; the one before may still be in use.
-@lru_cache(maxsize=2)
-def _made(entries: tuple[IndexEntry, ...]) -> Index:
-    return Index(entries)
-
-
-# Even to tell that two lists of thousands are equal takes a while, and a reader gives the very same one again. Set at
-# once, since several threads may come here.
-_last: tuple[tuple[IndexEntry, ...], Index] = ((), Index(()))
 
 
 def size(entry: IndexEntry) -> int:

@@ -7,14 +7,12 @@ without its image a question is another question, so there is no reply if one ca
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
-from anyio import create_task_group, move_on_after
 from msgspec import Struct, structs
-from msgspec.structs import replace
 from structlog.contextvars import bound_contextvars
 
 from intern.answering import fused
@@ -35,14 +33,13 @@ from intern.answering.prompts import (
     Verification,
     VerifyIn,
 )
-from intern.answering.selecting import Chosen, chosen, distinct, listable, shown_sources, size
+from intern.answering.selecting import Chosen, chosen, distinct, listable, listed, shown_sources, size
 from intern.answering.working import (
     Knowledge,
     Trace,
     Work,
     answer_link,
     asked,
-    index_of,
     read_each,
     silence,
     start_of,
@@ -157,7 +154,7 @@ async def select(work: Work, query: str) -> Chosen:
     """Choose the sources that may hold the answer; an empty index costs no call. `query` may be empty."""
     with work.trace.step("selection", SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
-        index = await index_of(entries)
+        index = await anyio.to_thread.run_sync(listed, entries)
         wanted = query or work.asked.question
         learned = await work.knowledge.learned(wanted)
         nuggets = listable(learned.nuggets, work.options.max_index_chars)
@@ -428,33 +425,22 @@ class Seeing:
             for n in range(place.start, place.stop)
             for each in conversation.messages[n].attachments
             if each.is_image
-        ]
-        if not wanted:
-            return conversation
-        fetched = await self._fetched([attachment for _, attachment in wanted[-MOST_IMAGES:]])
-        messages = list(conversation.messages)
-        for (n, _), image in zip(wanted[-MOST_IMAGES:], fetched, strict=True):
-            messages[n] = replace(messages[n], images=(*messages[n].images, image))
-        return Conversation(tuple(messages))
-
-    async def _fetched(self, attachments: Sequence[Attachment]) -> list[Image]:
-        """Fetch them in parallel. Raises the error of the first that failed."""
-        got: dict[int, Image | ChatError] = {}
+        ][-MOST_IMAGES:]
+        images: list[Image | ChatError] = [ChatError(f"an image was not there within {_SECONDS:g} s")] * len(wanted)
 
         async def fetch(n: int, attachment: Attachment) -> None:
             try:
-                got[n] = await self._images.image(attachment)
+                images[n] = await self._images.image(attachment)
             except ChatError as error:  # a value here, or the group would wrap it
-                got[n] = error
+                images[n] = error
 
-        with move_on_after(_SECONDS):
-            async with create_task_group() as tg:
-                for n, attachment in enumerate(attachments):
+        with anyio.move_on_after(_SECONDS):
+            async with anyio.create_task_group() as tg:
+                for n, (_, attachment) in enumerate(wanted):
                     tg.start_soon(fetch, n, attachment)
-        images: list[Image] = []
-        for n in range(len(attachments)):
-            found = got.get(n) or ChatError(f"an image was not there within {_SECONDS:g} s")
-            if isinstance(found, ChatError):
-                raise found
-            images.append(found)
-        return images
+        messages = list(conversation.messages)
+        for (n, _), image in zip(wanted, images, strict=True):
+            if isinstance(image, ChatError):
+                raise image
+            messages[n] = structs.replace(messages[n], images=(*messages[n].images, image))
+        return Conversation(tuple(messages))

@@ -17,13 +17,11 @@ from typing import Any, Protocol, cast
 
 import anyio
 import msgspec
-from anyio import to_thread
 from msgspec import Struct, structs
 from structlog.contextvars import get_contextvars
 
 from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
-from intern.answering.selecting import Index, listed, ready
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
@@ -237,11 +235,6 @@ class Work:
     nearest: Nearest | None
     """Points a model at pieces of the passages; None where rules answer, which do so by themselves."""
     trace: Trace
-
-
-async def index_of(entries: tuple[IndexEntry, ...]) -> Index:
-    """The index of these entries; one that takes a while to make is made in a thread."""
-    return listed(entries) if ready(entries) else await to_thread.run_sync(listed, entries)
 
 
 async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> list[SourceText]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.answering.selecting import MOST_RANKED, chosen, listable, listed, ready, size
+from intern.answering.selecting import MOST_RANKED, chosen, listable, listed, size
 from intern.core.ids import SourceId
 from intern.core.records import IndexEntry
 
@@ -36,14 +36,11 @@ def test_as_many_are_ranked_by_their_texts_as_could_be_shown_and_words_leave_out
     assert min(2 * len(shown), len(entries)) <= index.worth_ranking(room) <= min(len(entries), MOST_RANKED)
 
 
-def test_an_index_is_made_ready_once_and_anew_when_it_is_another() -> None:
+def test_an_index_is_made_once_and_anew_when_it_is_another() -> None:
     entries = tuple(entry(f"kb:{n}.md", "keys") for n in range(500))
-    assert not ready(entries)
     index = listed(entries)
-    assert ready(entries)
     assert listed(entries) is index
     changed = (*entries[:-1], entry("kb:new.md", "ports"))
-    assert not ready(changed)
     assert listed(changed).shown("ports", 10_000_000) == changed
 
 
